@@ -1,0 +1,11 @@
+"""codegen: compiles a micrograd `Value` graph into a C extension.
+
+    import codegen
+    path = codegen.build(program, "build")      # a codegen.Program in, an importable module out
+"""
+
+from codegen.build import build, load_extension
+from codegen.pipeline import compile_program
+from codegen.program import Floats, Label, Pixels, Program, load
+
+__all__ = ["Floats", "Label", "Pixels", "Program", "build", "compile_program", "load", "load_extension"]

@@ -1,0 +1,389 @@
+"""Loop nests -> C text: one function a group, with a comment that says which nodes of the graph it computes.
+
+Example input: the nest of 50 x relu(sum(P, 784 x mul(P, X))) becomes:
+
+    double sum[50];
+    for (int lane = 0; lane < 50; lane++)
+        sum[lane] = data[P_LAYERS_0_BIAS + lane];
+    for (int term = 0; term < 784; term++) {
+        const double x1 = value[INPUT + term];
+        for (int lane = 0; lane < 50; lane++)
+            sum[lane] += data[P_LAYERS_0_WEIGHT + lane + 50 * term] * x1;
+    }
+    for (int lane = 0; lane < 50; lane++)
+        value[GROUP_0 + lane] = op_relu(sum[lane]);
+
+Every lane adds its own terms in the order of the graph, so lanes side by side in a vector register change no bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from codegen.groups import Need
+from codegen.ir import Op
+from codegen.layout import Layout, Placed
+from codegen.lower import RESULT, Nest, Terms
+from codegen.names import DATA, GRAD, VALUE, Offsets, group_name
+from codegen.nests import Loop, Piece
+from codegen.ops import C
+from codegen.sparse import RowTensor, skips_zero_inputs
+from codegen.trees import ROOT_KIND, Shapes
+
+MAX_LANES = 256  # sums that are accumulated side by side
+MAX_EXPRESSION = 8  # terms of a single sum that are written as one expression
+INDENT = "    "
+ARRAYS = {
+    int(Op.PARAM): DATA,
+    int(Op.GRAD): GRAD,
+    int(Op.INPUT): VALUE,
+    int(Op.TARGET): VALUE,
+    ROOT_KIND: VALUE,
+}
+INSTANCE_NAMES = ["lane", "i", "j", "k", "l", "m"]
+TERM_NAMES = ["term", "u", "v", "s", "t", "q"]
+
+
+@dataclass
+class Block:
+    """A piece of the generated program: lines of C, which functions need it, and the tables that it reads."""
+
+    need: Need
+    comment: str
+    lines: list[str]
+    tables: list[str] = field(default_factory=list)
+    is_statement: bool = False
+
+
+def literal(value: float) -> str:
+    """A C constant with exactly these bits (any nan is the nan)."""
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    if value == int(value) and 0 < abs(value) < 1e6:
+        return f"{value:.1f}" if value > 0 else f"({value:.1f})"
+    mantissa, exponent = value.hex().split("p")
+    text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}"
+    return f"({text})" if text.startswith("-") else text
+
+
+def expression(shapes: Shapes, shape: int, leaves: Iterator[str]) -> tuple[str, bool]:
+    """The C text of a tree, and whether it needs parentheses inside + and *."""
+    if shapes.is_leaf(shape):
+        return next(leaves), False
+    op, *operands = shapes[shape]
+    parts = [expression(shapes, s, leaves) for s in operands]  # type: ignore[arg-type]
+    template = C[Op(op)]  # type: ignore[arg-type]
+    infix = op in (Op.ADD, Op.MUL)
+    return template.format(*(f"({text})" if infix and loose else text for text, loose in parts)), infix
+
+
+class Emitter:
+    """Writes the groups of one layout."""
+
+    def __init__(self, layout: Layout, shapes: Shapes, rows: dict[int, RowTensor], inputs: int) -> None:
+        self.shapes = shapes
+        self.offsets = Offsets(layout)
+        self.rows = rows
+        self.inputs = inputs
+
+    def block(self, placed: Placed, nests: list[Nest]) -> Block:
+        """All nests of one group."""
+        group = placed.group
+        count = len(group.roots)
+        where = f"%{group.roots.min()}" + (f" .. %{group.roots.max()}" if count > 1 else "")
+        constants = [literal(x).strip("()") for _, x in sorted(nests[0].literals.items())]
+        text = self.shapes.text(group.shape, iter(constants) if not nests[0].tables else None)
+        comment = f"{count} x {text}: {where}"
+        block = Block(group.need, comment, [], is_statement=True)
+        for nest in nests:
+            writer = NestWriter(self, nest, block)
+            writer.write()
+            block.is_statement &= writer.depth == 0 and len(block.lines) <= 1
+        return block
+
+
+class NestWriter:
+    """Writes one nest into a block."""
+
+    def __init__(self, emitter: Emitter, nest: Nest, block: Block) -> None:
+        self.emitter, self.nest, self.block = emitter, nest, block
+        self.shapes = emitter.shapes
+        self.depth = 0
+        self.level = 0
+        names = INSTANCE_NAMES[: len(nest.loops)] + [f"i{d}" for d in range(len(nest.loops) - 6)]
+        self.names = names[::-1]
+        self.tables: dict[int, str] = {}
+
+    # Lines
+
+    def line(self, text: str) -> None:
+        self.block.lines.append(INDENT * self.level + text)
+
+    def open(self, name: str, count: int, start: str = "0") -> None:
+        self.line(f"for (int {name} = {start}; {name} < {count}; {name}++) {{")
+        self.level += 1
+        self.depth += 1
+
+    def close(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.level -= 1
+            self.line("}")
+
+    def table(self, declaration: str, values: list[str]) -> str:
+        """A static table in front of the block's function; returns its name."""
+        name = f"table_{self.nest.placed.number}_{len(self.block.tables)}"
+        rows = [", ".join(values[i : i + 8]) for i in range(0, len(values), 8)]
+        body = ",\n".join(INDENT + row for row in rows)
+        self.block.tables.append(f"static const {declaration} {name}[{len(values)}] = {{\n{body},\n}};")
+        return name
+
+    # Indices
+
+    def counters(self, loops: list[Loop], names: list[str], column: int) -> list[str]:
+        """What the loops add to a column's index, each with its sign."""
+        parts = []
+        for loop, name in zip(loops, names, strict=True):
+            stride = int(loop.strides[column])
+            if stride:
+                step = name if abs(stride) == 1 else f"{abs(stride)} * {name}"
+                parts.append(f" + {step}" if stride > 0 else f" - {step}")
+            if loop.rows is not None and loop.rows[:, column].any():
+                key = id(loop), column
+                table = self._row_tables.get(key)
+                if table is None:
+                    table = self.table("int32_t", [str(x) for x in loop.rows[:, column].tolist()])
+                    self._row_tables[key] = table
+                parts.append(f" + {table}[{name}]")
+        return parts
+
+    _row_tables: dict[tuple[int, int], str]
+
+    def leaf(self, terms: Terms, k: int, base: int, extra: list[str]) -> str:
+        """Leaf k of a run's term: an element of an array, or a constant."""
+        column = terms.columns[k]
+        if column in self.nest.literals:
+            return literal(self.nest.literals[column])
+        parts = self.counters(self.nest.loops, self.names, column) + extra
+        index = int(self.nest.first[column]) + base
+        if column in self.nest.tables:
+            if column not in self.tables:
+                values = [literal(x) for x in self.nest.tables[column]]
+                self.tables[column] = self.table("double", values)
+            return f"{self.tables[column]}[{index}{''.join(parts)}]"
+        array = ARRAYS[terms.run.kinds[k]]
+        return f"{array}[{self.emitter.offsets.text(array, index)}{''.join(parts)}]"
+
+    def result(self) -> str:
+        array = GRAD if self.nest.placed.group.is_gradient else VALUE
+        parts = self.counters(self.nest.loops, self.names, RESULT)
+        return f"{array}[{self.emitter.offsets.text(array, int(self.nest.first[RESULT]))}{''.join(parts)}]"
+
+    # Nests
+
+    def write(self) -> None:
+        self._row_tables = {}
+        if self.nest.placed.combine is None:
+            self.elementwise()
+        elif not self.nest.loops and self.fits_one_expression():
+            self.line(f"{self.result()} = {self.finished(self.whole_sum())};")
+        else:
+            self.accumulate()
+
+    def fits_one_expression(self) -> bool:
+        terms = sum(terms.run.count for terms in self.nest.terms)
+        return terms <= MAX_EXPRESSION and self.nest.placed.combine == Op.ADD
+
+    def whole_sum(self) -> str:
+        texts = []
+        for terms in self.nest.terms:
+            for offsets in terms.offsets.tolist():
+                leaves = [self.leaf(terms, k, offsets[k], []) for k in range(len(offsets))]
+                text, loose = expression(self.shapes, terms.run.shape, iter(leaves))
+                texts.append(f"({text})" if loose else text)
+        return " + ".join(texts)
+
+    def finished(self, text: str) -> str:
+        """The unary ops on top of a sum."""
+        for op in self.nest.placed.post:
+            text = C[Op(op)].format(text)
+        return text
+
+    def elementwise(self) -> None:
+        """No sum: one assignment for each instance."""
+        (terms,) = self.nest.terms
+        if self.skippable_gradient():
+            self.line(f"if (all_finite(value + {self.gradient_factor()}, {self.nest.loops[-1].count})) {{")
+            self.level += 1
+            self.line("touch_active(w);")
+            self.loops(terms, active_rows=True)
+            self.close()
+            self.line("else {")
+            self.level += 1
+            self.line("touch_all();")
+            self.loops(terms)
+            self.close()
+        else:
+            self.loops(terms)
+
+    def skippable_gradient(self) -> bool:
+        return self.nest.placed.group.is_gradient and int(self.nest.first[RESULT]) in self.emitter.rows
+
+    def gradient_factor(self) -> str:
+        """Where the other factor of add(G, mul(X, R)) begins in value[]."""
+        (terms,) = self.nest.terms
+        column = terms.columns[terms.run.kinds.index(ROOT_KIND)]
+        return self.emitter.offsets.text(VALUE, int(self.nest.first[column]))
+
+    def loops(self, terms: Terms, active_rows: bool = False) -> None:
+        """The instance loops around one assignment. What no lane changes is read once, before the lane loop."""
+        loops = self.nest.loops
+        for loop, name in zip(loops[:-1], self.names, strict=False):
+            if active_rows:
+                self.open_active(name)
+            else:
+                self.open(name, loop.count)
+        leaves = [self.leaf(terms, k, 0, []) for k in range(len(terms.run.kinds))]
+        if len(loops) > 1:
+            leaves = self.hoisted(terms, leaves)
+        if loops:
+            self.open(self.names[-1], loops[-1].count)
+        self.line(self.assignment(terms.run.shape, leaves))
+        self.close(len(loops))
+
+    def assignment(self, shape: int, leaves: list[str]) -> str:
+        result = self.result()
+        operation = self.shapes[shape] if not self.shapes.is_leaf(shape) else ()
+        if len(operation) == 3 and operation[0] == Op.ADD and leaves[0] == result:
+            text, _ = expression(self.shapes, operation[2], iter(leaves[1:]))
+            return f"{result} += {text};"
+        text, _ = expression(self.shapes, shape, iter(leaves))
+        return f"{result} = {text};"
+
+    def open_active(self, name: str) -> None:
+        self.line("for (int k = 0; k < w->active_count; k++) {")
+        self.level += 1
+        self.depth += 1
+        self.line(f"const int {name} = w->active[k];")
+
+    def hoisted(self, terms: Terms, leaves: list[str]) -> list[str]:
+        """Names for the leaves that are the same for every lane, declared here."""
+        lane = self.nest.loops[-1]
+        result = []
+        for k, text in enumerate(leaves):
+            column = terms.columns[k]
+            moves = lane.strides[column] != 0 or (lane.rows is not None and lane.rows[:, column].any())
+            if not moves and column not in self.nest.literals:
+                self.line(f"const double x{k} = {text};")
+                text = f"x{k}"
+            result.append(text)
+        return result
+
+    def accumulate(self) -> None:
+        """A sum (or maximum) of terms for each instance, lanes side by side."""
+        loops = self.nest.loops
+        for loop, name in zip(loops[:-1], self.names, strict=False):
+            self.open(name, loop.count)
+        opened = max(len(loops) - 1, 0)
+        first = self.nest.terms[0]
+        rest = self.nest.terms[1:] if first.run.count == 1 else self.nest.terms
+        if first.run.count == 1:
+            start, _ = self.term_text(first, 0, [])
+        else:
+            start = "-0.0" if self.nest.placed.combine == Op.ADD else "(-INFINITY)"  # changes no sum, no maximum
+        if not loops:
+            self.line("{")
+            self.level += 1
+            self.line(f"double sum = {start};")
+            self.begin, self.sum = None, "sum"
+            opened = 1
+        else:
+            lane = loops[-1]
+            self.begin, self.sum, self.end = "0", "sum[lane]", str(lane.count)
+            if lane.count > MAX_LANES:
+                self.line(f"for (int block = 0; block < {lane.count}; block += {MAX_LANES}) {{")
+                self.level += 1
+                opened += 1
+                self.line(f"const int end = block + {MAX_LANES} < {lane.count} ? block + {MAX_LANES} : {lane.count};")
+                self.begin, self.sum, self.end = "block", "sum[lane - block]", "end"
+            self.line(f"double sum[{min(lane.count, MAX_LANES)}];")
+            self.each_lane(f"{self.sum} = {start};")
+        for terms in rest:
+            self.run(terms)
+        self.each_lane(f"{self.result()} = {self.finished(self.sum)};")
+        self.close(opened)
+
+    begin: str | None
+    end: str
+    sum: str
+
+    def each_lane(self, text: str) -> None:
+        if self.begin is None:
+            self.line(text)
+            return
+        self.line(f"for (int lane = {self.begin}; lane < {self.end}; lane++)")
+        self.level += 1
+        self.depth += 1
+        self.line(text)
+        self.level -= 1
+
+    def term_text(self, terms: Terms, row: int, extra: list[list[str]]) -> tuple[str, bool]:
+        offsets = terms.offsets[row].tolist()
+        leaves = [self.leaf(terms, k, offsets[k], extra[k] if extra else []) for k in range(len(offsets))]
+        if extra and self.nest.loops:
+            leaves = self.hoisted(terms, leaves)
+        return expression(self.shapes, terms.run.shape, iter(leaves))
+
+    def run(self, terms: Terms) -> None:
+        """Adds a run of terms, piece by piece."""
+        skip = skips_zero_inputs(self.shapes, self.nest, terms, self.emitter.rows, self.emitter.inputs)
+        for piece in terms.pieces:
+            self.piece(terms, piece, skip)
+
+    def piece(self, terms: Terms, piece: Piece, skip: bool) -> None:
+        loops = piece.loops[::-1]
+        names = (TERM_NAMES[: len(loops)] + [f"t{d}" for d in range(len(loops) - 6)])[::-1]
+        for loop, name in zip(loops, names, strict=True):
+            if skip:
+                self.open_active(name)
+            else:
+                self.open(name, loop.count)
+        extra = [self.counters(loops, names, k) for k in range(len(terms.run.kinds))]
+        text, _ = self.term_text(terms, piece.start, extra if loops else [])
+        if self.nest.placed.combine == Op.MAX:
+            self.each_lane(f"{self.sum} = op_max({self.sum}, {text});")
+        else:
+            self.each_lane(f"{self.sum} += {text};")
+        self.close(len(loops))
+
+
+def functions(blocks: list[Block]) -> tuple[list[str], list[tuple[Need, str]]]:
+    """The C text of every block as a function, and the calls in order. Neighbouring single statements share one."""
+    text: list[str] = []
+    calls: list[tuple[Need, str]] = []
+    i = 0
+    while i < len(blocks):
+        j = i + 1
+        if blocks[i].is_statement:
+            while (
+                j < len(blocks)
+                and j - i < 200
+                and blocks[j].is_statement
+                and blocks[j].need == blocks[i].need
+            ):
+                j += 1
+        name = group_name(i).lower() + (f"_to_{j - 1}" if j > i + 1 else "")
+        body: list[str] = []
+        for block in blocks[i:j]:
+            text += block.tables
+            body += [f"{INDENT}/* {block.comment} */"]
+            body += [INDENT + line for line in block.lines]
+        text += [f"static void {name}(struct workspace *restrict w)", "{"]
+        text += [f"{INDENT}double *restrict const value = w->value;", *body, "}", ""]
+        calls.append((blocks[i].need, name))
+        i = j
+    return text, calls
+
+

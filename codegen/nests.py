@@ -1,0 +1,79 @@
+"""Rows of storage indices -> loops: nested arithmetic progressions.
+
+Example input, the indices that six instances use (result, weight, input):
+
+    [[ 0,  0, 10], [ 1,  1, 10], [ 2,  2, 10], [ 3,  0, 20], [ 4,  1, 20], [ 5,  2, 20]]
+
+becomes two loops, the innermost first:
+
+    3 times, strides (1, 1, 0)    2 times, strides (3, 0, 10)
+
+Where the progression ends, another piece begins; where it keeps ending, the rows become an index table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+MIN_TABLE = 8  # rows
+MAX_PIECES = 64
+
+
+@dataclass(frozen=True)
+class Loop:
+    """`count` iterations; column c advances by strides[c] in each. With a table it is rows[iteration][c] instead."""
+
+    count: int
+    strides: Ints
+    rows: Ints | None = None
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows [start, start + length) as nested loops, the innermost first. No loops: a single row."""
+
+    start: int
+    length: int
+    loops: list[Loop]
+
+
+def peel(rows: Ints) -> tuple[list[Loop], int]:
+    """The longest nest of arithmetic progressions that starts at row 0, and the number of rows that it covers."""
+    loops: list[Loop] = []
+    length = 1
+    while 2 * length <= len(rows):
+        blocks = rows[: len(rows) // length * length].reshape(-1, length, rows.shape[1])
+        stride = blocks[1, 0] - blocks[0, 0]
+        regular = (blocks[1:] - blocks[:-1] == stride).all(axis=(1, 2))
+        count = 1 + (len(regular) if regular.all() else int(regular.argmin()))
+        if count < 2:
+            break
+        loops.append(Loop(count, stride))
+        length *= count
+    return loops, length
+
+
+def fit(rows: Ints) -> list[Piece]:
+    """Covers all rows, in order: by few nests where they are regular, else by one loop over a table."""
+    most = min(max(4, len(rows) // MIN_TABLE), MAX_PIECES)
+    pieces: list[Piece] = []
+    start = 0
+    while start < len(rows):
+        if len(pieces) == most and len(rows) >= MIN_TABLE:
+            return [Piece(0, len(rows), [_table(rows)])]
+        loops, length = peel(rows[start:])
+        pieces.append(Piece(start, length, loops))
+        start += length
+    return pieces
+
+
+def _table(rows: Ints) -> Loop:
+    """A loop over a table of offsets from row 0; columns that advance evenly stay out of it."""
+    offsets = rows - rows[0]
+    strides = offsets[1]
+    even = (offsets == np.arange(len(rows))[:, None] * strides).all(axis=0)
+    return Loop(len(rows), np.where(even, strides, 0), np.where(even, 0, offsets))

@@ -1,0 +1,119 @@
+"""The compiler, pass by pass."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.autodiff import differentiate
+from codegen.emit import Emitter, functions
+from codegen.groups import find_groups
+from codegen.ir import Graph, verify
+from codegen.layout import Layout, Placed, place
+from codegen.lower import Nest, lower
+from codegen.module import Kernels, module_text
+from codegen.names import group_name, tensor_names
+from codegen.program import Program
+from codegen.simplify import simplify
+from codegen.sparse import find_row_tensors
+from codegen.straightline import straightline
+from codegen.trace import trace
+from codegen.trees import Shapes, find_trees
+
+
+@dataclass
+class Compiled:
+    """A program's final ir and its C text. `groups` is empty for the straight-line lowering."""
+
+    graph: Graph
+    text: str
+    digest: str
+    groups: list[tuple[Placed, list[Nest]]]
+    shapes: Shapes
+
+
+def compile_program(program: Program, name: str = "nn", lowering: str = "loops") -> Compiled:
+    """Value graph in, nn.c out. Raises ValueError for a lowering that does not exist, or a name that C cannot use."""
+    if lowering not in ("loops", "straightline"):
+        raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
+    if not (name.isidentifier() and name.isascii()):
+        raise ValueError(f"a module's name must be an ASCII identifier, got {name!r}")
+    with _no_garbage_collection():
+        graph = build_graph(program)
+        if lowering == "straightline":
+            groups, shapes, kernels = [], Shapes(), straightline(graph, program)
+        else:
+            groups, shapes, kernels = _loops(graph, program)
+        digest = graph_digest(graph)
+        return Compiled(graph, module_text(program, kernels, name, digest, len(graph)), digest, groups, shapes)
+
+
+def build_graph(program: Program) -> Graph:
+    """The final ir of one training step."""
+    graph = trace(program)  # Values -> forward ir, nodes in the engine's order
+    differentiate(graph)  # adjoint nodes appended, gradients accumulated in the engine's order
+    graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
+    verify(graph)
+    return graph
+
+
+def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest]]], Shapes, Kernels]:
+    trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
+    groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
+    layout = place(graph, trees.shapes, groups, program)  # where every value lives
+    lowered = [(placed, lower(graph, layout, placed)) for placed in layout.placed]  # indices as loop nests
+    inputs = len(program.inputs.values)
+    nests = [nest for _, found in lowered for nest in found]
+    rows = find_row_tensors(layout, trees.shapes, nests, inputs)  # which rows a zero input leaves alone
+    emitter = Emitter(layout, trees.shapes, rows, inputs)
+    blocks = [emitter.block(placed, found) for placed, found in lowered]  # C text
+    text, calls = functions(blocks)
+    kernels = Kernels(
+        lowering="loops",
+        functions=text,
+        calls=calls,
+        offsets=[
+            ("INPUT", 0),
+            ("TARGET", layout.target_offset),
+            *((group_name(p.number), p.offset) for p in layout.placed if p.offset >= 0),
+        ],
+        tensors=layout.tensors,
+        tensor_names=tensor_names(place.tensor.name for place in layout.tensors),
+        row_tensors=list(rows.values()),
+        value_count=layout.value_count,
+        data_count=layout.data_count,
+        loss=_observed(layout, graph.loss),
+        outputs={name: [_observed(layout, n) for n in nodes] for name, nodes in graph.outputs.items()},
+    )
+    return lowered, trees.shapes, kernels
+
+
+def _observed(layout: Layout, n: int) -> int:
+    return layout.copies[n] if n in layout.copies else int(layout.index[n])
+
+
+def graph_digest(graph: Graph) -> str:
+    """SHA-256 of the ir: op and operand columns as little-endian integers, constants as bits, then the observables."""
+    digest = hashlib.sha256(bytes(graph.op))
+    for column in (graph.a, graph.b):
+        digest.update(np.frombuffer(column, dtype=np.intc).astype("<i4").tobytes())
+    digest.update(np.array(graph.constants, dtype="<f8").tobytes())
+    digest.update(repr((graph.loss, graph.outputs, sorted(graph.gradients.items()))).encode())
+    return digest.hexdigest()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Millions of small objects, none of them in a cycle: the collector would walk them again and again."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()

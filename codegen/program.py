@@ -1,0 +1,190 @@
+"""A Program: what one training step consists of, declared on top of a Value graph.
+
+The graph says how the loss is computed. A Program says which leaves are inputs, which are targets and which are
+parameters, and what is observed. The compiler knows nothing else about a model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from micrograd.engine import Value
+
+if TYPE_CHECKING:
+    from micrograd.nn import Nested
+
+MAX_CLASSES = 256  # a label is one byte
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Inputs that arrive as unsigned bytes; input i is byte * scale, in float64."""
+
+    values: Sequence[Value]
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Inputs or targets that arrive as float64."""
+
+    values: Sequence[Value]
+
+
+@dataclass(frozen=True)
+class Label:
+    """A target that arrives as one class number; `one_hot` holds one Value a class, 1 for that class, else 0."""
+
+    one_hot: Sequence[Value]
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A named tensor of parameters: its shape, and for each element in C order the parameter's number."""
+
+    name: str
+    shape: tuple[int, ...]
+    numbers: tuple[int, ...]
+    initial: tuple[float, float] | None
+
+
+@dataclass
+class Program:
+    """One training step.
+
+    inputs      Pixels or Floats
+    targets     a Label, Floats, or None where the loss needs none
+    parameters  name -> nested list of Values; every list on one level has the same length
+    loss        the Value that backward() starts from
+    outputs     name -> list of Values, what a caller may ask for. `prediction` names the one whose largest element
+                is predict()'s answer (default: the first), `probabilities` is what probabilities() returns
+    order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
+                `parameters`)
+    initial     name -> (low, high) of a uniform distribution, (c, c) for a constant. Without it the module starts
+                from, and resets to, the data that the parameters have when they are traced
+    seed        the seed of the module's first weights, where `initial` is given
+
+    Raises TypeError or ValueError for a declaration that contradicts itself or the graph.
+    """
+
+    inputs: Pixels | Floats
+    targets: Label | Floats | None
+    parameters: Mapping[str, Nested]
+    loss: Value
+    outputs: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    learning_rate: float = 0.1
+    prediction: str | None = None
+    order: Sequence[Value] | None = None
+    initial: Mapping[str, tuple[float, float]] | None = None
+    seed: int = 0
+    description: str = ""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.inputs, Pixels | Floats):
+            raise TypeError(f"inputs must be Pixels or Floats, not {type(self.inputs).__name__}")
+        if not isinstance(self.targets, Label | Floats | None):
+            raise TypeError(f"targets must be a Label, Floats or None, not {type(self.targets).__name__}")
+        if not isinstance(self.loss, Value):
+            raise TypeError(f"the loss must be a Value, not {type(self.loss).__name__}")
+        if not isfinite(self.learning_rate):
+            raise ValueError(f"the learning rate must be finite, got {self.learning_rate}")
+        if isinstance(self.inputs, Pixels) and not isfinite(self.inputs.scale):
+            raise ValueError(f"the scale of the pixels must be finite, got {self.inputs.scale}")
+        if isinstance(self.targets, Label) and not 1 <= len(self.target_values) <= MAX_CLASSES:
+            raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(self.target_values)}")
+        if not 0 <= self.seed < 2**64:
+            raise ValueError(f"the seed must be 0..2**64-1, got {self.seed}")
+        if self.prediction is None:
+            self.prediction = next(iter(self.outputs), None)
+        elif self.prediction not in self.outputs:
+            raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
+        for name, values in self.outputs.items():
+            if not values or not all(isinstance(v, Value) for v in values):
+                raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
+        shaped = {name: _flatten(name, nested) for name, nested in self.parameters.items()}
+        flat = [value for _, values in shaped.values() for value in values]
+        self.order = list(self.order) if self.order is not None else flat
+        _require_leaves("inputs", self.inputs.values)
+        _require_leaves("targets", self.target_values)
+        _require_leaves("parameters", flat)
+        numbers = {id(value): i for i, value in enumerate(self.order)}
+        if len(numbers) != len(self.order) or set(numbers) != set(map(id, flat)):
+            raise ValueError("`order` must hold each parameter exactly once")
+        leaves = [*flat, *self.inputs.values, *self.target_values]
+        if len(set(map(id, leaves))) != len(leaves):
+            raise ValueError("a Value is declared twice among parameters, inputs and targets")
+        if self.initial is not None:
+            _check_initial(self.initial, set(shaped))
+        self.tensors = [
+            Tensor(
+                name,
+                shape,
+                tuple(numbers[id(value)] for value in values),
+                None if self.initial is None else self.initial[name],
+            )
+            for name, (shape, values) in shaped.items()
+        ]
+
+    @property
+    def target_values(self) -> Sequence[Value]:
+        if self.targets is None:
+            return ()
+        return self.targets.one_hot if isinstance(self.targets, Label) else self.targets.values
+
+    @property
+    def parameter_values(self) -> Sequence[Value]:
+        """Every parameter, in `order`."""
+        assert self.order is not None
+        return self.order
+
+    def roots(self) -> Iterator[Value]:
+        """What is observed: the loss, then the outputs."""
+        yield self.loss
+        for values in self.outputs.values():
+            yield from values
+
+
+def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
+    """Shape and elements, in C order. A single Value has the shape ()."""
+    shape: list[int] = []
+    level: list[Nested] = [nested]
+    while not all(isinstance(item, Value) for item in level):
+        lengths = {len(item) if isinstance(item, Sequence) else -1 for item in level}
+        if len(lengths) != 1 or min(lengths) < 1:
+            raise ValueError(f"the parameter {name!r} must be a Value or evenly nested lists of Values")
+        shape.append(lengths.pop())
+        level = [inner for item in level if isinstance(item, Sequence) for inner in item]
+    return tuple(shape), [item for item in level if isinstance(item, Value)]
+
+
+def _require_leaves(what: str, values: Sequence[Value]) -> None:
+    for i, value in enumerate(values):
+        if not isinstance(value, Value):
+            raise TypeError(f"{what}: element {i} must be a Value, not {type(value).__name__}")
+        if value._prev:
+            raise ValueError(f"{what}: element {i} is computed by {value._op!r}, but must be a leaf of the graph")
+
+
+def _check_initial(initial: Mapping[str, tuple[float, float]], names: set[str]) -> None:
+    if set(initial) != names:
+        raise ValueError(f"`initial` names {sorted(initial)}, but the parameters are {sorted(names)}")
+    for name, (low, high) in initial.items():
+        if not (isfinite(low) and isfinite(high) and low <= high):
+            raise ValueError(f"the initial range of {name!r} must be finite and ordered, got ({low}, {high})")
+
+
+def load(path: Path) -> Program:
+    """The Program that a Python file declares by a function `program()`. Runs that file."""
+    namespace: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
+    make = namespace.get("program")
+    if not isinstance(make, Callable):  # type: ignore[arg-type]
+        raise ValueError(f"{path} must define a function program() that returns a codegen.Program")
+    program = make()  # type: ignore[operator]
+    if not isinstance(program, Program):
+        raise TypeError(f"program() in {path} returned a {type(program).__name__}, not a codegen.Program")
+    return program

@@ -1,0 +1,90 @@
+"""Which tensors can skip the rows of inputs that are zero.
+
+Example: in a group lanes x sum(P, n x mul(P, X)), where every lane reads the same inputs, the term of an input that
+is 0 adds nothing, so its whole row of weights is left out. In the gradient of these weights, n * lanes x
+add(G, mul(X, R)), the row of that input stays as it is, so it is not touched, and neither update nor zero_grad
+have to visit it. This needs every weight of the row, and every R, to be finite: 0 * inf is nan. The generated code
+checks that; rows with a non-finite weight are never skipped.
+
+A *row tensor* is one for which all of this holds: stored as one row for each input, all inputs in order, and written
+by one gradient nest alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.ir import Op
+from codegen.layout import Layout, TensorPlace
+from codegen.lower import RESULT, Nest, Terms
+from codegen.trees import ROOT_KIND, Shapes
+
+
+@dataclass(frozen=True)
+class RowTensor:
+    """A tensor as rows, one for each input: data[offset + row_length * input + lane]."""
+
+    place: TensorPlace
+    row_length: int
+
+
+def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: int) -> dict[int, RowTensor]:
+    """The row tensors, by their offset in data[]."""
+    written: dict[int, list[int]] = {}  # offset of a tensor -> the row length of each gradient nest, 0: no rows
+    for nest in nests:
+        if nest.placed.group.is_gradient:
+            tensor = _tensor_at(layout, int(nest.first[RESULT]))
+            rows = _gradient_row(shapes, nest, inputs)
+            matches = nest.first[RESULT] == tensor.offset and rows * inputs == tensor.size
+            written.setdefault(tensor.offset, []).append(rows if matches else 0)
+    places = {place.offset: place for place in layout.tensors}
+    return {
+        offset: RowTensor(places[offset], rows[0])
+        for offset, rows in written.items()
+        if len(rows) == 1 and rows[0] > 0
+    }
+
+
+def _tensor_at(layout: Layout, index: int) -> TensorPlace:
+    return next(t for t in layout.tensors if t.offset <= index < t.offset + t.size)
+
+
+def _gradient_row(shapes: Shapes, nest: Nest, inputs: int) -> int:
+    """The row length of a nest inputs * lanes x add(G, mul(X, R)), in either order of the product, else 0."""
+    if shapes.text(nest.placed.group.shape) not in ("add(G, mul(X, R))", "add(G, mul(R, X))"):
+        return 0
+    kinds = nest.terms[0].run.kinds
+    x, r = RESULT + 1 + kinds.index(Op.INPUT), RESULT + 1 + kinds.index(ROOT_KIND)
+    if len(nest.loops) != 2 or nest.first[x] != 0:
+        return 0
+    rows, lane = nest.loops
+    if rows.rows is not None or lane.rows is not None or rows.count != inputs:
+        return 0
+    walks_rows = (rows.strides[x], rows.strides[r], rows.strides[RESULT]) == (1, 0, lane.count)
+    walks_lanes = (lane.strides[x], lane.strides[r], lane.strides[RESULT]) == (0, 1, 1)
+    return lane.count if walks_rows and walks_lanes else 0
+
+
+def skips_zero_inputs(
+    shapes: Shapes, nest: Nest, terms: Terms, tensors: dict[int, RowTensor], inputs: int
+) -> bool:
+    """Whether a run of terms is one row of a row tensor for each input, the same inputs for every lane."""
+    if nest.placed.combine != Op.ADD or len(nest.loops) != 1 or terms.run.count != inputs:
+        return False
+    if shapes.text(terms.run.shape) not in ("mul(P, X)", "mul(X, P)") or len(terms.pieces) != 1:
+        return False
+    kinds = terms.run.kinds
+    p, x = kinds.index(Op.PARAM), kinds.index(Op.INPUT)
+    tensor = tensors.get(int(nest.first[terms.columns[p]]))
+    (lane,) = nest.loops
+    walk = terms.pieces[0].loops
+    return (
+        tensor is not None
+        and len(walk) == 1
+        and walk[0].rows is None
+        and lane.rows is None
+        and nest.first[terms.columns[x]] == 0
+        and (walk[0].strides[p], walk[0].strides[x]) == (tensor.row_length, 1)
+        and (lane.strides[terms.columns[p]], lane.strides[terms.columns[x]]) == (1, 0)
+        and lane.count == tensor.row_length
+    )

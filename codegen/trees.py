@@ -1,0 +1,188 @@
+"""ir -> expression trees: which nodes get storage, and what each of them computes from storage.
+
+Example input (h0 is used twice more, the rest once):
+
+    %6 = mul w00 x0        %7 = add b0 %6
+    %8 = mul w01 x1        %9 = add %7 %8
+    %10 = relu %9                                   (h0)
+
+becomes one root:
+
+    %10: relu(sum(P, 2 x mul(P, X)))  with the leaves  b0  w00 x0  w01 x1
+
+A left spine of `add` (or of `max`) whose inner nodes have one use is one sum of ordered terms: the order of the
+additions stays what it was. A node that is used once is part of its user's tree. A node that is used more often, or
+observed, or that would make a tree too large, is a *root*: it is computed once, into storage of its own. A sum of
+three or more terms is accumulated in a loop, so it can only stand at the top of a tree, or under unary ops there.
+
+A root's *shape* is its tree with the leaves replaced by their kinds (P parameter, G old gradient, X input, T target,
+C constant, R another root), equal neighbours in a sum counted. Shapes are interned: equal shape, equal number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import groupby
+
+import numpy as np
+
+from codegen.ir import BINARY, LEAVES, Graph, Op
+
+ROOT_KIND = len(Op)  # as a leaf: another root
+KIND_LETTERS = {Op.PARAM: "P", Op.GRAD: "G", Op.INPUT: "X", Op.TARGET: "T", Op.CONST: "C", ROOT_KIND: "R"}
+MAX_TREE = 16  # operations in one tree
+
+# (op, shape) and (op, shape, shape) are trees, (op, ((shape, count), ...)) is a sum or a maximum of terms in order.
+Shape = tuple[int, ...] | tuple[int, tuple[tuple[int, int], ...]]
+
+
+class Shapes:
+    """The interned shapes. Leaf kinds are their own numbers; the shape of a tree is ROOT_KIND + 1 or larger."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Shape, int] = {}
+        self._shapes: list[Shape] = []
+
+    def intern(self, shape: Shape) -> int:
+        number = self._numbers.get(shape)
+        if number is None:
+            number = self._numbers[shape] = len(self._shapes) + ROOT_KIND + 1
+            self._shapes.append(shape)
+        return number
+
+    def __getitem__(self, number: int) -> Shape:
+        return self._shapes[number - ROOT_KIND - 1]
+
+    def is_leaf(self, number: int) -> bool:
+        return number <= ROOT_KIND
+
+    def terms(self, number: int) -> tuple[tuple[int, int], ...] | None:
+        """The (shape, count) runs of a sum or maximum, None for anything else."""
+        if not self.is_leaf(number):
+            inner = self[number][1]
+            if isinstance(inner, tuple):
+                return inner
+        return None
+
+    def kinds(self, number: int) -> list[int]:
+        """The kind of each leaf, in order, one term of a run standing for all of them."""
+        if self.is_leaf(number):
+            return [number]
+        runs = self.terms(number)
+        parts = [s for s, _ in runs] if runs is not None else [x for x in self[number][1:] if isinstance(x, int)]
+        return [kind for part in parts for kind in self.kinds(part)]
+
+    def text(self, number: int, constants: Iterator[str] | None = None) -> str:
+        """`relu(sum(P, 784 x mul(P, X)))`. With `constants`, those stand where there would be a C."""
+        if number == Op.CONST and constants is not None:
+            return next(constants)
+        if self.is_leaf(number):
+            return KIND_LETTERS[number]
+        op = Op(self[number][0])  # type: ignore[arg-type]
+        runs = self.terms(number)
+        if runs is None:
+            operands = [self.text(x, constants) for x in self[number][1:]]  # type: ignore[arg-type]
+            return f"{op.name.lower()}({', '.join(operands)})"
+        terms = [(count, self.text(s, constants)) for s, count in runs]
+        listed = ", ".join(text if count == 1 else f"{count} x {text}" for count, text in terms)
+        return f"{'sum' if op == Op.ADD else 'max'}({listed})"
+
+
+@dataclass
+class Trees:
+    """The roots of a graph in topological order, with their shapes and their leaves (node numbers, in order)."""
+
+    shapes: Shapes
+    roots: list[int] = field(default_factory=list)
+    shape_of: dict[int, int] = field(default_factory=dict)
+    leaves_of: dict[int, tuple[int, ...]] = field(default_factory=dict)
+
+
+def find_trees(graph: Graph) -> Trees:
+    """Cuts a graph, all of whose nodes are live, into trees."""
+    size = len(graph)
+    op, a, b = graph.op, graph.a, graph.b
+    uses, inner = _uses_and_spines(graph)
+    observed = bytearray(size)
+    for n in graph.roots():
+        observed[n] = 1
+    binary = {int(o) for o in BINARY}
+    leaf_ops = {int(o) for o in LEAVES}
+
+    trees = Trees(Shapes())
+    intern = trees.shapes.intern
+    # A node waits here until its only user has decided whether to take it in: shape, leaves, size (0: has a sum).
+    waiting: dict[int, tuple[int, tuple[int, ...], int]] = {}
+
+    def make_root(n: int, shape: int, leaves: tuple[int, ...]) -> None:
+        trees.shape_of[n] = shape
+        trees.leaves_of[n] = leaves
+
+    def operand(n: int, sum_allowed: bool = False) -> tuple[int, tuple[int, ...], int]:
+        if op[n] in leaf_ops:
+            return op[n], (n,), 0
+        tree = waiting.pop(n, None)
+        if tree is not None:
+            if 0 < tree[2] <= MAX_TREE or (tree[2] == 0 and sum_allowed):
+                return tree
+            make_root(n, tree[0], tree[1])
+        return ROOT_KIND, (n,), 0
+
+    for n in range(size):
+        if inner[n]:
+            continue
+        o = op[n]
+        if o in leaf_ops:
+            if observed[n]:
+                make_root(n, o, (n,))
+            continue
+        if inner[a[n]] and op[a[n]] == o:
+            terms = [b[n]]
+            m = a[n]
+            while inner[m] and op[m] == o:
+                terms.append(b[m])
+                m = a[m]
+            terms.append(m)
+            parts = [operand(term) for term in reversed(terms)]
+            runs = tuple((s, sum(1 for _ in same)) for s, same in groupby(part[0] for part in parts))
+            tree = (intern((o, runs)), tuple(leaf for part in parts for leaf in part[1]), 0)
+        elif o in binary:
+            s, left, m = operand(a[n])
+            t, right, k = operand(b[n])
+            tree = (intern((o, s, t)), left + right, m + k + 1)
+        else:
+            s, left, m = operand(a[n], sum_allowed=True)
+            has_sum = m == 0 and len(left) > 0 and trees.shapes.terms(_innermost(trees.shapes, s)) is not None
+            tree = (intern((o, s)), left, 0 if has_sum else m + 1)
+        if uses[n] != 1 or observed[n]:
+            make_root(n, tree[0], tree[1])
+        else:
+            waiting[n] = tree
+    assert not waiting, "a node that nobody uses"
+    trees.roots = sorted(trees.shape_of)
+    return trees
+
+
+def _innermost(shapes: Shapes, shape: int) -> int:
+    """What is left of a shape without the unary ops on top."""
+    while not shapes.is_leaf(shape) and len(shapes[shape]) == 2 and shapes.terms(shape) is None:
+        shape = shapes[shape][1]  # type: ignore[assignment]
+    return shape
+
+
+def _uses_and_spines(graph: Graph) -> tuple[list[int], bytearray]:
+    """How often each node is an operand, and which nodes are inside a left spine."""
+    op = np.frombuffer(graph.op, dtype=np.uint8)
+    a = np.frombuffer(graph.a, dtype=np.intc)
+    b = np.frombuffer(graph.b, dtype=np.intc)
+    inside = op > Op.TARGET
+    binary = inside & (b >= 0)
+    uses = np.bincount(a[inside], minlength=len(op)) + np.bincount(b[binary], minlength=len(op))
+    observed = np.zeros(len(op), dtype=bool)
+    observed[list(graph.roots())] = True
+    inner = np.zeros(len(op), dtype=bool)
+    for chain in (Op.ADD, Op.MAX):
+        below = a[op == chain]
+        inner[below[(op[below] == chain) & (uses[below] == 1) & ~observed[below]]] = True
+    return uses.tolist(), bytearray(inner.astype(np.uint8))

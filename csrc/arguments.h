@@ -1,0 +1,180 @@
+/* Arguments: wrong count or type is a TypeError, wrong size or range a ValueError that says what came. */
+
+struct signature {
+    const char *function;
+    int positional; /* how many may be given by position */
+    int required;
+    int count;
+    const char *names[8];
+};
+
+/* Fills values[] with borrowed references, NULL where an argument was not given. */
+static int parse_arguments(const struct signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                           PyObject **values)
+{
+    if (nargs > s->positional) {
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %d positional arguments, got %zd", s->function,
+                     s->positional, nargs);
+        return -1;
+    }
+    for (int i = 0; i < s->count; i++)
+        values[i] = i < nargs ? args[i] : NULL;
+    const Py_ssize_t keywords = kwnames == NULL ? 0 : PyTuple_Size(kwnames);
+    for (Py_ssize_t k = 0; k < keywords; k++) {
+        PyObject *const name = PyTuple_GetItem(kwnames, k);
+        if (name == NULL)
+            return -1;
+        int i = 0;
+        while (i < s->count && PyUnicode_CompareWithASCIIString(name, s->names[i]) != 0)
+            i++;
+        if (i == s->count) {
+            PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", s->function, name);
+            return -1;
+        }
+        if (values[i] != NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() got two values for the argument '%s'", s->function, s->names[i]);
+            return -1;
+        }
+        values[i] = args[nargs + k];
+    }
+    for (int i = 0; i < s->required; i++) {
+        if (values[i] == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", s->function, s->names[i]);
+            return -1;
+        }
+    }
+    return 0;
+}
+
+static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expected)
+{
+    if (nargs == expected)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd argument%s, got %zd", function, expected,
+                 expected == 1 ? "" : "s", nargs);
+    return -1;
+}
+
+/* An int in [low, high]; anything with __index__ is one. -1 with an exception set otherwise, so low must be >= 0. */
+static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, Py_ssize_t high)
+{
+    PyObject *const number = PyNumber_Index(object);
+    if (number == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError, "%s must be an int, not %R", what, (PyObject *)Py_TYPE(object));
+        }
+        return -1;
+    }
+    const Py_ssize_t value = PyNumber_AsSsize_t(number, NULL); /* clipped where it does not fit */
+    if (value < low || value > high || PyErr_Occurred()) {
+        if (!PyErr_Occurred()) {
+            if (high == PY_SSIZE_T_MAX)
+                PyErr_Format(PyExc_ValueError, "%s must be at least %zd, got %S", what, low, number);
+            else
+                PyErr_Format(PyExc_ValueError, "%s must be %zd..%zd, got %S", what, low, high, number);
+        }
+        Py_DECREF(number);
+        return -1;
+    }
+    Py_DECREF(number);
+    return value;
+}
+
+/* A finite float. */
+static int parse_float(PyObject *object, const char *what, double *value)
+{
+    *value = PyFloat_AsDouble(object);
+    if (*value == -1.0 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError, "%s must be a number, not %R", what, (PyObject *)Py_TYPE(object));
+        }
+        return -1;
+    }
+    if (!is_finite(*value)) {
+        PyErr_Format(PyExc_ValueError, "%s must be finite, got %S", what, object);
+        return -1;
+    }
+    return 0;
+}
+
+/* None or a missing argument: no seed (0). Else 1 and the seed. */
+static int parse_seed(PyObject *object, uint64_t *seed)
+{
+    if (object == NULL || object == Py_None)
+        return 0;
+    PyObject *const number = PyNumber_Index(object);
+    if (number == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_TypeError, "seed must be an int or None, not %R", (PyObject *)Py_TYPE(object));
+        }
+        return -1;
+    }
+    *seed = PyLong_AsUnsignedLongLong(number);
+    if (PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_ValueError, "seed must be 0..2**64-1, got %S", number);
+        }
+        Py_DECREF(number);
+        return -1;
+    }
+    Py_DECREF(number);
+    return 1;
+}
+
+/* Elements of a buffer: `B` is unsigned bytes, `d` is float64. */
+struct elements {
+    const char *noun;
+    char format;
+    Py_ssize_t size;
+};
+
+static const struct elements byte_elements = {"unsigned bytes", 'B', 1};
+static const struct elements double_elements = {"float64", 'd', sizeof(double)};
+
+static int has_format(const Py_buffer *view, const struct elements *expected)
+{
+    const char *format = view->format == NULL ? "B" : view->format;
+    const uint16_t one = 1;
+    const char native = *(const unsigned char *)&one ? '<' : '>';
+    if (*format == '@' || *format == '=' || *format == native)
+        format++;
+    return format[0] == expected->format && format[1] == '\0' && view->itemsize == expected->size;
+}
+
+/* A C-contiguous buffer of the expected elements, read in place. */
+static int get_buffer(PyObject *object, const char *what, const struct elements *expected, Py_buffer *view)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+            return -1;
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s must be a C-contiguous buffer of %s, got %R", what, expected->noun,
+                     (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    if (!has_format(view, expected)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a buffer of %s (format '%c'), got format '%s'", what,
+                     expected->noun, expected->format, view->format == NULL ? "B" : view->format);
+        PyBuffer_Release(view);
+        return -1;
+    }
+    return 0;
+}
+
+static int get_buffer_of(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t count,
+                         Py_buffer *view)
+{
+    if (get_buffer(object, what, expected, view) < 0)
+        return -1;
+    if (view->len != count * expected->size) {
+        PyErr_Format(PyExc_ValueError, "%s must hold %zd %s, got %zd", what, count, expected->noun,
+                     view->len / expected->size);
+        PyBuffer_Release(view);
+        return -1;
+    }
+    return 0;
+}

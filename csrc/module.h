@@ -1,0 +1,470 @@
+/* The Python module around a generated model. Included last, into the one translation unit. */
+
+#include "random.h"
+#include "lock.h"
+#include "update.h"
+#include "passes.h"
+#include "arguments.h"
+
+static int forward_done; /* backward() has something to go back from */
+
+#include "views.h"
+
+static int check_prediction(void)
+{
+    if (OUTPUT_COUNT)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "this model declares no outputs to predict from");
+    return -1;
+}
+
+#include "loops.h"
+
+/* The inputs of one image. The fast path is for bytes, which need no buffer request. */
+static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
+{
+    *held = 0;
+#if INPUT_PIXELS
+    if (PyBytes_CheckExact(object) && PyBytes_Size(object) == INPUT_COUNT)
+        return (const input_type *)PyBytes_AsString(object);
+#endif
+    if (get_buffer_of(object, INPUT_PIXELS ? "pixels" : "inputs", &INPUT_ELEMENTS, INPUT_COUNT, view) < 0)
+        return NULL;
+    *held = 1;
+    return view->buf;
+}
+
+static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+{
+    Py_buffer image_view, target_view;
+    int image_held = 0, target_held = 0;
+    const target_type *target = NULL;
+    if (expect_count("forward", nargs, 2) < 0)
+        return NULL;
+#if TARGET_LABEL
+    const Py_ssize_t label = parse_int(args[0], "label", 0, TARGET_COUNT - 1);
+    if (label < 0)
+        return NULL;
+    const target_type label_byte = (target_type)label;
+    target = &label_byte;
+#else
+    if (TARGET_COUNT) {
+        if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, &target_view) < 0)
+            return NULL;
+        target_held = 1;
+        target = target_view.buf;
+    }
+    else if (args[0] != Py_None) {
+        PyErr_SetString(PyExc_TypeError, "the first argument must be None: this model has no targets");
+        return NULL;
+    }
+#endif
+    PyObject *result = NULL;
+    const input_type *const image = one_image(args[1], &image_view, &image_held);
+    if (image != NULL && lock_to_write() == 0) {
+        const double loss = run_forward(&training, target, image);
+        forward_done = 1;
+        unlock();
+        result = PyFloat_FromDouble(loss);
+    }
+    if (image_held)
+        PyBuffer_Release(&image_view);
+    if (target_held)
+        PyBuffer_Release(&target_view);
+    return result;
+}
+
+static PyObject *api_backward(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (lock_to_write() < 0)
+        return NULL;
+    const int possible = forward_done;
+    if (possible)
+        run_backward(&training);
+    unlock();
+    if (!possible) {
+        PyErr_SetString(PyExc_RuntimeError, "backward() needs a forward() before it");
+        return NULL;
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *api_zero_grad(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    if (lock_to_write() < 0)
+        return NULL;
+    run_zero_grad();
+    unlock();
+    Py_RETURN_NONE;
+}
+
+static PyObject *api_update(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const struct signature signature = {"update", 2, 0, 3, {"step", "batch_size", "learning_rate"}};
+    PyObject *values[3];
+    Py_ssize_t batch_size = 1;
+    double rate = LEARNING_RATE;
+    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0)
+        return NULL;
+    if (values[0] != NULL && parse_int(values[0], "step", 0, PY_SSIZE_T_MAX) < 0)
+        return NULL;
+    if (values[1] != NULL && (batch_size = parse_int(values[1], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
+        return NULL;
+    if (values[2] != NULL && parse_float(values[2], "learning_rate", &rate) < 0)
+        return NULL;
+    if (lock_to_write() < 0)
+        return NULL;
+    run_update(rate, (double)batch_size);
+    unlock();
+    Py_RETURN_NONE;
+}
+
+static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    Py_buffer view;
+    int held;
+    if (check_prediction() < 0)
+        return NULL;
+    const input_type *const image = one_image(object, &view, &held);
+    if (image == NULL)
+        return NULL;
+    lock_to_read();
+    set_inputs(&inference, image);
+    compute_prediction(&inference);
+    const int best = argmax(&inference, &outputs[PREDICTION]);
+    unlock();
+    if (held)
+        PyBuffer_Release(&view);
+    return PyLong_FromLong(best);
+}
+
+/* The outputs' elements of one image, one after the other, in memory that the caller frees. */
+static double *all_outputs(PyObject *object)
+{
+    Py_buffer view;
+    int held, count = 0;
+    const input_type *const image = one_image(object, &view, &held);
+    if (image == NULL)
+        return NULL;
+    for (int o = 0; o < OUTPUT_COUNT; o++)
+        count += outputs[o].count;
+    double *const copy = PyMem_Malloc(sizeof(double) * (size_t)(count + 1));
+    if (copy == NULL)
+        PyErr_NoMemory();
+    else {
+        lock_to_read();
+        set_inputs(&inference, image);
+        compute_outputs(&inference);
+        double *to = copy;
+        for (int o = 0; o < OUTPUT_COUNT; o++)
+            for (int i = 0; i < outputs[o].count; i++)
+                *to++ = output_element(&inference, &outputs[o], i);
+        unlock();
+    }
+    if (held)
+        PyBuffer_Release(&view);
+    return copy;
+}
+
+static PyObject *float_tuple(const double *from, int count)
+{
+    PyObject *const tuple = PyTuple_New(count);
+    for (int i = 0; tuple != NULL && i < count; i++) {
+        PyObject *const item = PyFloat_FromDouble(from[i]);
+        if (item == NULL || PyTuple_SetItem(tuple, i, item) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+static PyObject *api_outputs(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    double *const elements = all_outputs(object);
+    if (elements == NULL)
+        return NULL;
+    PyObject *dict = PyDict_New();
+    const double *from = elements;
+    for (int o = 0; dict != NULL && o < OUTPUT_COUNT; o++) {
+        PyObject *const tuple = float_tuple(from, outputs[o].count);
+        if (tuple == NULL || PyDict_SetItemString(dict, outputs[o].name, tuple) < 0) {
+            Py_DECREF(dict);
+            dict = NULL;
+        }
+        Py_XDECREF(tuple);
+        from += outputs[o].count;
+    }
+    PyMem_Free(elements);
+    return dict;
+}
+
+static PyObject *api_probabilities(PyObject *Py_UNUSED(module), PyObject *object)
+{
+    int o = 0, start = 0;
+    while (o < OUTPUT_COUNT && strcmp(outputs[o].name, "probabilities") != 0)
+        start += outputs[o++].count;
+    if (o == OUTPUT_COUNT) {
+        PyErr_SetString(PyExc_RuntimeError, "this model declares no output named 'probabilities'");
+        return NULL;
+    }
+    double *const elements = all_outputs(object);
+    if (elements == NULL)
+        return NULL;
+    PyObject *const tuple = float_tuple(elements + start, outputs[o].count);
+    PyMem_Free(elements);
+    return tuple;
+}
+
+/* Where parameter i of parameters() stands in data[]; the tensor too, if asked. */
+static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
+{
+#if PARAMETER_TABLE
+    const struct tensor *t = tensors;
+    const Py_ssize_t place = parameter_places[i];
+    while (place >= t->offset + t->size)
+        t++;
+    if (owner != NULL)
+        *owner = t;
+    return place;
+#else
+    for (const struct tensor *t = tensors; t < tensors + TENSOR_COUNT; t++) {
+        /* A larger stride outweighs all smaller ones, so the indices are the digits of the number. */
+        Py_ssize_t rest = i - t->first, place = t->offset, last = PY_SSIZE_T_MAX;
+        while (rest > 0) {
+            int widest = -1;
+            for (int d = 0; d < t->dimensions; d++)
+                if (t->shape[d] > 1 && t->numbers[d] < last && (widest < 0 || t->numbers[d] > t->numbers[widest]))
+                    widest = d;
+            if (widest < 0 || rest / t->numbers[widest] >= t->shape[widest])
+                break;
+            last = t->numbers[widest];
+            place += rest / last * t->strides[widest];
+            rest %= last;
+        }
+        if (rest == 0) {
+            if (owner != NULL)
+                *owner = t;
+            return place;
+        }
+    }
+    return -1;
+#endif
+}
+
+static PyObject *parameter_element(PyObject *object, const double *array)
+{
+    const Py_ssize_t i = parse_int(object, "the number of a parameter", 0, PARAMETER_COUNT - 1);
+    if (i < 0)
+        return NULL;
+    lock_to_read();
+    const double x = array[parameter_place(i, NULL)];
+    unlock();
+    return PyFloat_FromDouble(x);
+}
+
+static PyObject *api_data(PyObject *Py_UNUSED(module), PyObject *object) { return parameter_element(object, data); }
+
+static PyObject *api_grad(PyObject *Py_UNUSED(module), PyObject *object) { return parameter_element(object, grad); }
+
+/* Weights as the declared distributions and the seed give them, drawn in the order of parameters(). */
+static void draw_weights(uint64_t seed)
+{
+#if HAS_DISTRIBUTIONS
+    struct random_state random;
+    random_seed(&random, seed);
+    for (Py_ssize_t i = 0; i < PARAMETER_COUNT; i++) {
+        const struct tensor *t = NULL;
+        const Py_ssize_t place = parameter_place(i, &t);
+        data[place] = t->low == t->high ? t->low : random_uniform(&random, t->low, t->high);
+    }
+#else
+    (void)seed;
+    memcpy(data, initial_data, sizeof(data));
+#endif
+    find_poisoned();
+}
+
+static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const struct signature signature = {"reset", 1, 0, 1, {"seed"}};
+    PyObject *values[1];
+    uint64_t seed = 0;
+    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0)
+        return NULL;
+    const int given = parse_seed(values[0], &seed);
+    if (given < 0)
+        return NULL;
+    if (!HAS_DISTRIBUTIONS && given) {
+        PyErr_SetString(PyExc_ValueError, "this model declares no initial distribution: reset() takes no seed");
+        return NULL;
+    }
+    if (HAS_DISTRIBUTIONS && !given) {
+        PyObject *const os = PyImport_ImportModule("os");
+        PyObject *const entropy = os == NULL ? NULL : PyObject_CallMethod(os, "urandom", "i", (int)sizeof(seed));
+        Py_XDECREF(os);
+        if (entropy == NULL)
+            return NULL;
+        memcpy(&seed, PyBytes_AsString(entropy), sizeof(seed));
+        Py_DECREF(entropy);
+    }
+    if (lock_to_write() < 0)
+        return NULL;
+    draw_weights(seed);
+    clear_gradients(1);
+    if (grad_views)
+        touch_all();
+    forward_done = 0;
+    unlock();
+    Py_RETURN_NONE;
+}
+
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#elif defined(_MSC_VER)
+#define COMPILER "msvc"
+#elif defined(__TINYC__)
+#define COMPILER "tcc"
+#else
+#define COMPILER "unknown"
+#endif
+
+static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    PyObject *const sizes = PyDict_New();
+    if (sizes == NULL)
+        return NULL;
+    for (int o = 0; o < OUTPUT_COUNT; o++) {
+        PyObject *const size = PyLong_FromLong(outputs[o].count);
+        if (size == NULL || PyDict_SetItemString(sizes, outputs[o].name, size) < 0) {
+            Py_XDECREF(size);
+            Py_DECREF(sizes);
+            return NULL;
+        }
+        Py_DECREF(size);
+    }
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
+                         "architecture", DESCRIPTION, "version", VERSION, "dtype", "float64", "mode", "strict", "simd",
+                         "baseline", "compiler", COMPILER, "lowering", LOWERING, "parameters",
+                         (Py_ssize_t)PARAMETER_COUNT, "inputs", INPUT_COUNT, "input_type",
+                         INPUT_PIXELS ? "uint8" : "float64", "targets", TARGET_COUNT, "target_type",
+                         TARGET_LABEL ? "label" : TARGET_COUNT ? "float64" : "none", "outputs", sizes,
+                         "learning_rate", LEARNING_RATE, "seed", (unsigned long long)SEED, "digest",
+                         DIGEST);
+}
+
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
+static PyMethodDef methods[] = {
+    {"forward", FAST(api_forward), METH_FASTCALL,
+     "forward($module, label, pixels, /)\n--\n\n"
+     "The loss of one image, as a float. backward() then goes back from it."},
+    {"backward", api_backward, METH_NOARGS,
+     "backward($module, /)\n--\n\n"
+     "Adds the gradients of the last forward() to those of the parameters.\n\n"
+     "RuntimeError before any forward()."},
+    {"zero_grad", api_zero_grad, METH_NOARGS, "zero_grad($module, /)\n--\n\nSets the parameters' gradients to 0."},
+    {"update", FAST(api_update), METH_FASTCALL | METH_KEYWORDS,
+     "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n"
+     "data -= learning_rate * grad / batch_size for each parameter.\n\n"
+     "The learning rate is the model's own where it is not given; `step` is for loops that count, and changes nothing."},
+    {"predict", api_predict, METH_O,
+     "predict($module, pixels, /)\n--\n\nThe most likely class of one image, as an int."},
+    {"probabilities", api_probabilities, METH_O,
+     "probabilities($module, pixels, /)\n--\n\nThe probability of each class for one image, as a tuple of floats."},
+    {"outputs", api_outputs, METH_O,
+     "outputs($module, pixels, /)\n--\n\nEvery named output for one image: {name: tuple of floats}."},
+    {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS,
+     "predict_batch($module, images, /, *, progress=None)\n--\n\n"
+     "The most likely class of each of many images, one byte each.\n\n"
+     "progress(done, total, None) is called now and then."},
+    {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS,
+     "evaluate($module, images, labels, /, *, progress=None)\n--\n\n"
+     "(mean loss, accuracy) over many images; the accuracy is None where the model has no classes.\n\n"
+     "progress(done, total, mean loss so far) is called now and then."},
+    {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS,
+     "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, "
+     "progress=None)\n--\n\n"
+     "Whole epochs of gradient descent; returns the mean loss of each epoch, as a list.\n\n"
+     "For each batch: zero_grad, forward and backward for each image, update by the batch's true size. With a seed\n"
+     "the images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.\n"
+     "progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then."},
+    {"state_dict", api_state_dict, METH_NOARGS,
+     "state_dict($module, /)\n--\n\n"
+     "{name: writable memoryview of the parameters}, float64, shared with the model, nothing copied.\n\n"
+     "Passes are slower while such a view is alive, because anybody may write to it."},
+    {"grad_dict", api_grad_dict, METH_NOARGS,
+     "grad_dict($module, /)\n--\n\n{name: writable memoryview of the gradients}, as state_dict()."},
+    {"load_state_dict", api_load_state_dict, METH_O,
+     "load_state_dict($module, mapping, /)\n--\n\n"
+     "Copies all parameters from {name: float64 buffer}. All names and shapes must fit, or nothing is changed."},
+    {"data", api_data, METH_O, "data($module, i, /)\n--\n\nParameter i, in the order of the model's parameters()."},
+    {"grad", api_grad, METH_O, "grad($module, i, /)\n--\n\nThe gradient of parameter i."},
+    {"reset", FAST(api_reset), METH_FASTCALL | METH_KEYWORDS,
+     "reset($module, /, seed=None)\n--\n\n"
+     "Fresh weights, the same as those of the micrograd model made after random.seed(seed); gradients become 0."},
+    {"info", api_info, METH_NOARGS, "info($module, /)\n--\n\nWhat this module is: architecture, types, compiler."},
+    {NULL, NULL, 0, NULL},
+};
+
+static int loaded; /* the arrays are static, so there is one model in a process */
+
+static int module_exec(PyObject *module)
+{
+    struct module_state *const state = PyModule_GetState(module);
+    if (loaded) {
+        PyErr_SetString(PyExc_ImportError, MODULE_NAME " is loaded already: its arrays are static, so a process has one "
+                                                       "model, in one interpreter");
+        return -1;
+    }
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        for (int d = 0; d < tensors[t].dimensions; d++)
+            tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(double);
+    state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
+    if (state->tensor_type == NULL || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 || make_locks() < 0)
+        return -1;
+    draw_weights(SEED);
+    loaded = 1;
+    return 0;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    const struct module_state *const state = PyModule_GetState(module);
+    Py_VISIT(state->tensor_type);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    struct module_state *const state = PyModule_GetState(module);
+    Py_CLEAR(state->tensor_type);
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, (void *)module_exec},
+#if PY_VERSION_HEX >= 0x030C0000 && (!defined(Py_LIMITED_API) || Py_LIMITED_API + 0 >= 0x030C0000)
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#if PY_VERSION_HEX >= 0x030D0000 && (!defined(Py_LIMITED_API) || Py_LIMITED_API + 0 >= 0x030D0000)
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
+
+static struct PyModuleDef module_definition = {
+    PyModuleDef_HEAD_INIT,
+    .m_name = MODULE_NAME,
+    .m_doc = "A micrograd model, compiled: " DESCRIPTION ".",
+    .m_size = sizeof(struct module_state),
+    .m_methods = methods,
+    .m_slots = module_slots,
+    .m_traverse = module_traverse,
+    .m_clear = module_clear,
+};
+
+PyMODINIT_FUNC MODULE_INIT(void);
+PyMODINIT_FUNC MODULE_INIT(void) { return PyModuleDef_Init(&module_definition); }

@@ -1,0 +1,95 @@
+/* One image: inputs and targets into a workspace, then the generated passes. The caller holds the lock. */
+
+#if INPUT_PIXELS
+typedef unsigned char input_type;
+#define INPUT_ELEMENTS byte_elements
+#else
+typedef double input_type;
+#define INPUT_ELEMENTS double_elements
+#endif
+
+#if TARGET_LABEL
+typedef unsigned char target_type;
+#define TARGET_ELEMENTS byte_elements
+#define TARGETS_PER_IMAGE 1
+#else
+typedef double target_type;
+#define TARGET_ELEMENTS double_elements
+#define TARGETS_PER_IMAGE TARGET_COUNT
+#endif
+
+static void set_inputs(struct workspace *w, const input_type *inputs)
+{
+#if INPUT_PIXELS
+    for (int i = 0; i < INPUT_COUNT; i++)
+        w->value[INPUT + i] = inputs[i] * INPUT_SCALE;
+#else
+    memcpy(w->value + INPUT, inputs, INPUT_COUNT * sizeof(double));
+#endif
+    if (ROW_TENSOR_COUNT) {
+        if (data_views)
+            find_poisoned(); /* somebody may have written a nan just now */
+        find_active(w);
+    }
+}
+
+static void set_targets(struct workspace *w, const target_type *targets)
+{
+#if TARGET_LABEL
+    for (int i = 0; i < TARGET_COUNT; i++)
+        w->value[TARGET + i] = i == *targets;
+#else
+    if (TARGET_COUNT)
+        memcpy(w->value + TARGET, targets, TARGET_COUNT * sizeof(double));
+#endif
+}
+
+static double run_forward(struct workspace *w, const target_type *targets, const input_type *inputs)
+{
+    set_inputs(w, inputs);
+    set_targets(w, targets);
+    compute_loss(w);
+    return w->value[LOSS];
+}
+
+static void run_backward(struct workspace *w)
+{
+    if (grad_views)
+        touch_all();
+    compute_gradients(w);
+}
+
+static void run_update(double rate, double batch) { update_parameters(grad_views > 0, rate, batch); }
+
+static void run_zero_grad(void)
+{
+    clear_gradients(grad_views > 0);
+    if (grad_views)
+        touch_all();
+}
+
+static double output_element(const struct workspace *w, const struct output *output, int element)
+{
+    const struct span *span = output->spans;
+    for (; element >= span->count; span++)
+        element -= span->count;
+    return w->value[span->first + element * span->step];
+}
+
+/* The index of the largest element, the first one on a tie; a nan is never larger. */
+static int argmax(const struct workspace *w, const struct output *output)
+{
+    int best = 0, i = 0;
+    double largest = output_element(w, output, 0);
+    for (int s = 0; s < output->span_count; s++) {
+        const struct span *const span = &output->spans[s];
+        for (int k = 0; k < span->count; k++, i++) {
+            const double x = w->value[span->first + k * span->step];
+            if (x > largest) {
+                largest = x;
+                best = i;
+            }
+        }
+    }
+    return best;
+}

@@ -1,0 +1,51 @@
+/* What a generated module needs before its own constants. Included first. */
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(_MSC_VER)
+#define ALIGNED __declspec(align(64))
+#elif defined(__GNUC__) || defined(__clang__) || defined(__TINYC__)
+#define ALIGNED __attribute__((aligned(64)))
+#else
+#define ALIGNED _Alignas(64)
+#endif
+
+/*
+ * A named tensor of parameters. Element (i, j, ...) is data[offset + i * strides[0] + j * strides[1] + ...]; it is
+ * parameter number first + i * numbers[0] + j * numbers[1] + ... in the order of the model's parameters().
+ */
+#define MAX_DIMENSIONS 8
+
+struct tensor {
+    const char *name;
+    int dimensions;
+    Py_ssize_t shape[MAX_DIMENSIONS];
+    Py_ssize_t strides[MAX_DIMENSIONS];
+    Py_ssize_t offset;
+    Py_ssize_t size;
+    Py_ssize_t first;
+    Py_ssize_t numbers[MAX_DIMENSIONS];
+    double low, high; /* initial values are drawn from uniform(low, high); low == high is a constant */
+};
+
+/* A tensor stored as one row for each input; see codegen/sparse.py. */
+struct row_tensor {
+    Py_ssize_t offset;
+    Py_ssize_t row_length;
+};
+
+/* Elements first, first + step, ... of value[]. */
+struct span {
+    int first, step, count;
+};
+
+struct output {
+    const char *name;
+    int count;
+    int span_count;
+    const struct span *spans;
+};

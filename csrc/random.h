@@ -1,0 +1,84 @@
+/*
+ * Python's random module for what this one needs: random.seed(n), random.uniform and random.shuffle give the same
+ * numbers for the same seed. MT19937 is from Matsumoto and Nishimura, ACM TOMACS 8 (1998).
+ */
+
+struct random_state {
+    uint32_t word[624];
+    int position;
+};
+
+static void random_start(struct random_state *r, uint32_t seed)
+{
+    r->word[0] = seed;
+    for (uint32_t i = 1; i < 624; i++)
+        r->word[i] = 1812433253U * (r->word[i - 1] ^ (r->word[i - 1] >> 30)) + i;
+    r->position = 624;
+}
+
+/* random.seed(seed): the key is the number in 32-bit digits, the lowest first. */
+static void random_seed(struct random_state *r, uint64_t seed)
+{
+    const uint32_t key[2] = {(uint32_t)seed, (uint32_t)(seed >> 32)};
+    const uint32_t length = key[1] ? 2 : 1;
+    uint32_t i = 1, j = 0;
+    random_start(r, 19650218U);
+    for (int k = 0; k < 624; k++) {
+        r->word[i] = (r->word[i] ^ ((r->word[i - 1] ^ (r->word[i - 1] >> 30)) * 1664525U)) + key[j] + j;
+        if (++i == 624) {
+            r->word[0] = r->word[623];
+            i = 1;
+        }
+        if (++j == length)
+            j = 0;
+    }
+    for (int k = 0; k < 623; k++) {
+        r->word[i] = (r->word[i] ^ ((r->word[i - 1] ^ (r->word[i - 1] >> 30)) * 1566083941U)) - i;
+        if (++i == 624) {
+            r->word[0] = r->word[623];
+            i = 1;
+        }
+    }
+    r->word[0] = 0x80000000U;
+}
+
+static uint32_t random_word(struct random_state *r)
+{
+    if (r->position == 624) {
+        for (int k = 0; k < 624; k++) {
+            uint32_t y = (r->word[k] & 0x80000000U) | (r->word[(k + 1) % 624] & 0x7fffffffU);
+            r->word[k] = r->word[(k + 397) % 624] ^ (y >> 1) ^ ((y & 1U) ? 0x9908b0dfU : 0U);
+        }
+        r->position = 0;
+    }
+    uint32_t y = r->word[r->position++];
+    y ^= y >> 11;
+    y ^= (y << 7) & 0x9d2c5680U;
+    y ^= (y << 15) & 0xefc60000U;
+    return y ^ (y >> 18);
+}
+
+/* random.uniform(low, high) */
+static double random_uniform(struct random_state *r, double low, double high)
+{
+    const double a = random_word(r) >> 5, b = random_word(r) >> 6;
+    return low + (high - low) * ((a * 67108864.0 + b) * (1.0 / 9007199254740992.0));
+}
+
+/* random.shuffle(order) */
+static void random_shuffle(struct random_state *r, uint32_t *order, Py_ssize_t count)
+{
+    for (Py_ssize_t i = count - 1; i > 0; i--) {
+        const uint32_t limit = (uint32_t)i + 1U;
+        int bits = 0;
+        while (bits < 32 && limit >> bits)
+            bits++;
+        uint32_t j;
+        do
+            j = random_word(r) >> (32 - bits);
+        while (j >= limit);
+        const uint32_t other = order[i];
+        order[i] = order[j];
+        order[j] = other;
+    }
+}

@@ -1,0 +1,235 @@
+/* state_dict, grad_dict and load_state_dict: tensors as memoryviews that share the model's memory. */
+
+struct tensor_object {
+    PyObject_HEAD
+    const struct tensor *tensor;
+    int is_grad;
+};
+
+struct module_state {
+    PyObject *tensor_type;
+};
+
+static Py_ssize_t tensor_byte_strides[TENSOR_COUNT ? TENSOR_COUNT : 1][MAX_DIMENSIONS];
+
+static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    struct tensor_object *const object = (struct tensor_object *)self;
+    const struct tensor *const t = object->tensor;
+    static char format[] = "d";
+    Py_buffer full = {
+        .buf = (object->is_grad ? grad : data) + t->offset,
+        .len = t->size * (Py_ssize_t)sizeof(double),
+        .itemsize = sizeof(double),
+        .readonly = 0,
+        .ndim = t->dimensions,
+        .format = format,
+        .shape = t->dimensions ? (Py_ssize_t *)t->shape : NULL,
+        .strides = t->dimensions ? tensor_byte_strides[t - tensors] : NULL,
+    };
+    const int is_c = PyBuffer_IsContiguous(&full, 'C'), is_fortran = PyBuffer_IsContiguous(&full, 'F');
+    const int wants_strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
+    if (((flags & PyBUF_C_CONTIGUOUS) == PyBUF_C_CONTIGUOUS && !is_c) ||
+        ((flags & PyBUF_F_CONTIGUOUS) == PyBUF_F_CONTIGUOUS && !is_fortran) ||
+        ((flags & PyBUF_ANY_CONTIGUOUS) == PyBUF_ANY_CONTIGUOUS && !is_c && !is_fortran) ||
+        (!wants_strides && !is_c)) {
+        PyErr_Format(PyExc_BufferError, "%s is stored with strides and cannot be exported as a contiguous buffer",
+                     t->name);
+        view->obj = NULL;
+        return -1;
+    }
+    *view = full;
+    if (!(flags & PyBUF_FORMAT))
+        view->format = NULL;
+    if ((flags & PyBUF_ND) != PyBUF_ND)
+        view->shape = NULL;
+    if (!wants_strides)
+        view->strides = NULL;
+    Py_INCREF(self);
+    view->obj = self;
+    lock_to_read();
+    if (object->is_grad)
+        grad_views++;
+    else
+        data_views++;
+    touched.all |= object->is_grad;
+    unlock();
+    return 0;
+}
+
+static void tensor_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
+{
+    lock_to_read();
+    if (((struct tensor_object *)self)->is_grad)
+        grad_views--;
+    else {
+        data_views--;
+        find_poisoned(); /* whatever was written last */
+    }
+    unlock();
+}
+
+static void tensor_dealloc(PyObject *self)
+{
+    PyTypeObject *const type = Py_TYPE(self);
+    PyObject_Free(self);
+    Py_DECREF(type);
+}
+
+static PyType_Slot tensor_slots[] = {
+    {Py_bf_getbuffer, (void *)tensor_getbuffer},
+    {Py_bf_releasebuffer, (void *)tensor_releasebuffer},
+    {Py_tp_dealloc, (void *)tensor_dealloc},
+    {0, NULL},
+};
+
+static PyType_Spec tensor_spec = {
+    .name = MODULE_NAME ".Tensor",
+    .basicsize = sizeof(struct tensor_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
+    .slots = tensor_slots,
+};
+
+static PyObject *tensor_views(PyObject *module, int is_grad)
+{
+    struct module_state *const state = PyModule_GetState(module);
+    PyObject *const dict = PyDict_New();
+    if (dict == NULL || state == NULL)
+        goto fail;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        struct tensor_object *const object = PyObject_New(struct tensor_object, (PyTypeObject *)state->tensor_type);
+        if (object == NULL)
+            goto fail;
+        object->tensor = &tensors[t];
+        object->is_grad = is_grad;
+        PyObject *const view = PyMemoryView_FromObject((PyObject *)object);
+        Py_DECREF(object);
+        if (view == NULL)
+            goto fail;
+        const int failed = PyDict_SetItemString(dict, tensors[t].name, view);
+        Py_DECREF(view);
+        if (failed)
+            goto fail;
+    }
+    return dict;
+fail:
+    Py_XDECREF(dict);
+    return NULL;
+}
+
+static PyObject *api_state_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 0); }
+
+static PyObject *api_grad_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 1); }
+
+/* Copies one tensor, checked, to `to`, in C order. */
+static int read_tensor(PyObject *object, const struct tensor *t, double *to)
+{
+    Py_buffer view;
+    if (PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_TypeError, "%s must be a buffer of float64, got %R", t->name, (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    int failed = -1;
+    if (!has_format(&view, &double_elements)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a buffer of float64 (format 'd'), got format '%s'", t->name,
+                     view.format == NULL ? "B" : view.format);
+        goto done;
+    }
+    int same = view.ndim == t->dimensions;
+    for (int d = 0; same && d < t->dimensions; d++)
+        same = view.shape[d] == t->shape[d];
+    if (!same) {
+        PyObject *const expected = PyTuple_New(t->dimensions), *const got = PyTuple_New(view.ndim);
+        int filled = expected != NULL && got != NULL;
+        for (int d = 0; filled && d < t->dimensions; d++)
+            filled = PyTuple_SetItem(expected, d, PyLong_FromSsize_t(t->shape[d])) == 0;
+        for (int d = 0; filled && d < view.ndim; d++)
+            filled = PyTuple_SetItem(got, d, PyLong_FromSsize_t(view.shape[d])) == 0;
+        if (filled)
+            PyErr_Format(PyExc_ValueError, "%s must have the shape %R, got %R", t->name, expected, got);
+        Py_XDECREF(expected);
+        Py_XDECREF(got);
+        goto done;
+    }
+    failed = PyBuffer_ToContiguous(to, &view, view.len, 'C');
+done:
+    PyBuffer_Release(&view);
+    return failed;
+}
+
+/* Writes a tensor that stands in C order at `from` to its place in data[]. */
+static void place_tensor(const struct tensor *t, const double *from)
+{
+    Py_ssize_t at[MAX_DIMENSIONS] = {0};
+    for (Py_ssize_t i = 0; i < t->size; i++) {
+        Py_ssize_t place = t->offset;
+        for (int d = 0; d < t->dimensions; d++)
+            place += at[d] * t->strides[d];
+        data[place] = from[i];
+        for (int d = t->dimensions - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
+            at[d] = 0;
+    }
+}
+
+/* Every name of the mapping must be a parameter's. */
+static int check_names(PyObject *mapping)
+{
+    PyObject *const keys = PyMapping_Keys(mapping);
+    if (keys == NULL)
+        return -1;
+    int failed = 0;
+    const Py_ssize_t count = PyList_Size(keys);
+    for (Py_ssize_t i = 0; i < count && !failed; i++) {
+        PyObject *const key = PyList_GetItem(keys, i);
+        int t = 0;
+        while (t < TENSOR_COUNT && !(PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, tensors[t].name) == 0))
+            t++;
+        if (t == TENSOR_COUNT) {
+            PyErr_Format(PyExc_ValueError, "%R is not a parameter of this model", key);
+            failed = -1;
+        }
+    }
+    Py_DECREF(keys);
+    return failed;
+}
+
+static PyObject *api_load_state_dict(PyObject *Py_UNUSED(module), PyObject *mapping)
+{
+    if (!PyMapping_Check(mapping) || PyUnicode_Check(mapping) || PyList_Check(mapping) || PyTuple_Check(mapping) ||
+        PyBytes_Check(mapping)) {
+        PyErr_Format(PyExc_TypeError, "load_state_dict() takes a mapping of names to buffers, not %R",
+                     (PyObject *)Py_TYPE(mapping));
+        return NULL;
+    }
+    double *const copy = PyMem_Malloc(sizeof(double) * DATA_COUNT);
+    if (copy == NULL)
+        return PyErr_NoMemory();
+    if (check_names(mapping) < 0)
+        goto fail;
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        PyObject *const item = PyMapping_GetItemString(mapping, tensors[t].name);
+        if (item == NULL) {
+            if (PyErr_ExceptionMatches(PyExc_KeyError)) {
+                PyErr_Clear();
+                PyErr_Format(PyExc_ValueError, "the parameter '%s' is missing", tensors[t].name);
+            }
+            goto fail;
+        }
+        const int failed = read_tensor(item, &tensors[t], copy + tensors[t].offset);
+        Py_DECREF(item);
+        if (failed < 0)
+            goto fail;
+    }
+    if (lock_to_write() < 0)
+        goto fail;
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        place_tensor(&tensors[t], copy + tensors[t].offset);
+    find_poisoned();
+    unlock();
+    PyMem_Free(copy);
+    Py_RETURN_NONE;
+fail:
+    PyMem_Free(copy);
+    return NULL;
+}

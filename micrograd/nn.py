@@ -1,0 +1,134 @@
+"""Neurons, layers and perceptrons of `Value`s, with micrograd's names, signatures and order of random draws."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeAlias
+
+from micrograd.engine import Value
+
+Nested: TypeAlias = "Value | Sequence[Nested]"
+
+
+class Module:
+    """Something with parameters."""
+
+    def zero_grad(self) -> None:
+        """Sets every parameter's grad to 0."""
+        for p in self.parameters():
+            p.grad = 0.0
+
+    def parameters(self) -> list[Value]:
+        """The parameters, flat, in the order in which their initial values were drawn."""
+        return []
+
+    def named_parameters(self) -> dict[str, Nested]:
+        """The same parameters as named tensors: nested lists of Values with PyTorch's names and shapes."""
+        return {}
+
+    def initial(self) -> dict[str, tuple[float, float]]:
+        """For each named tensor, the (low, high) of the uniform distribution that it was drawn from.
+
+        (c, c) is the constant c, for which no random number is drawn.
+        """
+        return {}
+
+
+class Neuron(Module):
+    """act(b + w[0] * x[0] + w[1] * x[1] + ...), act being relu or nothing.
+
+    `bound`: the weights are drawn from random.uniform(-bound, bound).
+    """
+
+    def __init__(self, nin: int, nonlin: bool = True, bound: float = 1.0) -> None:
+        self.w = [Value(random.uniform(-bound, bound)) for _ in range(nin)]
+        self.b = Value(0)
+        self.nonlin = nonlin
+
+    def __call__(self, x: Sequence[Value | float]) -> Value:
+        if len(x) != len(self.w):
+            raise ValueError(f"this neuron has {len(self.w)} inputs, got {len(x)}")
+        act = self.b
+        for wi, xi in zip(self.w, x, strict=True):
+            act = act + wi * xi
+        return act.relu() if self.nonlin else act
+
+    def parameters(self) -> list[Value]:
+        return [*self.w, self.b]
+
+    def __repr__(self) -> str:
+        return f"{'ReLU' if self.nonlin else 'Linear'}Neuron({len(self.w)})"
+
+
+class Layer(Module):
+    """`nout` neurons that see the same `nin` inputs. Keyword arguments go to `Neuron`."""
+
+    def __init__(self, nin: int, nout: int, **kwargs: Any) -> None:
+        self.bound = kwargs.get("bound", 1.0)
+        self.neurons = [Neuron(nin, **kwargs) for _ in range(nout)]
+
+    def __call__(self, x: Sequence[Value | float]) -> Any:
+        """A list of Values; the Value itself where there is one neuron only, as in micrograd."""
+        out = [n(x) for n in self.neurons]
+        return out[0] if len(out) == 1 else out
+
+    def parameters(self) -> list[Value]:
+        return [p for n in self.neurons for p in n.parameters()]
+
+    def named_parameters(self) -> dict[str, Nested]:
+        """`weight` of shape (nout, nin) and `bias` of shape (nout,)."""
+        return {"weight": [n.w for n in self.neurons], "bias": [n.b for n in self.neurons]}
+
+    def initial(self) -> dict[str, tuple[float, float]]:
+        return {"weight": (-self.bound, self.bound), "bias": (0.0, 0.0)}
+
+    def __repr__(self) -> str:
+        return f"Layer of [{', '.join(str(n) for n in self.neurons)}]"
+
+
+class MLP(Module):
+    """Layers in a row, relu after each but the last.
+
+    `init`: "micrograd" draws every weight from uniform(-1, 1). "fan_in" draws from uniform(-k, k) with
+    k = sqrt(3 / fan-in), so that the weights' variance is 1 / fan-in (LeCun et al., Efficient BackProp, 1998): wide
+    layers neither saturate nor explode. Both draw in the same order; biases are 0. Raises ValueError for others.
+    """
+
+    def __init__(self, nin: int, nouts: Sequence[int], init: str = "micrograd") -> None:
+        if init not in ("micrograd", "fan_in"):
+            raise ValueError(f"init must be 'micrograd' or 'fan_in', got {init!r}")
+        sizes = [nin, *nouts]
+        self.layers = [
+            Layer(
+                sizes[i],
+                sizes[i + 1],
+                nonlin=i != len(nouts) - 1,
+                bound=math.sqrt(3 / sizes[i]) if init == "fan_in" else 1.0,
+            )
+            for i in range(len(nouts))
+        ]
+
+    def __call__(self, x: Sequence[Value | float]) -> Any:
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+    def parameters(self) -> list[Value]:
+        return [p for layer in self.layers for p in layer.parameters()]
+
+    def named_parameters(self) -> dict[str, Nested]:
+        """`layers.0.weight`, `layers.0.bias`, `layers.1.weight` and so on."""
+        return dict(self._by_layer("named_parameters"))
+
+    def initial(self) -> dict[str, tuple[float, float]]:
+        return dict(self._by_layer("initial"))
+
+    def _by_layer(self, method: str) -> Iterator[tuple[str, Any]]:
+        for i, layer in enumerate(self.layers):
+            for name, value in getattr(layer, method)().items():
+                yield f"layers.{i}.{name}", value
+
+    def __repr__(self) -> str:
+        return f"MLP of [{', '.join(str(layer) for layer in self.layers)}]"
