@@ -3,14 +3,14 @@
 Example input: the nest of 50 x relu(sum(P, 784 x mul(P, X))) becomes:
 
     double sum[50];
-    for (int lane = 0; lane < 50; lane++)
+    for (ptrdiff_t lane = 0; lane < 50; lane++)
         sum[lane] = data[P_LAYERS_0_BIAS + lane];
-    for (int term = 0; term < 784; term++) {
+    for (ptrdiff_t term = 0; term < 784; term++) {
         const double x1 = value[INPUT + term];
-        for (int lane = 0; lane < 50; lane++)
+        for (ptrdiff_t lane = 0; lane < 50; lane++)
             sum[lane] += data[P_LAYERS_0_WEIGHT + lane + 50 * term] * x1;
     }
-    for (int lane = 0; lane < 50; lane++)
+    for (ptrdiff_t lane = 0; lane < 50; lane++)
         value[GROUP_0 + lane] = op_relu(sum[lane]);
 
 Every lane adds its own terms in the order of the graph, so lanes side by side in a vector register change no bit.
@@ -123,7 +123,7 @@ class NestWriter:
         self.block.lines.append(INDENT * self.level + text)
 
     def open(self, name: str, count: int, start: str = "0") -> None:
-        self.line(f"for (int {name} = {start}; {name} < {count}; {name}++) {{")
+        self.line(f"for (ptrdiff_t {name} = {start}; {name} < {count}; {name}++) {{")
         self.level += 1
         self.depth += 1
 
@@ -266,7 +266,7 @@ class NestWriter:
         self.line("for (int k = 0; k < w->active_count; k++) {")
         self.level += 1
         self.depth += 1
-        self.line(f"const int {name} = w->active[k];")
+        self.line(f"const ptrdiff_t {name} = w->active[k];")
 
     def hoisted(self, terms: Terms, leaves: list[str]) -> list[str]:
         """Names for the leaves that are the same for every lane, declared here."""
@@ -303,10 +303,10 @@ class NestWriter:
             lane = loops[-1]
             self.begin, self.sum, self.end = "0", "sum[lane]", str(lane.count)
             if lane.count > MAX_LANES:
-                self.line(f"for (int block = 0; block < {lane.count}; block += {MAX_LANES}) {{")
+                self.line(f"for (ptrdiff_t block = 0; block < {lane.count}; block += {MAX_LANES}) {{")
                 self.level += 1
                 opened += 1
-                self.line(f"const int end = block + {MAX_LANES} < {lane.count} ? block + {MAX_LANES} : {lane.count};")
+                self.line(f"const ptrdiff_t end = block + {MAX_LANES} < {lane.count} ? block + {MAX_LANES} : {lane.count};")
                 self.begin, self.sum, self.end = "block", "sum[lane - block]", "end"
             self.line(f"double sum[{min(lane.count, MAX_LANES)}];")
             self.each_lane(f"{self.sum} = {start};")
@@ -323,7 +323,7 @@ class NestWriter:
         if self.begin is None:
             self.line(text)
             return
-        self.line(f"for (int lane = {self.begin}; lane < {self.end}; lane++)")
+        self.line(f"for (ptrdiff_t lane = {self.begin}; lane < {self.end}; lane++)")
         self.level += 1
         self.depth += 1
         self.line(text)

@@ -13,7 +13,7 @@ import numpy as np
 from codegen.autodiff import differentiate
 from codegen.emit import Emitter, functions
 from codegen.groups import find_groups
-from codegen.ir import Graph, verify
+from codegen.ir import Graph, Op, verify
 from codegen.layout import Layout, Placed, place
 from codegen.lower import Nest, lower
 from codegen.module import Kernels, module_text
@@ -56,6 +56,7 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
 def build_graph(program: Program) -> Graph:
     """The final ir of one training step."""
     graph = trace(program)  # Values -> forward ir, nodes in the engine's order
+    _check_outputs(graph)
     differentiate(graph)  # adjoint nodes appended, gradients accumulated in the engine's order
     graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
     verify(graph)
@@ -91,6 +92,13 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
         outputs={name: [_observed(layout, n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
     return lowered, trees.shapes, kernels
+
+
+def _check_outputs(graph: Graph) -> None:
+    """Raises ValueError for an output that depends on a target: a prediction has none."""
+    for name, nodes in graph.outputs.items():
+        if any(op == Op.TARGET and seen for op, seen in zip(graph.op, graph.reachable(*nodes), strict=True)):
+            raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
 
 
 def _observed(layout: Layout, n: int) -> int:

@@ -146,7 +146,7 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
     if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[2]) < 0 ||
         get_batch(values[0], values[1], &b) < 0)
         return NULL;
-    const int classifies = TARGET_LABEL && OUTPUT_COUNT && outputs[PREDICTION].count == TARGET_COUNT;
+    const int classifies = TARGET_LABEL && OUTPUT_COUNT > 0 && outputs[PREDICTION].count == TARGET_COUNT;
     const int held = begin_long_call();
     double total = 0.0;
     Py_ssize_t right = 0;

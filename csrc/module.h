@@ -12,7 +12,7 @@ static int forward_done; /* backward() has something to go back from */
 
 static int check_prediction(void)
 {
-    if (OUTPUT_COUNT)
+    if (OUTPUT_COUNT > 0)
         return 0;
     PyErr_SetString(PyExc_RuntimeError, "this model declares no outputs to predict from");
     return -1;

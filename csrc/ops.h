@@ -38,10 +38,19 @@ static inline double op_right(double a, double b) { return (a >= b || a != a) ? 
 
 static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
 
-static int all_finite(const double *x, int count)
+/* x - x is 0.0 for a finite x, all bits zero, and nan otherwise: an `or` of bits finds it, in vector registers too. */
+static inline uint64_t non_finite_bits(double x)
 {
-    long long bad = 0;
-    for (int i = 0; i < count; i++)
-        bad |= !is_finite(x[i]);
-    return !bad;
+    const double difference = x - x;
+    uint64_t bits;
+    memcpy(&bits, &difference, sizeof(bits));
+    return bits;
+}
+
+static inline int all_finite(const double *x, Py_ssize_t count)
+{
+    uint64_t bad = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        bad |= non_finite_bits(x[i]);
+    return bad == 0;
 }

@@ -24,7 +24,7 @@ static unsigned char poisoned[INPUT_SPACE]; /* inputs with a non-finite weight i
 static struct {
     int all;
     int count;
-    int list[INPUT_SPACE];
+    int list[INPUT_SPACE + 1]; /* one more: touch_active writes before it counts */
     unsigned char flag[INPUT_SPACE];
 } touched;
 

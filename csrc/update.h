@@ -3,8 +3,7 @@
 static int row_is_finite(int input)
 {
     for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        if (!all_finite(data + row_tensors[t].offset + input * row_tensors[t].row_length,
-                        (int)row_tensors[t].row_length))
+        if (!all_finite(data + row_tensors[t].offset + input * row_tensors[t].row_length, row_tensors[t].row_length))
             return 0;
     return 1;
 }
@@ -25,6 +24,14 @@ static int is_row_tensor(const struct tensor *tensor)
     return 0;
 }
 
+/* Called through a pointer: gcc expands a memset of this known size into `rep stos`, which takes three times as long. */
+static void *(*volatile const library_memset)(void *, int, size_t) = memset;
+
+static void clear_span(Py_ssize_t offset, Py_ssize_t count)
+{
+    library_memset(grad + offset, 0, (size_t)count * sizeof(double));
+}
+
 static void clear_touched(void)
 {
     for (int k = 0; k < touched.count; k++)
@@ -38,57 +45,78 @@ static void clear_gradients(int everything)
 {
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (everything || touched.all || !is_row_tensor(&tensors[t]))
-            memset(grad + tensors[t].offset, 0, (size_t)tensors[t].size * sizeof(double));
+            clear_span(tensors[t].offset, tensors[t].size);
     }
     if (!everything && !touched.all)
         for (int k = 0; k < touched.count; k++)
             for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-                memset(grad + row_tensors[t].offset + touched.list[k] * row_tensors[t].row_length, 0,
-                       (size_t)row_tensors[t].row_length * sizeof(double));
+                clear_span(row_tensors[t].offset + touched.list[k] * row_tensors[t].row_length,
+                           row_tensors[t].row_length);
     clear_touched();
 }
 
-/*
- * data -= rate * grad / batch, in this order. Where 1 / batch is exact, the division is a multiplication with the
- * same result.
- */
-static void update_span(Py_ssize_t offset, Py_ssize_t count, double rate, double batch)
+/* One step of gradient descent: its learning rate and the size of its batch. */
+struct step {
+    double rate, batch;
+    double share; /* 1 / batch where that is exact, so that a product equals the quotient, else 0 */
+};
+
+static struct step make_step(double rate, double batch)
+{
+    int exponent;
+    return (struct step){rate, batch, frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0};
+}
+
+/* data -= rate * grad / batch, in this order. Returns 0 where all of it is finite afterwards. */
+static inline uint64_t update_span(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
 {
     double *restrict const p = data + offset;
     const double *restrict const g = grad + offset;
-    int exponent;
-    if (frexp(batch, &exponent) == 0.5) {
-        const double share = 1.0 / batch;
-        for (Py_ssize_t i = 0; i < count; i++)
+    const double rate = step->rate, batch = step->batch, share = step->share;
+    uint64_t bad = 0;
+    if (share == 1.0) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            p[i] -= rate * g[i];
+            bad |= non_finite_bits(p[i]);
+        }
+    }
+    else if (share != 0.0) {
+        for (Py_ssize_t i = 0; i < count; i++) {
             p[i] -= rate * g[i] * share;
+            bad |= non_finite_bits(p[i]);
+        }
     }
     else {
-        for (Py_ssize_t i = 0; i < count; i++)
+        for (Py_ssize_t i = 0; i < count; i++) {
             p[i] -= rate * g[i] / batch;
+            bad |= non_finite_bits(p[i]);
+        }
     }
+    return bad;
 }
 
-static void update_row(int input, double rate, double batch)
+static inline void update_row(int input, const struct step *step)
 {
+    uint64_t bad = 0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        update_span(row_tensors[t].offset + input * row_tensors[t].row_length, row_tensors[t].row_length, rate,
-                    batch);
-    poisoned[input] = !row_is_finite(input);
+        bad |= update_span(row_tensors[t].offset + input * row_tensors[t].row_length, row_tensors[t].row_length, step);
+    poisoned[input] = bad != 0;
 }
 
 static void update_parameters(int everything, double rate, double batch)
 {
+    const struct step step = make_step(rate, batch);
     for (int t = 0; t < TENSOR_COUNT; t++)
         if (!is_row_tensor(&tensors[t]))
-            update_span(tensors[t].offset, tensors[t].size, rate, batch);
+            update_span(tensors[t].offset, tensors[t].size, &step);
     if (!ROW_TENSOR_COUNT)
         return;
     if (everything || touched.all) {
         for (int i = 0; i < INPUT_COUNT; i++)
-            update_row(i, rate, batch);
+            update_row(i, &step);
     }
     else {
         for (int k = 0; k < touched.count; k++)
-            update_row(touched.list[k], rate, batch);
+            update_row(touched.list[k], &step);
     }
 }

@@ -134,10 +134,10 @@ class Value:
                 node.grad = 0.0
         self.grad += 1.0
         # Only what self depends on by a path that carries gradient takes part: a node that is reached through
-        # detach() alone has no gradient to pass on, and 0 * inf would make one.
+        # detach() or x**0 alone has no gradient to pass on, and 0 * inf would make one.
         reached = {id(self)}
         for node in reversed(order):
-            if node._prev and node._op != "detach" and id(node) in reached:
+            if node._prev and node._op != "detach" and node._exponent != 0.0 and id(node) in reached:
                 reached.update(map(id, node._prev))
                 node._backward()
 

@@ -1,0 +1,114 @@
+"""Runs one Program everywhere and compares the bits of everything that can be observed."""
+
+from __future__ import annotations
+
+import random
+import struct
+from array import array
+from pathlib import Path
+from types import ModuleType
+
+from codegen import Label, Pixels, Program, build, load_extension
+from codegen.pipeline import build_graph
+from codegen.reference import Engine, Interpreter, Reference
+
+_count = 0
+
+
+def bits(numbers: list[float] | tuple[float, ...]) -> list[str]:
+    """Bit patterns. The contract's one licence is the sign of a zero; a nan's payload is no number's business."""
+    return ["nan" if x != x else struct.pack(">d", 0.0 if x == 0.0 else x).hex() for x in numbers]
+
+
+class Extension:
+    """A compiled module behind the interface of a Reference."""
+
+    def __init__(self, program: Program, folder: Path, lowering: str, **options: object) -> None:
+        global _count
+        _count += 1
+        name = f"model_{_count}"
+        self.program = program
+        self.path = build(program, folder / name, name, lowering, **options)
+        self.module: ModuleType = load_extension(self.path, name)
+
+    def forward(self, target: object, inputs: object) -> float:
+        is_floats = not isinstance(self.program.targets, Label | None)
+        targets = array("d", target) if is_floats else target
+        pixels = bytes(inputs) if isinstance(self.program.inputs, Pixels) else array("d", inputs)
+        self.pixels = pixels
+        return self.module.forward(targets, pixels)
+
+    def backward(self) -> None:
+        self.module.backward()
+
+    def zero_grad(self) -> None:
+        self.module.zero_grad()
+
+    def update(self, batch_size: int = 1) -> None:
+        self.module.update(0, batch_size)
+
+    def outputs(self) -> dict[str, tuple[float, ...]]:
+        return self.module.outputs(self.pixels)
+
+    @property
+    def data(self) -> list[float]:
+        return [self.module.data(i) for i in range(len(self.program.parameter_values))]
+
+    @property
+    def grads(self) -> list[float]:
+        return [self.module.grad(i) for i in range(len(self.program.parameter_values))]
+
+
+def example(program: Program, rng: random.Random) -> tuple[object, object]:
+    """A random target and random inputs, many of them 0."""
+    count = len(program.inputs.values)
+    if isinstance(program.inputs, Pixels):
+        inputs = [rng.randrange(256) if rng.random() < 0.4 else 0 for _ in range(count)]
+    else:
+        inputs = [rng.choice([0.0, rng.uniform(-1, 1)]) for _ in range(count)]
+    if program.targets is None:
+        return None, inputs
+    targets = len(program.target_values)
+    if isinstance(program.targets, Label):
+        return rng.randrange(targets), inputs
+    return [rng.uniform(-1, 1) for _ in range(targets)], inputs
+
+
+def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, **options: object) -> None:
+    """Engine = ir interpreter = straight-line C = loops C, over some steps of training with several batch sizes."""
+    systems: dict[str, Reference | Extension] = {
+        "engine": Engine(program),
+        "interpreter": Interpreter(program, build_graph(program)),
+        "straightline": Extension(program, folder, "straightline", flags=["-O1"]),
+        "loops": Extension(program, folder, "loops", **options),
+    }
+    first = next(iter(systems.values())).data
+    for name, system in systems.items():
+        assert bits(list(system.data)) == bits(first), f"{name}: initial parameters"
+    rng = random.Random(seed)
+    for step in range(steps):
+        batch_size = rng.choice([1, 1, 2, 3])
+        if rng.random() < 0.8:  # else gradients go on from what they were
+            for system in systems.values():
+                system.zero_grad()
+        for _ in range(batch_size):
+            target, inputs = example(program, rng)
+            check(systems, lambda s, t=target, x=inputs: [s.forward(t, x)], f"step {step}: loss")
+            for output in program.outputs:
+                check(systems, lambda s, o=output: list(s.outputs()[o]), f"step {step}: output {output}")
+            for system in systems.values():
+                system.backward()
+            check(systems, lambda s: list(s.grads), f"step {step}: gradients")
+        for system in systems.values():
+            system.update(batch_size)
+        check(systems, lambda s: list(s.data), f"step {step}: parameters")
+
+
+def check(systems: dict, observe: object, what: str) -> None:
+    expected = None
+    for name, system in systems.items():
+        seen = bits(observe(system))
+        if expected is None:
+            expected = seen
+        wrong = [i for i, (a, b) in enumerate(zip(expected, seen, strict=True)) if a != b]
+        assert not wrong, f"{what}: {name} differs from the engine at {wrong[:5]} of {len(seen)}"

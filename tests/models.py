@@ -1,0 +1,253 @@
+"""Programs that the tests compile: the regular ones of the field, and random irregular ones."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable, Sequence
+
+from codegen import Floats, Label, Pixels, Program
+from micrograd.engine import Value
+from micrograd.functional import cross_entropy, mse, softmax, total
+from micrograd.nn import MLP
+
+
+def values(count: int) -> list[Value]:
+    return [Value(0.0) for _ in range(count)]
+
+
+def weights(rng: random.Random, *shape: int) -> list:
+    """Nested lists of parameters."""
+    if len(shape) == 1:
+        return [Value(rng.uniform(-0.7, 0.7)) for _ in range(shape[0])]
+    return [weights(rng, *shape[1:]) for _ in range(shape[0])]
+
+
+def dot(a: Sequence[Value], b: Sequence[Value]) -> Value:
+    return total([x * y for x, y in zip(a, b, strict=True)])
+
+
+def affine(w: list[list[Value]], b: list[Value], x: Sequence[Value]) -> list[Value]:
+    return [total([bias, *(wi * xi for wi, xi in zip(row, x, strict=True))]) for row, bias in zip(w, b, strict=True)]
+
+
+def mlp(sizes: Sequence[int] = (12, 7, 5), **options: object) -> Program:
+    """The MNIST program's kind, in another size, or with more layers."""
+    random.seed(5)
+    model = MLP(sizes[0], sizes[1:], init="fan_in")
+    x, t = values(sizes[0]), values(sizes[-1])
+    logits = model(x)
+    return Program(
+        inputs=Pixels(x, scale=1 / 255),
+        targets=Label(t),
+        parameters=model.named_parameters(),
+        order=model.parameters(),
+        initial=model.initial(),
+        seed=5,
+        loss=cross_entropy(logits, t),
+        outputs={"logits": logits, "probabilities": softmax(logits)},
+        **options,
+    )
+
+
+def xor() -> Program:
+    """Two tanh units and one output, squared error, float64 inputs and targets; layers shared by name only."""
+    rng = random.Random(1)
+    w1, b1, w2, b2 = weights(rng, 2, 2), weights(rng, 2), weights(rng, 1, 2), weights(rng, 1)
+    x, y = values(2), values(1)
+    out = affine(w2, b2, [h.tanh() for h in affine(w1, b1, x)])
+    return Program(
+        inputs=Floats(x),
+        targets=Floats(y),
+        parameters={"w1": w1, "b1": b1, "w2": w2, "b2": b2},
+        loss=mse(out, y),
+        outputs={"out": out},
+        learning_rate=0.3,
+    )
+
+
+def convolution(size: int = 8, channels: int = 3) -> Program:
+    """3x3 convolution with shared weights, relu, 2x2 max-pooling, a linear layer."""
+    rng = random.Random(2)
+    kernels, biases = weights(rng, channels, 9), weights(rng, channels)
+    x, t = values(size * size), values(4)
+    inner = size - 2
+    pooled = []
+    for kernel, bias in zip(kernels, biases, strict=True):
+        maps = {
+            (r, c): total(
+                [bias, *(kernel[3 * i + j] * x[(r + i) * size + c + j] for i in range(3) for j in range(3))]
+            ).relu()
+            for r in range(inner)
+            for c in range(inner)
+        }
+        for r in range(0, inner, 2):
+            for c in range(0, inner, 2):
+                pooled.append(maps[r, c].max(maps[r, c + 1], maps[r + 1, c], maps[r + 1, c + 1]))
+    w, b = weights(rng, 4, len(pooled)), weights(rng, 4)
+    logits = affine(w, b, pooled)
+    return Program(
+        inputs=Pixels(x, scale=1 / 16),
+        targets=Label(t),
+        parameters={"kernels": kernels, "biases": biases, "w": w, "b": b},
+        loss=cross_entropy(logits, t),
+        outputs={"logits": logits},
+    )
+
+
+def recurrence(steps: int = 6, inputs: int = 3, hidden: int = 5) -> Program:
+    """An Elman network, unrolled, the same weights at each step."""
+    rng = random.Random(3)
+    wx, wh, b = weights(rng, hidden, inputs), weights(rng, hidden, hidden), weights(rng, hidden)
+    wo, bo = weights(rng, 2, hidden), weights(rng, 2)
+    x, y = values(steps * inputs), values(2)
+    h: list[Value] = [Value(0.0)] * hidden
+    for step in range(steps):
+        now = x[step * inputs : (step + 1) * inputs]
+        h = [total([b[i], dot(wx[i], now), dot(wh[i], h)]).tanh() for i in range(hidden)]
+    out = affine(wo, bo, h)
+    return Program(
+        inputs=Floats(x),
+        targets=Floats(y),
+        parameters={"wx": wx, "wh": wh, "b": b, "wo": wo, "bo": bo},
+        loss=mse(out, y),
+        outputs={"out": out},
+    )
+
+
+def residual(width: int = 6, blocks: int = 3) -> Program:
+    """x + f(x), three times, with sigmoid units."""
+    rng = random.Random(4)
+    x, y = values(width), values(width)
+    parameters = {}
+    h: list[Value] = x
+    for block in range(blocks):
+        w, b = weights(rng, width, width), weights(rng, width)
+        parameters |= {f"blocks.{block}.w": w, f"blocks.{block}.b": b}
+        h = [old + new.sigmoid() for old, new in zip(h, affine(w, b, h), strict=True)]
+    return Program(
+        inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(h, y), outputs={"out": h}
+    )
+
+
+def attention(tokens: int = 5, width: int = 4) -> Program:
+    """Single-head self-attention over a sequence, and a mean over its outputs."""
+    rng = random.Random(6)
+    x, y = values(tokens * width), values(width)
+    rows = [x[i * width : (i + 1) * width] for i in range(tokens)]
+    names = ("query", "key", "value")
+    parameters = {name: weights(rng, width, width) for name in names}
+    q, k, v = ([[dot(w, row) for w in parameters[name]] for row in rows] for name in names)
+    mixed = []
+    for i in range(tokens):
+        share = softmax([dot(q[i], k[j]) * (1 / math.sqrt(width)) for j in range(tokens)])
+        mixed.append([dot(share, [v[j][d] for j in range(tokens)]) for d in range(width)])
+    out = [total([row[d] for row in mixed]) / tokens for d in range(width)]
+    return Program(
+        inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(out, y), outputs={"out": out}
+    )
+
+
+def shared_weights() -> Program:
+    """One matrix used forwards and transposed (an autoencoder with tied weights), on pixels."""
+    rng = random.Random(7)
+    w, b, c = weights(rng, 4, 9), weights(rng, 4), weights(rng, 9)
+    x = values(9)
+    h = [u.relu() for u in affine(w, b, x)]
+    out = [total([c[i], *(w[j][i] * h[j] for j in range(4))]) for i in range(9)]
+    return Program(
+        inputs=Pixels(x, scale=1 / 255),
+        targets=None,
+        parameters={"w": w, "b": b, "c": c},
+        loss=mse(out, x),
+        outputs={"out": out, "code": h},
+    )
+
+
+def edges() -> Program:
+    """Leaves everywhere: outputs that are parameters and inputs, unused leaves, constants of every kind."""
+    a, b, unused = Value(0.5), Value(-2.0), Value(3.0)
+    x, idle = Value(0.0), Value(0.0)
+    inf, nan = Value(math.inf), Value(math.nan)
+    loss = (a * x + b) ** 2 + (2.0**a) * 5e-324 + a**b + b**0 + (x * 0.0 + -0.0).exp() + a.max(b, a, 0.25)
+    odd = [a * inf, b * nan, -a * 0.0, a * 1.7976931348623157e308 * 10, (b * 1e-310).log(), x, a, Value(7.0)]
+    return Program(
+        inputs=Floats([x, idle]),
+        targets=None,
+        parameters={"a": a, "rest": [b, unused]},
+        loss=loss,
+        outputs={"odd": odd, "parameter": [a]},
+        learning_rate=0.01,
+    )
+
+
+CONSTANTS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.1, -3.5, 5e-324, 1e-310, 1e308, -1e200, math.inf, -math.inf, math.nan]
+
+
+def random_expression(rng: random.Random, leaves: Sequence[Value], size: int) -> Value:
+    """An irregular graph: any op on any earlier nodes, with sharing, repeated operands and odd constants."""
+    nodes = list(leaves)
+
+    def pick() -> Value:
+        return nodes[-1 - min(int(rng.expovariate(0.25)), len(nodes) - 1)] if rng.random() < 0.8 else rng.choice(nodes)
+
+    def constant() -> float:
+        return rng.choice(CONSTANTS) if rng.random() < 0.1 else round(rng.uniform(-2, 2), 3)
+
+    operations: list[Callable[[], Value]] = [
+        lambda: pick() + pick(),
+        lambda: pick() + pick(),
+        lambda: pick() * pick(),
+        lambda: pick() * pick(),
+        lambda: pick() - pick(),
+        lambda: pick() / pick(),
+        lambda: pick() + constant(),
+        lambda: constant() * pick(),
+        lambda: pick() ** rng.choice([-1, 0, 0.5, 1, 2, 3, -0.5]),
+        lambda: pick() ** pick(),
+        lambda: rng.choice([0.5, 2.0, -2.0]) ** pick(),
+        lambda: pick().tanh(),
+        lambda: pick().relu(),
+        lambda: pick().sigmoid(),
+        lambda: pick().tanh().exp(),
+        lambda: pick().log(),
+        lambda: pick().max(pick(), pick()),
+        lambda: pick().detach(),
+        lambda: total([pick() for _ in range(rng.randint(2, 12))]),
+        lambda: total([pick() * pick() for _ in range(rng.randint(2, 6))]),
+    ]
+    for _ in range(size):
+        nodes.append(rng.choice(operations)())
+    return total([pick().tanh(), *nodes[-3:]])
+
+
+def random_programs(seed: int, count: int) -> Program:
+    """Many random graphs side by side in one Program: each is an output of its own, their sum is the loss."""
+    rng = random.Random(seed)
+    x, y = values(4), values(2)
+    losses, parameters = [], {}
+    for i in range(count):
+        own = weights(rng, rng.randint(1, 5))
+        parameters[f"p{i}"] = own
+        losses.append(random_expression(rng, [*own, *x], rng.randint(3, 60)))
+    return Program(
+        inputs=Floats(x),
+        targets=Floats(y),
+        parameters=parameters,
+        loss=total([*losses, y[0] * losses[0], (y[1] - losses[-1]) ** 2]),
+        outputs={"losses": losses},
+        learning_rate=0.01,
+    )
+
+
+REGULAR: dict[str, Callable[[], Program]] = {
+    "mlp": mlp,
+    "deep_mlp": lambda: mlp((30, 8, 8, 8, 3)),
+    "xor": xor,
+    "convolution": convolution,
+    "recurrence": recurrence,
+    "residual": residual,
+    "attention": attention,
+    "shared_weights": shared_weights,
+    "edges": edges,
+}

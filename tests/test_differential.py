@@ -1,0 +1,16 @@
+"""Engine, ir interpreter, straight-line C and loops in C compute the same bits."""
+
+import models
+import pytest
+from harness import compare
+
+
+@pytest.mark.parametrize("name", models.REGULAR)
+def test_regular_models(name, tmp_path):
+    compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_random_graphs(seed, tmp_path):
+    """25 x 20 graphs."""
+    compare(models.random_programs(seed, 20), tmp_path, steps=3, seed=seed, flags=["-O1"])
