@@ -94,8 +94,10 @@ class Emitter:
         group = placed.group
         count = len(group.roots)
         where = f"%{group.roots.min()}" + (f" .. %{group.roots.max()}" if count > 1 else "")
-        constants = [literal(x).strip("()") for _, x in sorted(nests[0].literals.items())]
-        text = self.shapes.text(group.shape, iter(constants) if not nests[0].tables else None)
+        first = nests[0]
+        columns = [run.column + k for run in placed.runs for k in range(len(run.kinds))]
+        constants = [literal(first.literals[c]).strip("()") for c in columns if c in first.literals]
+        text = self.shapes.text(group.shape, None if first.tables else iter(constants))
         comment = f"{count} x {text}: {where}"
         block = Block(group.need, comment, [], is_statement=True)
         for nest in nests:
@@ -163,16 +165,16 @@ class NestWriter:
 
     def leaf(self, terms: Terms, k: int, base: int, extra: list[str]) -> str:
         """Leaf k of a run's term: an element of an array, or a constant."""
-        column = terms.columns[k]
-        if column in self.nest.literals:
-            return literal(self.nest.literals[column])
+        column, key = terms.columns[k], terms.run.column + k
+        if key in self.nest.literals:
+            return literal(self.nest.literals[key])
         parts = self.counters(self.nest.loops, self.names, column) + extra
         index = int(self.nest.first[column]) + base
-        if column in self.nest.tables:
-            if column not in self.tables:
-                values = [literal(x) for x in self.nest.tables[column]]
-                self.tables[column] = self.table("double", values)
-            return f"{self.tables[column]}[{index}{''.join(parts)}]"
+        if key in self.nest.tables:
+            table = self.nest.tables[key]
+            if id(table) not in self.tables:
+                self.tables[id(table)] = self.table("double", [literal(x) for x in table])
+            return f"{self.tables[id(table)]}[{index}{''.join(parts)}]"
         array = ARRAYS[terms.run.kinds[k]]
         return f"{array}[{self.emitter.offsets.text(array, index)}{''.join(parts)}]"
 
@@ -275,7 +277,7 @@ class NestWriter:
         for k, text in enumerate(leaves):
             column = terms.columns[k]
             moves = lane.strides[column] != 0 or (lane.rows is not None and lane.rows[:, column].any())
-            if not moves and column not in self.nest.literals:
+            if not moves and terms.run.column + k not in self.nest.literals:
                 self.line(f"const double x{k} = {text};")
                 text = f"x{k}"
             result.append(text)

@@ -148,7 +148,8 @@ def _allocate(layout: Layout, placed: Placed, array: Ints) -> None:
         layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))
     else:
         layout.index[roots] = places
-        array[roots] = placed.number
+        # Single roots share an array: side by side, many of them can still be read in one loop.
+        array[roots] = placed.number if len(roots) > 1 else -1
 
 
 def _aligned(count: int) -> int:

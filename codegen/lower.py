@@ -11,6 +11,7 @@ Instances whose terms advance differently (a border, a gather) are separate nest
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +43,8 @@ class Nest:
     first: Ints  # the first instance's row of indices: result, then leaves
     loops: list[Loop]  # the innermost last
     terms: list[Terms]
-    tables: dict[int, list[float]]  # instance column -> constants in the order of the walk
-    literals: dict[int, float]  # instance column -> the one constant
+    tables: dict[int, list[float]]  # column of Group.leaves -> constants in the order of the walk
+    literals: dict[int, float]  # column of Group.leaves -> the one constant
 
 
 def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
@@ -52,15 +53,20 @@ def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
     indices = layout.index[group.leaves]
     tables, literals, indices = _constants(graph, placed, indices)
     results = _results(layout, placed)
-    relative = [run.columns(indices) - run.columns(indices)[:, :1] for run in placed.runs]
-    pattern = np.hstack([part.reshape(len(results), -1) for part in relative])
+    runs = placed.runs
+    relative, patterns = _relative(runs, indices)
+    if len(patterns) > 1:
+        segments = [part for run in runs for part in _segments(run, indices)]
+        if len(segments) - len(runs) < len(patterns):
+            runs = segments
+            relative, patterns = _relative(runs, indices)
     nests: list[Nest] = []
-    for rows in equal_rows(pattern) if len(results) > 1 else [np.arange(1)]:
-        firsts = [run.columns(indices)[rows, 0] for run in placed.runs]
+    for rows in patterns:
+        firsts = [run.columns(indices)[rows, 0] for run in runs]
         instance = np.hstack([results[rows][:, None], *firsts])
         terms: list[Terms] = []
         column = RESULT + 1
-        for run, part in zip(placed.runs, relative, strict=True):
+        for run, part in zip(runs, relative, strict=True):
             offsets = part[rows[0]]
             columns = range(column, column + len(run.kinds))
             terms.append(Terms(run, columns, offsets, fit(offsets) if run.count > 1 else [Piece(0, 1, [])]))
@@ -72,6 +78,24 @@ def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
                 Nest(placed, group.roots[covered], instance[piece.start], loops, terms, tables, literals)
             )
     return nests
+
+
+def _relative(runs: list[Run], indices: Ints) -> tuple[list[Ints], list[Ints]]:
+    """How the terms of each run advance from the first one, and the rows that advance alike."""
+    relative = [run.columns(indices) - run.columns(indices)[:, :1] for run in runs]
+    return relative, equal_rows(np.hstack([part.reshape(len(indices), -1) for part in relative]))
+
+
+def _segments(run: Run, indices: Ints) -> list[Run]:
+    """A run cut where instances go on differently, as where the terms come from one array and then from another."""
+    steps = np.diff(run.columns(indices), axis=1)
+    alike = (steps == steps[0]).all(axis=(0, 2))
+    starts = [0, *(np.flatnonzero(~alike) + 1).tolist(), run.count]
+    width = len(run.kinds)
+    return [
+        Run(run.shape, end - start, run.kinds, run.column + start * width)
+        for start, end in itertools.pairwise(starts)
+    ]
 
 
 def _results(layout: Layout, placed: Placed) -> Ints:
@@ -87,21 +111,20 @@ def _constants(
     tables: dict[int, list[float]] = {}
     literals: dict[int, float] = {}
     indices = indices.copy()
-    column = RESULT + 1
     for run in placed.runs:
-        part = run.columns(indices)
+        width = len(run.kinds)
         for k, kind in enumerate(run.kinds):
-            if kind == Op.CONST:
-                numbers = part[:, :, k]
-                if (numbers == numbers[0, 0]).all():
-                    literals[column] = graph.constants[int(numbers[0, 0])]
-                    walk = np.zeros_like(numbers)
-                else:
-                    tables[column] = [graph.constants[i] for i in numbers.ravel().tolist()]
-                    walk = np.arange(numbers.size).reshape(numbers.shape)
-                start = run.column + k
-                indices[:, start : start + run.count * len(run.kinds) : len(run.kinds)] = walk
-            column += 1
+            if kind != Op.CONST:
+                continue
+            columns = range(run.column + k, run.column + run.count * width, width)
+            numbers = indices[:, columns]
+            if (numbers == numbers[0, 0]).all():
+                literals.update(dict.fromkeys(columns, graph.constants[int(numbers[0, 0])]))
+                indices[:, columns] = 0
+            else:
+                table = [graph.constants[i] for i in numbers.ravel().tolist()]
+                tables.update(dict.fromkeys(columns, table))
+                indices[:, columns] = np.arange(numbers.size).reshape(numbers.shape)
     return tables, literals, indices
 
 

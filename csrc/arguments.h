@@ -46,6 +46,9 @@ static int parse_arguments(const struct signature *s, PyObject *const *args, Py_
     return 0;
 }
 
+/* None stands for an argument that was not given. */
+static int is_given(PyObject *value) { return value != NULL && value != Py_None; }
+
 static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expected)
 {
     if (nargs == expected)

@@ -230,7 +230,7 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
         return NULL;
     if (values[2] != NULL && (run.batch_size = parse_int(values[2], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
-    if (values[3] != NULL && parse_float(values[3], "learning_rate", &run.rate) < 0)
+    if (is_given(values[3]) && parse_float(values[3], "learning_rate", &run.rate) < 0)
         return NULL;
     if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
         return NULL;

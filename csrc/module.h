@@ -110,7 +110,7 @@ static PyObject *api_update(PyObject *Py_UNUSED(module), PyObject *const *args, 
         return NULL;
     if (values[1] != NULL && (batch_size = parse_int(values[1], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
-    if (values[2] != NULL && parse_float(values[2], "learning_rate", &rate) < 0)
+    if (is_given(values[2]) && parse_float(values[2], "learning_rate", &rate) < 0)
         return NULL;
     if (lock_to_write() < 0)
         return NULL;

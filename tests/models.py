@@ -164,6 +164,25 @@ def shared_weights() -> Program:
     )
 
 
+def gather(units: int = 20, fan: int = 9) -> Program:
+    """Random connections and a random constant for each: index tables and tables of constants."""
+    rng = random.Random(8)
+    w, b = weights(rng, 40), weights(rng, units)
+    x = values(30)
+    out = []
+    for unit in range(units):
+        terms = [rng.choice(w) * rng.choice(x) * rng.uniform(-1, 1) for _ in range(fan)]
+        out.append(total([b[unit] * rng.uniform(-1, 1), *terms]).tanh())
+    wide = [rng.choice(w) * rng.choice(out) for _ in range(300)]
+    return Program(
+        inputs=Pixels(x, scale=1 / 255),
+        targets=None,
+        parameters={"w": w, "b": b},
+        loss=total([*(o**2 for o in out), *wide]),
+        outputs={"out": out},
+    )
+
+
 def edges() -> Program:
     """Leaves everywhere: outputs that are parameters and inputs, unused leaves, constants of every kind."""
     a, b, unused = Value(0.5), Value(-2.0), Value(3.0)
@@ -249,5 +268,7 @@ REGULAR: dict[str, Callable[[], Program]] = {
     "residual": residual,
     "attention": attention,
     "shared_weights": shared_weights,
+    "gather": gather,
+    "wide": lambda: mlp((5, 300, 2)),
     "edges": edges,
 }

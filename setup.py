@@ -1,0 +1,70 @@
+"""Builds `nn`: traces the program of codegen/mnist.py, writes nn.c into the build folder, compiles it.
+
+Everything else is in pyproject.toml.
+"""
+
+import hashlib
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+ROOT = Path(__file__).resolve().parent
+# What nn.c is made from. The same inputs give the same file, so it is made once.
+GENERATORS = sorted([*ROOT.glob("codegen/*.py"), *ROOT.glob("micrograd/*.py")])
+HEADERS = sorted(ROOT.glob("csrc/*.h"))
+# One wheel for CPython 3.11 and all later ones that have a GIL. Only the oldest of them can build it: newer
+# setuptools would name the file in a way that 3.11 does not import.
+ABI3 = sys.version_info[:2] == (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+
+
+class BuildExtension(build_ext):
+    """build_ext that makes the C first."""
+
+    def build_extension(self, ext: Extension) -> None:
+        # Under PEP 517 the project's folder is not on sys.path.
+        sys.path.insert(0, str(ROOT))
+        from codegen.build import compile_flags
+
+        source = self.generate()
+        declared = ext.sources
+        ext.sources = [str(source)]
+        ext.extra_compile_args = compile_flags(self.compiler.compiler_type)
+        try:
+            super().build_extension(ext)
+        finally:
+            ext.sources = declared
+            sys.path.remove(str(ROOT))
+
+    def generate(self) -> Path:
+        folder = Path(self.build_temp)
+        source, stamp = folder / "nn.c", folder / "nn.inputs"
+        digest = hashlib.sha256(b"".join(path.read_bytes() for path in GENERATORS)).hexdigest()
+        if source.is_file() and stamp.is_file() and stamp.read_text() == digest:
+            return source
+        from codegen.build import write_sources
+        from codegen.mnist import program
+        from codegen.pipeline import compile_program
+
+        folder.mkdir(parents=True, exist_ok=True)
+        write_sources(compile_program(program()), folder, "nn")
+        stamp.write_text(digest)
+        return source
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "nn",
+            sources=[],
+            include_dirs=[str(ROOT / "csrc")],
+            depends=[str(path) for path in HEADERS],
+            py_limited_api=ABI3,
+            define_macros=[("Py_LIMITED_API", "0x030b0000")] if ABI3 else [],
+        )
+    ],
+    cmdclass={"build_ext": BuildExtension},
+    options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
+)
