@@ -1,4 +1,4 @@
-"""Loop nests -> C text: one function a group, with a comment that says which nodes of the graph it computes.
+"""Loop nests -> C text, with a comment for each group that says which nodes of the graph it computes.
 
 Example input: the nest of 50 x relu(sum(P, 784 x mul(P, X))) becomes:
 
@@ -31,8 +31,9 @@ from codegen.ops import C
 from codegen.sparse import RowTensor, skips_zero_inputs
 from codegen.trees import ROOT_KIND, Shapes
 
-MAX_LANES = 256  # sums that are accumulated side by side
+MAX_LANES = 512  # sums that are accumulated side by side
 MAX_EXPRESSION = 8  # terms of a single sum that are written as one expression
+MAX_FUNCTION = 150  # lines: compilers are super-linear in the length of a function
 INDENT = "    "
 ARRAYS = {
     int(Op.PARAM): DATA,
@@ -53,7 +54,6 @@ class Block:
     comment: str
     lines: list[str]
     tables: list[str] = field(default_factory=list)
-    is_statement: bool = False
 
 
 def literal(value: float) -> str:
@@ -99,11 +99,9 @@ class Emitter:
         constants = [literal(first.literals[c]).strip("()") for c in columns if c in first.literals]
         text = self.shapes.text(group.shape, None if first.tables else iter(constants))
         comment = f"{count} x {text}: {where}"
-        block = Block(group.need, comment, [], is_statement=True)
+        block = Block(group.need, comment, [])
         for nest in nests:
-            writer = NestWriter(self, nest, block)
-            writer.write()
-            block.is_statement &= writer.depth == 0 and len(block.lines) <= 1
+            NestWriter(self, nest, block).write()
         return block
 
 
@@ -113,7 +111,6 @@ class NestWriter:
     def __init__(self, emitter: Emitter, nest: Nest, block: Block) -> None:
         self.emitter, self.nest, self.block = emitter, nest, block
         self.shapes = emitter.shapes
-        self.depth = 0
         self.level = 0
         names = INSTANCE_NAMES[: len(nest.loops)] + [f"i{d}" for d in range(len(nest.loops) - 6)]
         self.names = names[::-1]
@@ -127,7 +124,6 @@ class NestWriter:
     def open(self, name: str, count: int, start: str = "0") -> None:
         self.line(f"for (ptrdiff_t {name} = {start}; {name} < {count}; {name}++) {{")
         self.level += 1
-        self.depth += 1
 
     def close(self, count: int = 1) -> None:
         for _ in range(count):
@@ -251,9 +247,11 @@ class NestWriter:
         if len(loops) > 1:
             leaves = self.hoisted(terms, leaves)
         if loops:
-            self.open(self.names[-1], loops[-1].count)
-        self.line(self.assignment(terms.run.shape, leaves))
-        self.close(len(loops))
+            self.line(f"for (ptrdiff_t lane = 0; lane < {loops[-1].count}; lane++)")
+            self.line(INDENT + self.assignment(terms.run.shape, leaves))
+        else:
+            self.line(self.assignment(terms.run.shape, leaves))
+        self.close(len(loops) - 1)
 
     def assignment(self, shape: int, leaves: list[str]) -> str:
         result = self.result()
@@ -267,7 +265,6 @@ class NestWriter:
     def open_active(self, name: str) -> None:
         self.line("for (int k = 0; k < w->active_count; k++) {")
         self.level += 1
-        self.depth += 1
         self.line(f"const ptrdiff_t {name} = w->active[k];")
 
     def hoisted(self, terms: Terms, leaves: list[str]) -> list[str]:
@@ -289,6 +286,10 @@ class NestWriter:
         for loop, name in zip(loops[:-1], self.names, strict=False):
             self.open(name, loop.count)
         opened = max(len(loops) - 1, 0)
+        if opened == 0:
+            self.line("{")
+            self.level += 1
+            opened = 1
         first = self.nest.terms[0]
         rest = self.nest.terms[1:] if first.run.count == 1 else self.nest.terms
         if first.run.count == 1:
@@ -296,11 +297,8 @@ class NestWriter:
         else:
             start = "-0.0" if self.nest.placed.combine == Op.ADD else "(-INFINITY)"  # changes no sum, no maximum
         if not loops:
-            self.line("{")
-            self.level += 1
             self.line(f"double sum = {start};")
             self.begin, self.sum = None, "sum"
-            opened = 1
         else:
             lane = loops[-1]
             self.begin, self.sum, self.end = "0", "sum[lane]", str(lane.count)
@@ -327,7 +325,6 @@ class NestWriter:
             return
         self.line(f"for (ptrdiff_t lane = {self.begin}; lane < {self.end}; lane++)")
         self.level += 1
-        self.depth += 1
         self.line(text)
         self.level -= 1
 
@@ -362,30 +359,20 @@ class NestWriter:
 
 
 def functions(blocks: list[Block]) -> tuple[list[str], list[tuple[Need, str]]]:
-    """The C text of every block as a function, and the calls in order. Neighbouring single statements share one."""
+    """The C text of the blocks as functions, and the calls in order. Neighbours that the same passes need share one."""
     text: list[str] = []
     calls: list[tuple[Need, str]] = []
     i = 0
     while i < len(blocks):
-        j = i + 1
-        if blocks[i].is_statement:
-            while (
-                j < len(blocks)
-                and j - i < 200
-                and blocks[j].is_statement
-                and blocks[j].need == blocks[i].need
-            ):
-                j += 1
-        name = group_name(i).lower() + (f"_to_{j - 1}" if j > i + 1 else "")
-        body: list[str] = []
-        for block in blocks[i:j]:
-            text += block.tables
-            body += [f"{INDENT}/* {block.comment} */"]
-            body += [INDENT + line for line in block.lines]
+        j, body = i, []
+        while j < len(blocks) and blocks[j].need == blocks[i].need and len(body) < MAX_FUNCTION:
+            text += blocks[j].tables
+            body += [f"{INDENT}/* {blocks[j].comment} */"]
+            body += [INDENT + line for line in blocks[j].lines]
+            j += 1
+        name = f"group_{i}" if j == i + 1 else f"groups_{i}_to_{j - 1}"
         text += [f"static void {name}(struct workspace *restrict w)", "{"]
         text += [f"{INDENT}double *restrict const value = w->value;", *body, "}", ""]
         calls.append((blocks[i].need, name))
         i = j
     return text, calls
-
-
