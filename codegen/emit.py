@@ -371,7 +371,7 @@ def functions(blocks: list[Block]) -> tuple[list[str], list[tuple[Need, str]]]:
             body += [INDENT + line for line in blocks[j].lines]
             j += 1
         name = f"group_{i}" if j == i + 1 else f"groups_{i}_to_{j - 1}"
-        text += [f"static void {name}(struct workspace *restrict w)", "{"]
+        text += [f"static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
         text += [f"{INDENT}double *restrict const value = w->value;", *body, "}", ""]
         calls.append((blocks[i].need, name))
         i = j

@@ -80,7 +80,7 @@ def straightline(graph: Graph, program: Program) -> Kernels:
         while end < len(statements) and end - start < CHUNK and statements[end][0] == statements[start][0]:
             end += 1
         name = f"part_{len(calls)}"
-        functions += [f"static void {name}(struct workspace *restrict w)", "{"]
+        functions += [f"static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
         functions += ["    double *restrict const value = w->value;"]
         functions += [f"    {text}" for _, text in statements[start:end]]
         functions += ["    (void)value;", "}", ""]

@@ -122,7 +122,7 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
         PyThread_acquire_lock(model_lock, WAIT_LOCK);
         for (; done < end; done++) {
             set_inputs(&inference, image_at(&b, done));
-            compute_prediction(&inference);
+            level->compute_prediction(&inference);
             classes[done] = (unsigned char)argmax(&inference, &outputs[PREDICTION]);
         }
         PyThread_release_lock(model_lock);
@@ -159,7 +159,7 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
             const target_type *const target = target_at(&b, done);
             set_inputs(&inference, image_at(&b, done));
             set_targets(&inference, target);
-            compute_evaluation(&inference);
+            level->compute_evaluation(&inference);
             total += inference.value[LOSS];
             if (classifies)
                 right += argmax(&inference, &outputs[PREDICTION]) == *target;

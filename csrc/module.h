@@ -2,6 +2,7 @@
 
 #include "random.h"
 #include "lock.h"
+#include "levels.h"
 #include "update.h"
 #include "passes.h"
 #include "arguments.h"
@@ -130,7 +131,7 @@ static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
         return NULL;
     lock_to_read();
     set_inputs(&inference, image);
-    compute_prediction(&inference);
+    level->compute_prediction(&inference);
     const int best = argmax(&inference, &outputs[PREDICTION]);
     unlock();
     if (held)
@@ -154,7 +155,7 @@ static double *all_outputs(PyObject *object)
     else {
         lock_to_read();
         set_inputs(&inference, image);
-        compute_outputs(&inference);
+        level->compute_outputs(&inference);
         double *to = copy;
         for (int o = 0; o < OUTPUT_COUNT; o++)
             for (int i = 0; i < outputs[o].count; i++)
@@ -347,7 +348,7 @@ static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignor
     }
     return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
                          "architecture", DESCRIPTION, "version", VERSION, "dtype", "float64", "mode", "strict", "simd",
-                         "baseline", "compiler", COMPILER, "lowering", LOWERING, "parameters",
+                         level->name, "compiler", COMPILER, "lowering", LOWERING, "parameters",
                          (Py_ssize_t)PARAMETER_COUNT, "inputs", INPUT_COUNT, "input_type",
                          INPUT_PIXELS ? "uint8" : "float64", "targets", TARGET_COUNT, "target_type",
                          TARGET_LABEL ? "label" : TARGET_COUNT ? "float64" : "none", "outputs", sizes,
@@ -423,7 +424,7 @@ static int module_exec(PyObject *module)
         for (int d = 0; d < tensors[t].dimensions; d++)
             tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(double);
     state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
-    if (state->tensor_type == NULL || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 || make_locks() < 0)
+    if (state->tensor_type == NULL || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 || make_locks() < 0 || choose_level() < 0)
         return -1;
     draw_weights(SEED);
     loaded = 1;

@@ -1,13 +1,5 @@
 /* One image: inputs and targets into a workspace, then the generated passes. The caller holds the lock. */
 
-#if INPUT_PIXELS
-typedef unsigned char input_type;
-#define INPUT_ELEMENTS byte_elements
-#else
-typedef double input_type;
-#define INPUT_ELEMENTS double_elements
-#endif
-
 #if TARGET_LABEL
 typedef unsigned char target_type;
 #define TARGET_ELEMENTS byte_elements
@@ -20,12 +12,7 @@ typedef double target_type;
 
 static void set_inputs(struct workspace *w, const input_type *inputs)
 {
-#if INPUT_PIXELS
-    for (int i = 0; i < INPUT_COUNT; i++)
-        w->value[INPUT + i] = inputs[i] * INPUT_SCALE;
-#else
-    memcpy(w->value + INPUT, inputs, INPUT_COUNT * sizeof(double));
-#endif
+    level->set_inputs(w, inputs);
     if (ROW_TENSOR_COUNT) {
         if (data_views)
             find_poisoned(); /* somebody may have written a nan just now */
@@ -48,7 +35,7 @@ static double run_forward(struct workspace *w, const target_type *targets, const
 {
     set_inputs(w, inputs);
     set_targets(w, targets);
-    compute_loss(w);
+    level->compute_loss(w);
     return w->value[LOSS];
 }
 
@@ -56,7 +43,7 @@ static void run_backward(struct workspace *w)
 {
     if (grad_views)
         touch_all();
-    compute_gradients(w);
+    level->compute_gradients(w);
 }
 
 static void run_update(double rate, double batch) { update_parameters(grad_views > 0, rate, batch); }

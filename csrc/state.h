@@ -51,3 +51,36 @@ static inline void touch_active(const struct workspace *w)
 }
 
 static inline void touch_all(void) { touched.all = 1; }
+
+/* One step of gradient descent: its learning rate and the size of its batch. */
+struct step {
+    double rate, batch;
+    double share; /* 1 / batch where that is exact, so that a product equals the quotient, else 0 */
+};
+
+#if INPUT_PIXELS
+typedef unsigned char input_type;
+#define INPUT_ELEMENTS byte_elements
+#else
+typedef double input_type;
+#define INPUT_ELEMENTS double_elements
+#endif
+
+/* What is compiled once for each SIMD level. */
+struct level {
+    const char *name;
+    void (*set_inputs)(struct workspace *, const input_type *);
+    void (*compute_loss)(struct workspace *restrict);
+    void (*compute_gradients)(struct workspace *restrict);
+    void (*compute_prediction)(struct workspace *restrict);
+    void (*compute_outputs)(struct workspace *restrict);
+    void (*compute_evaluation)(struct workspace *restrict);
+    void (*update_rows)(const int *inputs, int count, const struct step *);
+    void (*update_tensor)(const struct tensor *, const struct step *);
+};
+
+#if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
+#define X86_LEVELS 1
+#else
+#define X86_LEVELS 0
+#endif

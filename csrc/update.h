@@ -55,52 +55,10 @@ static void clear_gradients(int everything)
     clear_touched();
 }
 
-/* One step of gradient descent: its learning rate and the size of its batch. */
-struct step {
-    double rate, batch;
-    double share; /* 1 / batch where that is exact, so that a product equals the quotient, else 0 */
-};
-
 static struct step make_step(double rate, double batch)
 {
     int exponent;
     return (struct step){rate, batch, frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0};
-}
-
-/* data -= rate * grad / batch, in this order. Returns 0 where all of it is finite afterwards. */
-static inline uint64_t update_span(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
-{
-    double *restrict const p = data + offset;
-    const double *restrict const g = grad + offset;
-    const double rate = step->rate, batch = step->batch, share = step->share;
-    uint64_t bad = 0;
-    if (share == 1.0) {
-        for (Py_ssize_t i = 0; i < count; i++) {
-            p[i] -= rate * g[i];
-            bad |= non_finite_bits(p[i]);
-        }
-    }
-    else if (share != 0.0) {
-        for (Py_ssize_t i = 0; i < count; i++) {
-            p[i] -= rate * g[i] * share;
-            bad |= non_finite_bits(p[i]);
-        }
-    }
-    else {
-        for (Py_ssize_t i = 0; i < count; i++) {
-            p[i] -= rate * g[i] / batch;
-            bad |= non_finite_bits(p[i]);
-        }
-    }
-    return bad;
-}
-
-static inline void update_row(int input, const struct step *step)
-{
-    uint64_t bad = 0;
-    for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        bad |= update_span(row_tensors[t].offset + input * row_tensors[t].row_length, row_tensors[t].row_length, step);
-    poisoned[input] = bad != 0;
 }
 
 static void update_parameters(int everything, double rate, double batch)
@@ -108,15 +66,12 @@ static void update_parameters(int everything, double rate, double batch)
     const struct step step = make_step(rate, batch);
     for (int t = 0; t < TENSOR_COUNT; t++)
         if (!is_row_tensor(&tensors[t]))
-            update_span(tensors[t].offset, tensors[t].size, &step);
+            level->update_tensor(&tensors[t], &step);
     if (!ROW_TENSOR_COUNT)
         return;
-    if (everything || touched.all) {
+    if (!everything && !touched.all)
+        level->update_rows(touched.list, touched.count, &step);
+    else
         for (int i = 0; i < INPUT_COUNT; i++)
-            update_row(i, &step);
-    }
-    else {
-        for (int k = 0; k < touched.count; k++)
-            update_row(touched.list[k], &step);
-    }
+            level->update_rows(&i, 1, &step);
 }

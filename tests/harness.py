@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import copy
+import os
 import random
+import shutil
 import struct
 from array import array
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from unittest.mock import patch
 
 from codegen import Label, Pixels, Program, build, load_extension
 from codegen.pipeline import build_graph
@@ -20,16 +25,30 @@ def bits(numbers: list[float] | tuple[float, ...]) -> list[str]:
     return ["nan" if x != x else struct.pack(">d", 0.0 if x == 0.0 else x).hex() for x in numbers]
 
 
+LEVELS = ("baseline", "avx2", "avx512")
+
+
 class Extension:
     """A compiled module behind the interface of a Reference."""
 
     def __init__(self, program: Program, folder: Path, lowering: str, **options: object) -> None:
         global _count
         _count += 1
-        name = f"model_{_count}"
+        self.name = f"model_{_count}"
         self.program = program
-        self.path = build(program, folder / name, name, lowering, **options)
-        self.module: ModuleType = load_extension(self.path, name)
+        self.path = build(program, folder / self.name, self.name, lowering, **options)
+        self.module: ModuleType = load_extension(self.path, self.name)
+
+    def at_level(self, level: str) -> Extension:
+        """The same binary a second time, at another SIMD level. ImportError where the processor has no such level."""
+        other = copy.copy(self)
+        other.path = self.path.parent / level / self.path.name
+        other.path.parent.mkdir()
+        shutil.copy(self.path, other.path)
+        with patch.dict(os.environ, {"NN_SIMD": level}):
+            other.module = load_extension(other.path, self.name)
+        assert other.module.info()["simd"] == level
+        return other
 
     def forward(self, target: object, inputs: object) -> float:
         is_floats = not isinstance(self.program.targets, Label | None)
@@ -75,13 +94,17 @@ def example(program: Program, rng: random.Random) -> tuple[object, object]:
 
 
 def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, **options: object) -> None:
-    """Engine = ir interpreter = straight-line C = loops C, over some steps of training with several batch sizes."""
+    """Engine = ir interpreter = straight-line C = loops C at every SIMD level, over some steps of training with several batch sizes."""
     systems: dict[str, Reference | Extension] = {
         "engine": Engine(program),
         "interpreter": Interpreter(program, build_graph(program)),
         "straightline": Extension(program, folder, "straightline", flags=["-O1"]),
         "loops": Extension(program, folder, "loops", **options),
     }
+    for level in LEVELS:
+        with suppress(ImportError):  # an older processor, or not an x86 one
+            systems[f"loops at {level}"] = systems["loops"].at_level(level)
+    assert "loops at baseline" in systems
     first = next(iter(systems.values())).data
     for name, system in systems.items():
         assert bits(list(system.data)) == bits(first), f"{name}: initial parameters"

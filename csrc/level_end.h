@@ -1,0 +1,79 @@
+/* After the kernels of one SIMD level: the hand-written loops that profit from it too, and the table of both. */
+
+static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
+{
+#if INPUT_PIXELS
+    for (int i = 0; i < INPUT_COUNT; i++)
+        w->value[INPUT + i] = inputs[i] * INPUT_SCALE;
+#else
+    memcpy(w->value + INPUT, inputs, INPUT_COUNT * sizeof(double));
+#endif
+}
+
+/* data -= rate * grad / batch, in this order. Returns 0 where all of it is finite afterwards. */
+static inline uint64_t AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
+{
+    double *restrict const p = data + offset;
+    const double *restrict const g = grad + offset;
+    const double rate = step->rate, batch = step->batch, share = step->share;
+    uint64_t bad = 0;
+    if (share == 1.0) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            p[i] -= rate * g[i];
+            bad |= non_finite_bits(p[i]);
+        }
+    }
+    else if (share != 0.0) {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            p[i] -= rate * g[i] * share;
+            bad |= non_finite_bits(p[i]);
+        }
+    }
+    else {
+        for (Py_ssize_t i = 0; i < count; i++) {
+            p[i] -= rate * g[i] / batch;
+            bad |= non_finite_bits(p[i]);
+        }
+    }
+    return bad;
+}
+
+static void AT_LEVEL(update_rows)(const int *inputs, int count, const struct step *step)
+{
+    for (int k = 0; k < count; k++) {
+        uint64_t bad = 0;
+        for (int t = 0; t < ROW_TENSOR_COUNT; t++)
+            bad |= AT_LEVEL(update_span)(row_tensors[t].offset + inputs[k] * row_tensors[t].row_length,
+                                         row_tensors[t].row_length, step);
+        poisoned[inputs[k]] = bad != 0;
+    }
+}
+
+static void AT_LEVEL(update_tensor)(const struct tensor *tensor, const struct step *step)
+{
+    AT_LEVEL(update_span)(tensor->offset, tensor->size, step);
+}
+
+static const struct level AT_LEVEL(level) = {
+    .name = LEVEL_NAME,
+    .set_inputs = AT_LEVEL(set_inputs),
+    .compute_loss = AT_LEVEL(compute_loss),
+    .compute_gradients = AT_LEVEL(compute_gradients),
+    .compute_prediction = AT_LEVEL(compute_prediction),
+    .compute_outputs = AT_LEVEL(compute_outputs),
+    .compute_evaluation = AT_LEVEL(compute_evaluation),
+    .update_rows = AT_LEVEL(update_rows),
+    .update_tensor = AT_LEVEL(update_tensor),
+};
+
+#if defined(__clang__)
+#if LEVEL > 0
+#pragma clang attribute pop
+#endif
+#elif defined(__GNUC__)
+#pragma GCC pop_options
+#endif
+
+#undef AT_LEVEL
+#undef LEVEL_NAME
+#undef LEVEL
