@@ -359,14 +359,13 @@ class NestWriter:
 
 
 def functions(blocks: list[Block]) -> tuple[list[str], list[tuple[Need, str]]]:
-    """The C text of the blocks as functions, and the calls in order. Neighbours that the same passes need share one."""
+    """The blocks as C functions, and the calls in order. Neighbours that the same passes need share a function."""
     text: list[str] = []
     calls: list[tuple[Need, str]] = []
     i = 0
     while i < len(blocks):
         j, body = i, []
         while j < len(blocks) and blocks[j].need == blocks[i].need and len(body) < MAX_FUNCTION:
-            text += blocks[j].tables
             body += [f"{INDENT}/* {blocks[j].comment} */"]
             body += [INDENT + line for line in blocks[j].lines]
             j += 1

@@ -35,6 +35,7 @@ class Kernels:
     """A lowering's result: C functions, and where it keeps what the wrappers ask for."""
 
     lowering: str
+    tables: list[str]
     functions: list[str]
     calls: list[tuple[Need, str]]  # functions in the order in which a pass calls those that it needs
     offsets: list[tuple[str, int]]  # names for indices into value[]
@@ -69,6 +70,7 @@ def module_text(program: Program, kernels: Kernels, name: str, digest: str, oper
         *_tensor_table(program, kernels),
         *_output_tables(program, kernels),
         *_initial_data(program, kernels),
+        *kernels.tables,
         "/* The kernels, which are the rest of this file, once for each SIMD level. */",
         "#define LEVEL 0",
         f'#include "{name}.c"',

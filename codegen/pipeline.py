@@ -76,6 +76,7 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
     text, calls = functions(blocks)
     kernels = Kernels(
         lowering="loops",
+        tables=[table for block in blocks for table in block.tables],
         functions=text,
         calls=calls,
         offsets=[

@@ -88,6 +88,7 @@ def straightline(graph: Graph, program: Program) -> Kernels:
         start = end
     return Kernels(
         lowering="straightline",
+        tables=[],
         functions=functions,
         calls=calls,
         offsets=[("INPUT", 0), ("TARGET", target_offset)],

@@ -58,12 +58,14 @@ static uint32_t random_word(struct random_state *r)
     return y ^ (y >> 18);
 }
 
+#if HAS_DISTRIBUTIONS
 /* random.uniform(low, high) */
 static double random_uniform(struct random_state *r, double low, double high)
 {
     const double a = random_word(r) >> 5, b = random_word(r) >> 6;
     return low + (high - low) * ((a * 67108864.0 + b) * (1.0 / 9007199254740992.0));
 }
+#endif
 
 /* random.shuffle(order) */
 static void random_shuffle(struct random_state *r, uint32_t *order, Py_ssize_t count)
