@@ -25,6 +25,7 @@ def bits(numbers: list[float] | tuple[float, ...]) -> list[str]:
     return ["nan" if x != x else struct.pack(">d", 0.0 if x == 0.0 else x).hex() for x in numbers]
 
 
+WARNINGS = [] if os.name == "nt" else ["-Wall", "-Wextra", "-Werror"]
 LEVELS = ("baseline", "avx2", "avx512")
 
 
@@ -36,7 +37,8 @@ class Extension:
         _count += 1
         self.name = f"model_{_count}"
         self.program = program
-        self.path = build(program, folder / self.name, self.name, lowering, **options)
+        flags = [*WARNINGS, *options.pop("flags", [])]
+        self.path = build(program, folder / self.name, self.name, lowering, flags=flags, **options)
         self.module: ModuleType = load_extension(self.path, self.name)
 
     def at_level(self, level: str) -> Extension:

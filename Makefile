@@ -1,0 +1,41 @@
+# Each command makes its own virtual environment from Python 3.11 or newer and a C compiler.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py micrograd/*.py csrc/*.h)
+ARGS ?=
+
+.PHONY: train test test-slow lint bench wheel clean
+
+# Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
+train: $(VENV)/train.stamp
+	$(BIN)/python -m micrograd train $(ARGS)
+
+test: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -q $(ARGS)
+
+# What takes minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs.
+test-slow: $(VENV)/dev.stamp
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+lint: $(VENV)/dev.stamp
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+# The speed of the compiled module beside straight-line C and the interpreted engine.
+bench: $(VENV)/dev.stamp
+	$(BIN)/python -m benchmarks $(ARGS)
+
+wheel: $(VENV)/dev.stamp
+	$(BIN)/python -m pip wheel --no-deps -w dist .
+
+$(VENV)/%.stamp: $(SOURCES)
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[$*]'
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info nn.*.so nn.*.pyd
