@@ -1,16 +1,24 @@
-"""ir -> C, one statement a node: how micrograd graphs were compiled before there were loops.
+"""Forward ir -> C, one statement a node and one for each gradient that flows back: how micrograd graphs were compiled
+before there were loops.
 
-Example input:
+Example input, with a parameter %0 and an input %1:
 
     %2 = mul %0 %1
     %3 = relu %2
 
 becomes:
 
-    value[2] = data[0] * value[1];
+    value[2] = data[0] * value[0];
     value[3] = op_relu(value[2]);
 
-Kept as the baseline that the loops are measured against, and as a second opinion on what a graph means.
+and, with adjoints behind the values and all but the parameters' starting from zero at each pass:
+
+    value[7] += op_step(value[3]) * value[8];
+    grad[0] += value[0] * value[7];
+    value[5] += data[0] * value[7];
+
+Nothing is simplified and autodiff takes no part: this is micrograd's own `_backward`, node by node. It is the baseline
+that the loops are measured against, and a second opinion on what a gradient is.
 """
 
 from __future__ import annotations
@@ -18,74 +26,44 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.emit import literal
-from codegen.groups import Need, needs
+from codegen.groups import Ints, Need, needs
 from codegen.ir import LEAVES, Graph, Op
 from codegen.layout import TensorPlace
 from codegen.module import Kernels
 from codegen.names import tensor_names
-from codegen.ops import C
+from codegen.ops import DERIVATIVE, C, Rule
 from codegen.program import Program
 
 CHUNK = 1000  # statements in a function: compilers are super-linear in its length
 
 
 def straightline(graph: Graph, program: Program) -> Kernels:
-    """One statement a node, in functions of at most CHUNK statements."""
-    tensors: list[TensorPlace] = []
-    places = np.zeros(len(program.parameter_values), dtype=np.int64)
-    offset = 0
-    for tensor in program.tensors:
-        strides = tuple(int(np.prod(tensor.shape[a + 1 :])) for a in range(len(tensor.shape)))
-        tensors.append(TensorPlace(tensor, offset, strides))
-        places[list(tensor.numbers)] = offset + np.arange(len(tensor.numbers))
-        offset += len(tensor.numbers)
+    """Statements for a traced graph, in functions of at most CHUNK."""
+    tensors, places = _declared_layout(program)
+    size = len(graph)
     target_offset = len(program.inputs.values)
-    first = target_offset + len(program.target_values)
-
-    def leaf(n: int) -> str:
-        number = graph.a[n]
-        match Op(graph.op[n]):
-            case Op.CONST:
-                return literal(graph.constants[number])
-            case Op.PARAM:
-                return f"data[{places[number]}]"
-            case Op.GRAD:
-                return f"grad[{places[number]}]"
-            case Op.INPUT:
-                return f"value[{number}]"
-            case Op.TARGET:
-                return f"value[{target_offset + number}]"
-            case _:
-                return f"value[{first + n}]"
+    first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
+    texts = _Texts(graph, places, target_offset, first)
 
     statements: list[tuple[Need, str]] = []
-    masks = needs(graph, program.prediction)
-    leaf_ops = {int(op) for op in LEAVES}
-    observed = {graph.loss, *(n for nodes in graph.outputs.values() for n in nodes)}
-    gradient_of = {n: f"grad[{places[parameter]}]" for parameter, n in graph.gradients.items()}
-    for n in range(len(graph)):
-        if graph.op[n] in leaf_ops:
-            if n in observed:
-                statements.append((Need(masks[n]), f"value[{first + n}] = {leaf(n)};"))
+    observed = set(graph.roots())
+    for n, mask in enumerate(needs(graph, program.prediction)):
+        if graph.op[n] not in LEAVES or n in observed:
+            statements.append((Need(mask), f"value[{first + n}] = {texts.definition(n)};"))
+    statements.append((Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(double));"))
+    statements.append((Need.GRADIENTS, f"{texts.adjoint(graph.loss)} += 1.0;"))
+    reached = bytearray(size)
+    reached[graph.loss] = 1
+    for n in range(size - 1, -1, -1):
+        if not reached[n]:
             continue
-        operands = [leaf(x) for x in (graph.a[n], graph.b[n]) if x >= 0]
-        text = C[Op(graph.op[n])].format(*operands)
-        statements.append((Need(masks[n]), f"{gradient_of.get(n, f'value[{first + n}]')} = {text};"))
+        rules = DERIVATIVE.get(Op(graph.op[n]), ())
+        for operand, rule in zip((graph.a[n], graph.b[n]), rules, strict=False):
+            reached[operand] = 1
+            if graph.op[operand] != Op.CONST:
+                statements.append((Need.GRADIENTS, f"{texts.adjoint(operand)} += {texts.contribution(n, rule)};"))
 
-    functions: list[str] = []
-    calls: list[tuple[Need, str]] = []
-    start = 0
-    while start < len(statements):
-        end = start
-        while end < len(statements) and end - start < CHUNK and statements[end][0] == statements[start][0]:
-            end += 1
-        name = f"part_{len(calls)}"
-        functions += [f"static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
-        functions += ["    double *restrict const value = w->value;"]
-        functions += [f"    {text}" for _, text in statements[start:end]]
-        functions += ["    (void)value;", "}", ""]
-        calls.append((statements[start][0], name))
-        start = end
+    functions, calls = _functions(statements)
     return Kernels(
         lowering="straightline",
         tables=[],
@@ -95,8 +73,95 @@ def straightline(graph: Graph, program: Program) -> Kernels:
         tensors=tensors,
         tensor_names=tensor_names(tensor.name for tensor in program.tensors),
         row_tensors=[],
-        value_count=first + len(graph),
-        data_count=offset,
+        value_count=first + 2 * size,
+        data_count=sum(tensor.size for tensor in tensors),
         loss=first + graph.loss,
         outputs={name: [first + n for n in nodes] for name, nodes in graph.outputs.items()},
     )
+
+
+class _Texts:
+    """How nodes, adjoints and derivative rules read in C."""
+
+    def __init__(self, graph: Graph, places: Ints, target_offset: int, first: int) -> None:
+        self.graph, self.places, self.target_offset, self.first = graph, places, target_offset, first
+        self.size = len(graph)
+
+    def operand(self, n: int) -> str:
+        """A node where it is used."""
+        number = self.graph.a[n]
+        match Op(self.graph.op[n]):
+            case Op.CONST:
+                return literal(self.graph.constants[number])
+            case Op.PARAM:
+                return f"data[{self.places[number]}]"
+            case Op.INPUT:
+                return f"value[{number}]"
+            case Op.TARGET:
+                return f"value[{self.target_offset + number}]"
+            case _:
+                return f"value[{self.first + n}]"
+
+    def definition(self, n: int) -> str:
+        """What a node computes."""
+        graph = self.graph
+        if graph.op[n] in LEAVES:
+            return self.operand(n)
+        return C[Op(graph.op[n])].format(*(self.operand(x) for x in (graph.a[n], graph.b[n]) if x >= 0))
+
+    def adjoint(self, n: int) -> str:
+        if self.graph.op[n] == Op.PARAM:
+            return f"grad[{self.places[self.graph.a[n]]}]"
+        return f"value[{self.first + self.size + n}]"
+
+    def contribution(self, n: int, rule: Rule) -> str:
+        """What a rule adds to an operand's adjoint: its ir, written into the graph, read as C and taken back."""
+        graph = self.graph
+        g = graph.add(Op.DETACH, n)  # stands for the adjoint of n
+        text = self._tree(rule(graph, n, g), g, n)
+        for column in (graph.op, graph.a, graph.b):
+            del column[self.size :]
+        return text
+
+    def _tree(self, n: int, g: int, node: int) -> str:
+        if n == g:
+            return self.adjoint(node)
+        if n < g:
+            return self.operand(n)
+        graph = self.graph
+        op = Op(graph.op[n])
+        if op == Op.CONST:
+            return self.operand(n)
+        parts = [(x, self._tree(x, g, node)) for x in (graph.a[n], graph.b[n]) if x >= 0]
+        return C[op].format(*(f"({text})" if x > g and graph.op[x] in (Op.ADD, Op.MUL) else text for x, text in parts))
+
+
+def _declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
+    """Tensors in C order, one after the other, and the place of each parameter."""
+    tensors: list[TensorPlace] = []
+    places = np.zeros(len(program.parameter_values), dtype=np.int64)
+    offset = 0
+    for tensor in program.tensors:
+        strides = tuple(int(np.prod(tensor.shape[axis + 1 :])) for axis in range(len(tensor.shape)))
+        tensors.append(TensorPlace(tensor, offset, strides))
+        places[list(tensor.numbers)] = offset + np.arange(len(tensor.numbers))
+        offset += len(tensor.numbers)
+    return tensors, places
+
+
+def _functions(statements: list[tuple[Need, str]]) -> tuple[list[str], list[tuple[Need, str]]]:
+    text: list[str] = []
+    calls: list[tuple[Need, str]] = []
+    start = 0
+    while start < len(statements):
+        end = start
+        while end < len(statements) and end - start < CHUNK and statements[end][0] == statements[start][0]:
+            end += 1
+        name = f"part_{len(calls)}"
+        text += [f"static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
+        text += ["    double *restrict const value = w->value;"]
+        text += [f"    {statement}" for _, statement in statements[start:end]]
+        text += ["}", ""]
+        calls.append((statements[start][0], name))
+        start = end
+    return text, calls

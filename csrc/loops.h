@@ -56,7 +56,7 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
         b->has_labels = 1;
         const unsigned char *const label = b->labels.buf;
         Py_ssize_t i = TARGET_LABEL ? 0 : b->count;
-        while (i < b->count && label[i] < TARGET_COUNT)
+        while (i < b->count && (Py_ssize_t)label[i] < TARGET_COUNT)
             i++;
         if (i == b->count)
             return 0;

@@ -1,0 +1,1 @@
+"""Measurements, each beside its peer in one run: `python -m benchmarks`."""
