@@ -18,7 +18,7 @@ becomes:
     %3 = add %2 %2
 
 Two nodes are one when op and operands are (a + b and b + a are two: which one would name the other is not worth a
-rule). x * 1 and x + -0.0 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
+rule). x * 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
 """
 
 from struct import pack
@@ -70,6 +70,8 @@ def simplify(graph: Graph) -> Graph:
 def _replacement(out: Graph, op: int, a: int, b: int) -> int:
     """The operand that a node always equals, or -1."""
     if op == Op.DETACH:
+        return a
+    if op == Op.POW and out.op[b] == Op.CONST and out.constants[out.a[b]] == 1.0:
         return a
     if op in (Op.ADD, Op.MUL):
         for x, other in ((a, b), (b, a)):

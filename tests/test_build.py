@@ -1,0 +1,182 @@
+"""From a Program to a file on disk: size, reproducibility, other compilers, sanitizers."""
+
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import models
+import pytest
+from harness import Extension
+
+import codegen
+from codegen.build import UNIX_FLAGS, csrc, write_if_changed
+from codegen.mnist import program as mnist_program
+from codegen.pipeline import compile_program
+
+ROOT = Path(__file__).resolve().parent.parent
+INCLUDES = ["-I", str(csrc()), "-I", sysconfig.get_path("include")]
+
+
+@pytest.fixture(scope="module")
+def compiled():
+    return compile_program(mnist_program())
+
+
+def test_size_of_the_generated_c(compiled):
+    assert compiled.text.count("\n") <= 800
+
+
+def test_two_builds_give_the_same_bytes(tmp_path):
+    script = "import sys, codegen, codegen.mnist as m; codegen.build(m.program(), sys.argv[1], 'twin')"
+    texts = []
+    for seed in ("1", "2"):
+        folder = tmp_path / seed
+        environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
+        subprocess.run([sys.executable, "-c", script, str(folder)], env=environment, check=True)
+        texts.append([(folder / name).read_bytes() for name in ("twin.c", "twin.ir")])
+    assert texts[0] == texts[1]
+    assert str(tmp_path).encode() not in texts[0][0]
+
+
+def test_the_ir_lies_beside_the_c(tmp_path):
+    codegen.build(models.xor(), tmp_path, "beside")
+    assert (tmp_path / "beside.ir").read_text().startswith("%0 = ")
+    assert (tmp_path / "beside.c").is_file()
+
+
+def test_unchanged_files_are_not_written_again(tmp_path):
+    path = tmp_path / "file"
+    write_if_changed(path, "one")
+    os.utime(path, ns=(1, 1))
+    write_if_changed(path, "one")
+    assert path.stat().st_mtime_ns == 1
+    write_if_changed(path, "two")
+    assert path.read_text() == "two"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("name", ["", "two words", "für", "1st", "a-b"])
+def test_a_bad_module_name_is_refused(name, tmp_path):
+    with pytest.raises(ValueError, match="identifier"):
+        codegen.build(models.xor(), tmp_path, name)
+
+
+def test_a_bad_lowering_is_refused(tmp_path):
+    with pytest.raises(ValueError, match="'straightline', got 'vector'"):
+        codegen.build(models.xor(), tmp_path, "model", "vector")
+
+
+def test_a_failing_compiler_says_what_it_said(tmp_path):
+    with pytest.raises(RuntimeError, match="no-such-option"):
+        codegen.build(models.xor(), tmp_path, "model", flags=["--no-such-option"])
+
+
+def test_a_missing_compiler_is_named(tmp_path):
+    with pytest.raises(RuntimeError, match="no-such-compiler"):
+        codegen.build(models.xor(), tmp_path, "model", compiler="no-such-compiler")
+
+
+def test_a_folder_with_spaces_and_other_letters(tmp_path):
+    assert codegen.build(models.xor(), tmp_path / "a folder, größer", "spaces").is_file()
+
+
+def test_text_in_the_declaration_cannot_break_the_c(tmp_path):
+    program = models.xor()
+    program.description = 'a "quoted" \\ name */ ??/ \n größe'
+    path = codegen.build(program, tmp_path, "quoted", flags=["-Wall", "-Wextra", "-Werror"])
+    assert codegen.load_extension(path, "quoted").info()["architecture"] == program.description
+
+
+@pytest.mark.parametrize("compiler", ["gcc", "clang", "tcc"])
+def test_every_compiler_gives_the_same_bits(compiler, tmp_path):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"{compiler} is not installed")
+    first = Extension(models.mlp(), tmp_path, "loops")
+    path = codegen.build(models.mlp(), tmp_path / compiler, f"by_{compiler}", compiler=compiler)
+    other = codegen.load_extension(path, f"by_{compiler}")
+    rng = random.Random(1)
+    for _ in range(20):
+        label, pixels = rng.randrange(5), bytes(rng.choice([0, 0, rng.randrange(256)]) for _ in range(12))
+        losses = set()
+        for module in (first.module, other):
+            losses.add(module.forward(label, pixels).hex())
+            module.backward()
+            module.update()
+        assert len(losses) == 1
+
+
+def test_time_from_values_to_c():
+    program = mnist_program()
+    start = time.perf_counter()
+    compile_program(program)
+    assert time.perf_counter() - start < 9  # 2 s here; a budget for slower machines, not a measurement
+
+
+@pytest.mark.slow
+def test_a_model_of_670_000_parameters(compiled, tmp_path):
+    """784-512-512-10: in a process of its own, for the memory."""
+    script = (
+        "import sys, gc; gc.disable(); sys.path[:0] = sys.argv[1:3]\n"
+        "import models, codegen\n"
+        "codegen.build(models.mlp((784, 512, 512, 10)), sys.argv[3], 'large')"
+    )
+    start = time.perf_counter()
+    subprocess.run([sys.executable, "-c", script, str(ROOT), str(ROOT / "tests"), str(tmp_path)], check=True)
+    seconds = time.perf_counter() - start
+    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    lines = (tmp_path / "large.c").read_text().count("\n")
+    print(f"670,000 parameters: {seconds:.1f} s, {memory:.2f} GiB, {lines} lines")
+    assert lines <= 1.2 * compiled.text.count("\n")
+    assert memory <= 6
+    assert seconds <= 120  # 45 s here; a budget for slower machines, not a measurement
+
+
+@pytest.mark.slow
+def test_the_straight_line_mnist_program_has_the_bits_of_the_loops(tmp_path):
+    straight = Extension(mnist_program(), tmp_path, "straightline", flags=["-O0"])
+    loops = Extension(mnist_program(), tmp_path, "loops")
+    rng = random.Random(2)
+    for _ in range(20):
+        label, pixels = rng.randrange(10), bytes(rng.choice([0, 0, 0, rng.randrange(256)]) for _ in range(784))
+        for module in (straight.module, loops.module):
+            module.zero_grad()
+        assert straight.module.forward(label, pixels).hex() == loops.module.forward(label, pixels).hex()
+        for module in (straight.module, loops.module):
+            module.backward()
+            module.update()
+    assert straight.data == loops.data
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*models.REGULAR, "random"])
+def test_sanitizers_find_nothing(name, tmp_path):
+    """The differential test in a process that has ASan and UBSan loaded."""
+    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    if not os.path.isabs(runtime):
+        pytest.skip("gcc's address sanitizer is not installed")
+    script = (
+        "import sys; sys.path[:0] = sys.argv[1:3]\n"
+        "import models; from harness import compare; from pathlib import Path\n"
+        "program = models.random_programs(7, 20) if sys.argv[3] == 'random' else models.REGULAR[sys.argv[3]]()\n"
+        "flags = ['-O1', '-g', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']\n"
+        "compare(program, Path(sys.argv[4]), steps=3, flags=flags)\n"
+    )
+    environment = os.environ | {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    run = subprocess.run(
+        [sys.executable, "-c", script, str(ROOT), str(ROOT / "tests"), name, str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_flags_keep_every_rounding():
+    assert "-ffp-contract=off" in UNIX_FLAGS
+    assert not any("fast" in flag or "native" in flag for flag in UNIX_FLAGS)

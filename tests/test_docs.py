@@ -1,0 +1,69 @@
+"""What the documentation shows is what the compiler prints."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from codegen import compile_program, load
+from codegen.ir import graph_text
+from codegen.trace import trace
+
+ROOT = Path(__file__).resolve().parent.parent
+ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def fenced(text, language):
+    return re.findall(rf"```{language}\n(.*?)```", text, flags=re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def example():
+    return load(ROOT / "docs" / "four_neurons.py")
+
+
+@pytest.fixture(scope="module")
+def printed(example):
+    """Everything that the compiler has to say about the example."""
+    compiled = compile_program(example, "four")
+    comments = re.findall(r"/\* (\d+ x .*): %", compiled.text)
+    groups = "\n".join(comments) + "\n"
+    shape = compiled.shapes.text(compiled.groups[0][0].group.shape) + "\n"
+    return [graph_text(trace(example)), graph_text(compiled.graph), groups, shape, compiled.text]
+
+
+@pytest.mark.parametrize("listing", [*fenced(ARCHITECTURE, "text"), *fenced(ARCHITECTURE, "c")])
+def test_listings_of_the_architecture_page(listing, printed):
+    assert any(listing in text for text in printed)
+
+
+def test_the_pages_python_is_the_examples(example):
+    source = (ROOT / "docs" / "four_neurons.py").read_text(encoding="utf-8")
+    for listing in fenced(ARCHITECTURE, "python"):
+        assert "".join(f"    {line}\n" for line in listing.splitlines()) in source
+
+
+def test_numbers_in_the_architecture_text(example):
+    compiled = compile_program(example)
+    assert f"{len(compiled.graph)} nodes become eight groups" in ARCHITECTURE
+    assert len(compiled.groups) == 8
+
+
+def test_the_loop_in_the_readme_is_the_generated_one():
+    from codegen.mnist import program
+
+    text = compile_program(program()).text
+    listings = fenced(README, "c")
+    assert listings
+    for listing in listings:
+        assert listing in text
+
+
+def test_the_pipeline_table_names_every_file():
+    files = {path.name for path in (ROOT / "codegen").glob("*.py")}
+    elsewhere = {"__init__.py", "__main__.py", "build.py", "mnist.py", "names.py", "interpret.py", "reference.py"}
+    for name in files - elsewhere:
+        assert name in ARCHITECTURE, name
+
+

@@ -1,0 +1,120 @@
+"""The loops are found again: what regular models become, and that irregular ones still compile."""
+
+import random
+
+import models
+import pytest
+
+from codegen import Label, Pixels, Program, compile_program
+from micrograd.engine import Value
+
+
+def counts(program):
+    """(nodes, loop nests, statements without a loop over instances)"""
+    compiled = compile_program(program)
+    nests = [nest for _, found in compiled.groups for nest in found]
+    loops = sum(1 for nest in nests if nest.loops)
+    return len(compiled.graph), loops, len(nests) - loops
+
+
+# nodes of the graph, loop nests, single statements (a sum over many terms is one, with a loop inside)
+EXPECTED = {
+    "mlp": (919, 13, 9),
+    "deep_mlp": (2860, 23, 9),
+    "xor": (67, 5, 5),
+    "convolution": (5753, 20, 8),
+    "recurrence": (1553, 34, 2),
+    "residual": (1006, 17, 14),
+    "attention": (2314, 26, 2),
+    "shared_weights": (545, 9, 2),
+}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_regular_models_become_few_loops(name):
+    assert counts(models.REGULAR[name]()) == EXPECTED[name]
+
+
+def lines(program):
+    return compile_program(program).text.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("small", "large"),
+    [
+        (lambda: models.mlp((12, 7, 5)), lambda: models.mlp((60, 40, 5))),
+        (lambda: models.convolution(8, 3), lambda: models.convolution(18, 5)),
+        (lambda: models.recurrence(4, 3, 5), lambda: models.recurrence(4, 6, 16)),
+        (lambda: models.attention(5, 4), lambda: models.attention(12, 8)),
+    ],
+)
+def test_the_size_of_the_c_does_not_grow_with_the_width(small, large):
+    few, many = small(), large()
+    # Without declared distributions the initial weights are a table, one number a parameter: not what is meant.
+    tables = [sum(len(t.numbers) for t in p.tensors) // 6 if p.initial is None else 0 for p in (few, many)]
+    assert lines(many) - tables[1] <= 1.25 * (lines(few) - tables[0])
+
+
+def test_an_irregular_graph_becomes_statements():
+    program = models.random_programs(1, 20)
+    nodes, loops, statements = counts(program)
+    assert nodes > 800
+    assert statements > 5 * loops
+
+
+def row_tensors(program):
+    text = compile_program(program).text
+    return int(text.split("#define ROW_TENSOR_COUNT ")[1].split()[0])
+
+
+def test_zero_inputs_are_skipped_in_any_perceptron():
+    assert row_tensors(models.mlp((12, 7, 5))) == 1
+    assert row_tensors(models.mlp((30, 8, 8, 3))) == 1
+    program = models.mlp((20, 9, 4))
+    assert "w->active_count" in compile_program(program).text
+
+
+def two_branches():
+    """Two layers on the same pixels: two tensors share the rows."""
+    rng = random.Random(3)
+    x, t = models.values(10), models.values(6)
+    first, second = models.weights(rng, 6, 10), models.weights(rng, 6, 10)
+    b = models.weights(rng, 6)
+    hidden = [u.tanh() * v.sigmoid() for u, v in zip(models.affine(first, b, x), models.affine(second, b, x), strict=True)]
+    return Program(
+        inputs=Pixels(x, scale=1 / 255),
+        targets=Label(t),
+        parameters={"first": first, "second": second, "b": b},
+        loss=models.cross_entropy(hidden, t),
+        outputs={"hidden": hidden},
+    )
+
+
+def test_two_tensors_share_the_rows_of_one_input(tmp_path):
+    from harness import compare
+
+    assert row_tensors(two_branches()) == 2
+    compare(two_branches(), tmp_path, steps=4)
+
+
+def test_nothing_is_skipped_where_lanes_read_different_inputs():
+    assert row_tensors(models.convolution()) == 0
+    assert row_tensors(models.shared_weights()) == 0  # its inputs are targets too
+
+
+def test_a_deep_expression_needs_no_recursion():
+    x = Value(0.0)
+    w = Value(0.5)
+    out = w
+    for _ in range(5_000):
+        out = (out * x).tanh()
+    program = Program(inputs=Pixels([x]), targets=None, parameters={"w": w}, loss=out, outputs={"out": [out]})
+    assert compile_program(program).text.count("\n") < 50_000
+
+
+def test_a_long_chain_that_is_one_sum_stays_one_loop():
+    x = models.values(5_000)
+    w = [Value(1.0) for _ in x]
+    program = Program(inputs=Pixels(x), targets=None, parameters={"w": w}, loss=models.dot(w, x))
+    _, loops, statements = counts(program)
+    assert (loops, statements) == (1, 1)
