@@ -1,6 +1,8 @@
 """What the documentation shows is what the compiler prints."""
 
+import math
 import re
+from array import array
 from pathlib import Path
 
 import pytest
@@ -58,6 +60,15 @@ def test_the_loop_in_the_readme_is_the_generated_one():
     assert listings
     for listing in listings:
         assert listing in text
+
+
+def test_the_readmes_own_model_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (source,) = [listing for listing in fenced(README, "python") if "import codegen" in listing]
+    namespace = {}
+    exec(source, namespace)
+    assert sorted(p.suffix for p in (tmp_path / "build").iterdir())[:2] == [".c", ".ir"]
+    assert namespace["tiny"].outputs(array("d", [1.0, 2.0])) == {"out": (math.tanh(0.1 * 1.0 + -0.2 * 2.0),)}
 
 
 def test_the_pipeline_table_names_every_file():
