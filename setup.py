@@ -20,7 +20,7 @@ HEADERS = sorted(ROOT.glob("csrc/*.h"))
 ABI3 = sys.version_info[:2] == (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 
 
-class BuildExtension(build_ext):
+class BuildExtension(build_ext):  # type: ignore[misc]
     """build_ext that makes the C first."""
 
     def build_extension(self, ext: Extension) -> None:

@@ -119,7 +119,9 @@ def systems(folder: Path, images: int) -> list[System]:
     loops, seconds = build(folder, "loops", "loops", None, [])
     info = loops.info()
     result = [
-        System("loops, four calls", calls(loops), images, f"{info['compiler']}, {info['simd']}; built in {seconds:.1f} s")
+        System(
+            "loops, four calls", calls(loops), images, f"{info['compiler']}, {info['simd']}; built in {seconds:.1f} s"
+        )
     ]
     whole, _ = build(folder, "whole", "loops", None, [])
     result.append(Train(whole, images))
@@ -128,7 +130,9 @@ def systems(folder: Path, images: int) -> list[System]:
         module, seconds = build(folder, name, "straightline", command, flags)
         note = f"{version(command)}; built in {seconds:.1f} s"
         result.append(System(f"straight-line C, {label}", calls(module), min(count, images), note))
-    result.append(System("micrograd, interpreted", interpreted(), min(3, images), f"CPython {platform.python_version()}"))
+    result.append(
+        System("micrograd, interpreted", interpreted(), min(3, images), f"CPython {platform.python_version()}")
+    )
     return result
 
 

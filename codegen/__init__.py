@@ -1,7 +1,7 @@
 """codegen: compiles a micrograd `Value` graph into a C extension.
 
-    import codegen
-    path = codegen.build(program, "build")      # a codegen.Program in, an importable module out
+import codegen
+path = codegen.build(program, "build")      # a codegen.Program in, an importable module out
 """
 
 from codegen.build import build, load_extension

@@ -25,7 +25,7 @@ from codegen.groups import Need
 from codegen.ir import Op
 from codegen.layout import Layout, Placed
 from codegen.lower import RESULT, Nest, Terms
-from codegen.names import DATA, GRAD, VALUE, Offsets, group_name
+from codegen.names import DATA, GRAD, VALUE, Offsets
 from codegen.nests import Loop, Piece
 from codegen.ops import C
 from codegen.sparse import RowTensor, skips_zero_inputs
@@ -75,7 +75,7 @@ def expression(shapes: Shapes, shape: int, leaves: Iterator[str]) -> tuple[str, 
         return next(leaves), False
     op, *operands = shapes[shape]
     parts = [expression(shapes, s, leaves) for s in operands]  # type: ignore[arg-type]
-    template = C[Op(op)]  # type: ignore[arg-type]
+    template = C[Op(op)]
     infix = op in (Op.ADD, Op.MUL)
     return template.format(*(f"({text})" if infix and loose else text for text, loose in parts)), infix
 
@@ -306,7 +306,9 @@ class NestWriter:
                 self.line(f"for (ptrdiff_t block = 0; block < {lane.count}; block += {MAX_LANES}) {{")
                 self.level += 1
                 opened += 1
-                self.line(f"const ptrdiff_t end = block + {MAX_LANES} < {lane.count} ? block + {MAX_LANES} : {lane.count};")
+                self.line(
+                    f"const ptrdiff_t end = block + {MAX_LANES} < {lane.count} ? block + {MAX_LANES} : {lane.count};"
+                )
                 self.begin, self.sum, self.end = "block", "sum[lane - block]", "end"
             self.line(f"double sum[{min(lane.count, MAX_LANES)}];")
             self.each_lane(f"{self.sum} = {start};")
@@ -364,7 +366,8 @@ def functions(blocks: list[Block]) -> tuple[list[str], list[tuple[Need, str]]]:
     calls: list[tuple[Need, str]] = []
     i = 0
     while i < len(blocks):
-        j, body = i, []
+        j = i
+        body: list[str] = []
         while j < len(blocks) and blocks[j].need == blocks[i].need and len(body) < MAX_FUNCTION:
             body += [f"{INDENT}/* {blocks[j].comment} */"]
             body += [INDENT + line for line in blocks[j].lines]

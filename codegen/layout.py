@@ -86,25 +86,17 @@ def split_shape(shapes: Shapes, shape: int) -> tuple[list[Run], list[int], Op | 
     """A root's shape as runs of terms, the unary ops on top of them, and how the terms are combined."""
     post: list[int] = []
     top = shape
-    while not shapes.is_leaf(top):
-        runs = shapes.terms(top)
-        if runs is not None:
-            combine = Op(shapes[top][0])  # type: ignore[arg-type]
-            break
-        if len(shapes[top]) != 2:
-            runs, combine = None, None
-            break
-        post.insert(0, shapes[top][0])  # type: ignore[arg-type]
+    while not shapes.is_leaf(top) and shapes.terms(top) is None and len(shapes[top]) == 2:
+        post.insert(0, shapes[top][0])
         top = shapes[top][1]  # type: ignore[assignment]
-    else:
-        runs = None
-    if runs is None:
+    terms = shapes.terms(top)
+    if terms is None:
         return [Run(shape, 1, shapes.kinds(shape), 0)], [], None
     result, column = [], 0
-    for s, count in runs:
+    for s, count in terms:
         result.append(Run(s, count, shapes.kinds(s), column))
         column += count * len(result[-1].kinds)
-    return result, post, combine
+    return result, post, Op(shapes[top][0])
 
 
 def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program) -> Layout:
@@ -123,7 +115,7 @@ def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program) -
     layout = Layout([], [], index, {}, target_offset, target_offset + _aligned(len(program.target_values)), 0)
     for group in groups:
         runs, post, combine = split_shape(shapes, group.shape)
-        for part in _split_by_array(group, runs, array, op, leaf_number):
+        for part in _split_by_array(group, runs, array, leaf_number):
             placed = Placed(_sorted(part, runs, index), runs, post, combine)
             _allocate(layout, placed, array)
     _place_tensors(layout, program, declared)
@@ -169,7 +161,7 @@ def _declared_order(program: Program) -> tuple[Ints, Ints]:
     return position, owner
 
 
-def _split_by_array(group: Group, runs: list[Run], array: Ints, op: Ints, leaf_number: Ints) -> list[Group]:
+def _split_by_array(group: Group, runs: list[Run], array: Ints, leaf_number: Ints) -> list[Group]:
     if len(group.roots) == 1:
         return [group]
     arrays = array[group.leaves]
@@ -198,10 +190,7 @@ def _sorted(group: Group, runs: list[Run], index: Ints) -> Group:
     if len(group.roots) == 1:
         return group
     keys = [
-        index[group.leaves[:, run.column + k]]
-        for run in runs
-        for k, kind in enumerate(run.kinds)
-        if kind != Op.CONST
+        index[group.leaves[:, run.column + k]] for run in runs for k, kind in enumerate(run.kinds) if kind != Op.CONST
     ]
     return group.select(np.lexsort(keys[::-1])) if keys else group
 
@@ -248,5 +237,3 @@ def _innermost_axes(layout: Layout, program: Program) -> dict[str, int]:
                 most[tensor.name] = reads
                 axes[tensor.name] = strides.index(moving[0])
     return axes
-
-

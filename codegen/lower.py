@@ -74,9 +74,7 @@ def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
         for piece in fit(instance):
             covered = rows[piece.start : piece.start + piece.length]
             loops = _ordered(piece.loops)
-            nests.append(
-                Nest(placed, group.roots[covered], instance[piece.start], loops, terms, tables, literals)
-            )
+            nests.append(Nest(placed, group.roots[covered], instance[piece.start], loops, terms, tables, literals))
     return nests
 
 
@@ -93,8 +91,7 @@ def _segments(run: Run, indices: Ints) -> list[Run]:
     starts = [0, *(np.flatnonzero(~alike) + 1).tolist(), run.count]
     width = len(run.kinds)
     return [
-        Run(run.shape, end - start, run.kinds, run.column + start * width)
-        for start, end in itertools.pairwise(starts)
+        Run(run.shape, end - start, run.kinds, run.column + start * width) for start, end in itertools.pairwise(starts)
     ]
 
 
@@ -104,9 +101,7 @@ def _results(layout: Layout, placed: Placed) -> Ints:
     return layout.index[roots] if placed.group.is_gradient else np.arange(len(roots)) + placed.offset
 
 
-def _constants(
-    graph: Graph, placed: Placed, indices: Ints
-) -> tuple[dict[int, list[float]], dict[int, float], Ints]:
+def _constants(graph: Graph, placed: Placed, indices: Ints) -> tuple[dict[int, list[float]], dict[int, float], Ints]:
     """Constant leaves: one and the same everywhere is a literal, else a table in the order of the walk."""
     tables: dict[int, list[float]] = {}
     literals: dict[int, float] = {}
@@ -138,5 +133,3 @@ def _ordered(loops: list[Loop]) -> list[Loop]:
         return []
     lane = max(loops, key=score)
     return [*(loop for loop in reversed(loops) if loop is not lane), lane]
-
-

@@ -46,7 +46,8 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
     with _no_garbage_collection():
         graph = build_graph(program)
         if lowering == "straightline":
-            groups, shapes, kernels = [], Shapes(), straightline(trace(program), program)
+            groups: list[tuple[Placed, list[Nest]]] = []
+            shapes, kernels = Shapes(), straightline(trace(program), program)
         else:
             groups, shapes, kernels = _loops(graph, program)
         digest = graph_digest(graph)

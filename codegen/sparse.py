@@ -39,9 +39,7 @@ def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: 
             written.setdefault(tensor.offset, []).append(rows if matches else 0)
     places = {place.offset: place for place in layout.tensors}
     return {
-        offset: RowTensor(places[offset], rows[0])
-        for offset, rows in written.items()
-        if len(rows) == 1 and rows[0] > 0
+        offset: RowTensor(places[offset], rows[0]) for offset, rows in written.items() if len(rows) == 1 and rows[0] > 0
     }
 
 
@@ -65,9 +63,7 @@ def _gradient_row(shapes: Shapes, nest: Nest, inputs: int) -> int:
     return lane.count if walks_rows and walks_lanes else 0
 
 
-def skips_zero_inputs(
-    shapes: Shapes, nest: Nest, terms: Terms, tensors: dict[int, RowTensor], inputs: int
-) -> bool:
+def skips_zero_inputs(shapes: Shapes, nest: Nest, terms: Terms, tensors: dict[int, RowTensor], inputs: int) -> bool:
     """Whether a run of terms is one row of a row tensor for each input, the same inputs for every lane."""
     if nest.placed.combine != Op.ADD or len(nest.loops) != 1 or terms.run.count != inputs:
         return False

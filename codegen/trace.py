@@ -58,9 +58,7 @@ def trace(program: Program) -> Graph:
     return graph
 
 
-def _append(
-    graph: Graph, value: Value, leaves: dict[int, tuple[Op, int]], numbers: dict[int, int]
-) -> int:
+def _append(graph: Graph, value: Value, leaves: dict[int, tuple[Op, int]], numbers: dict[int, int]) -> int:
     children = value._prev
     if not children:
         leaf = leaves.get(id(value))

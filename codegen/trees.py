@@ -79,7 +79,7 @@ class Shapes:
             return next(constants)
         if self.is_leaf(number):
             return KIND_LETTERS[number]
-        op = Op(self[number][0])  # type: ignore[arg-type]
+        op = Op(self[number][0])
         runs = self.terms(number)
         if runs is None:
             operands = [self.text(x, constants) for x in self[number][1:]]  # type: ignore[arg-type]

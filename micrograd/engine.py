@@ -30,9 +30,7 @@ class Value:
 
     __slots__ = ("_exponent", "_op", "_prev", "data", "grad", "label")
 
-    def __init__(
-        self, data: float, _children: tuple[Value, ...] = (), _op: str = "", label: str = ""
-    ) -> None:
+    def __init__(self, data: float, _children: tuple[Value, ...] = (), _op: str = "", label: str = "") -> None:
         if type(data) is not float:
             if not isinstance(data, numbers.Real):
                 raise TypeError(f"a Value holds a real number, not {type(data).__name__}")
@@ -45,16 +43,16 @@ class Value:
         self.label = label
 
     def __add__(self, other: Number) -> Value:
-        other = _value(other)
-        if other is None:
+        right = _value(other)
+        if right is None:
             return NotImplemented
-        return Value(self.data + other.data, (self, other), "+")
+        return Value(self.data + right.data, (self, right), "+")
 
     def __mul__(self, other: Number) -> Value:
-        other = _value(other)
-        if other is None:
+        right = _value(other)
+        if right is None:
             return NotImplemented
-        return Value(self.data * other.data, (self, other), "*")
+        return Value(self.data * right.data, (self, right), "*")
 
     def __pow__(self, other: Number) -> Value:
         """self**other. The exponent may be a number or a Value.
@@ -159,16 +157,12 @@ class Value:
         return self * -1.0
 
     def __sub__(self, other: Number) -> Value:
-        other = _value(other)
-        if other is None:
-            return NotImplemented
-        return self + (-other)
+        right = _value(other)
+        return NotImplemented if right is None else self + (-right)
 
     def __truediv__(self, other: Number) -> Value:
-        other = _value(other)
-        if other is None:
-            return NotImplemented
-        return self * other**-1
+        right = _value(other)
+        return NotImplemented if right is None else self * right**-1
 
     def __radd__(self, other: float) -> Value:
         left = _value(other)
@@ -227,9 +221,7 @@ def _plain(number: float) -> str:
 _FORWARD: dict[str, Callable[[Value], float]] = {
     "+": lambda out: out._prev[0].data + out._prev[1].data,
     "*": lambda out: out._prev[0].data * out._prev[1].data,
-    "**": lambda out: ieee.power(
-        out._prev[0].data, out._prev[1].data if out._exponent is None else out._exponent
-    ),
+    "**": lambda out: ieee.power(out._prev[0].data, out._prev[1].data if out._exponent is None else out._exponent),
     "exp": lambda out: ieee.exp(out._prev[0].data),
     "log": lambda out: ieee.log(out._prev[0].data),
     "tanh": lambda out: math.tanh(out._prev[0].data),

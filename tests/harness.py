@@ -96,7 +96,7 @@ def example(program: Program, rng: random.Random) -> tuple[object, object]:
 
 
 def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, **options: object) -> None:
-    """Engine = ir interpreter = straight-line C = loops C at every SIMD level, over some steps of training with several batch sizes."""
+    """Engine = ir interpreter = straight-line C = loops C at every SIMD level, over some steps of training."""
     systems: dict[str, Reference | Extension] = {
         "engine": Engine(program),
         "interpreter": Interpreter(program, build_graph(program)),

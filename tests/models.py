@@ -125,9 +125,7 @@ def residual(width: int = 6, blocks: int = 3) -> Program:
         w, b = weights(rng, width, width), weights(rng, width)
         parameters |= {f"blocks.{block}.w": w, f"blocks.{block}.b": b}
         h = [old + new.sigmoid() for old, new in zip(h, affine(w, b, h), strict=True)]
-    return Program(
-        inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(h, y), outputs={"out": h}
-    )
+    return Program(inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(h, y), outputs={"out": h})
 
 
 def attention(tokens: int = 5, width: int = 4) -> Program:
@@ -143,9 +141,7 @@ def attention(tokens: int = 5, width: int = 4) -> Program:
         share = softmax([dot(q[i], k[j]) * (1 / math.sqrt(width)) for j in range(tokens)])
         mixed.append([dot(share, [v[j][d] for j in range(tokens)]) for d in range(width)])
     out = [total([row[d] for row in mixed]) / tokens for d in range(width)]
-    return Program(
-        inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(out, y), outputs={"out": out}
-    )
+    return Program(inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(out, y), outputs={"out": out})
 
 
 def shared_weights() -> Program:

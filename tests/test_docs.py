@@ -76,5 +76,3 @@ def test_the_pipeline_table_names_every_file():
     elsewhere = {"__init__.py", "__main__.py", "build.py", "mnist.py", "names.py", "interpret.py", "reference.py"}
     for name in files - elsewhere:
         assert name in ARCHITECTURE, name
-
-

@@ -80,7 +80,9 @@ def two_branches():
     x, t = models.values(10), models.values(6)
     first, second = models.weights(rng, 6, 10), models.weights(rng, 6, 10)
     b = models.weights(rng, 6)
-    hidden = [u.tanh() * v.sigmoid() for u, v in zip(models.affine(first, b, x), models.affine(second, b, x), strict=True)]
+    hidden = [
+        u.tanh() * v.sigmoid() for u, v in zip(models.affine(first, b, x), models.affine(second, b, x), strict=True)
+    ]
     return Program(
         inputs=Pixels(x, scale=1 / 255),
         targets=Label(t),
