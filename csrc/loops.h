@@ -43,6 +43,23 @@ static int get_images(PyObject *images, struct batch_view *b)
     return 0;
 }
 
+/* Labels must be classes: found out before anything is computed. */
+static int check_labels(const struct batch_view *b)
+{
+#if TARGET_LABEL
+    const unsigned char *const label = b->labels.buf;
+    for (Py_ssize_t i = 0; i < b->count; i++) {
+        if (label[i] >= TARGET_COUNT) {
+            PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %d", i, TARGET_COUNT - 1, label[i]);
+            return -1;
+        }
+    }
+#else
+    (void)b;
+#endif
+    return 0;
+}
+
 static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
 {
     if (get_images(images, b) < 0)
@@ -54,13 +71,8 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
     }
     else if (get_buffer_of(labels, "labels", &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, &b->labels) == 0) {
         b->has_labels = 1;
-        const unsigned char *const label = b->labels.buf;
-        Py_ssize_t i = TARGET_LABEL ? 0 : b->count;
-        while (i < b->count && (Py_ssize_t)label[i] < TARGET_COUNT)
-            i++;
-        if (i == b->count)
+        if (check_labels(b) == 0)
             return 0;
-        PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %d", i, TARGET_COUNT - 1, label[i]);
     }
     release_batch(b);
     return -1;
