@@ -99,7 +99,8 @@ class Emitter:
         constants = [literal(first.literals[c]).strip("()") for c in columns if c in first.literals]
         text = self.shapes.text(group.shape, None if first.tables else iter(constants))
         comment = f"{count} x {text}: {where}"
-        block = Block(group.need, comment, [])
+        is_row_gradient = group.is_gradient and int(first.first[RESULT]) in self.rows
+        block = Block(Need.ROW_GRADIENTS if is_row_gradient else group.need, comment, [])
         for nest in nests:
             NestWriter(self, nest, block).write()
         return block

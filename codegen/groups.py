@@ -33,6 +33,7 @@ class Need(IntFlag):
     PREDICTION = 2
     OUTPUTS = 4
     GRADIENTS = 8
+    ROW_GRADIENTS = 16  # gradients of row tensors, which may be left for later: see codegen.sparse
 
 
 @dataclass

@@ -24,6 +24,7 @@ from micrograd import __version__
 PASSES = {
     "compute_loss": Need.LOSS,
     "compute_gradients": Need.GRADIENTS,
+    "compute_row_gradients": Need.ROW_GRADIENTS,
     "compute_prediction": Need.PREDICTION,
     "compute_outputs": Need.OUTPUTS,
     "compute_evaluation": Need.LOSS | Need.PREDICTION,
@@ -172,7 +173,7 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
             f"     .low = {literal(low)}, .high = {literal(high)}}},",
         ]
     lines += [f"static const struct tensor tensors[{max(len(kernels.tensors), 1)}] = {{", *rows, *_empty(rows), "};"]
-    rows = [f"    {{{row.place.offset}, {row.row_length}}}," for row in kernels.row_tensors]
+    rows = [f"    {{{row.place.offset}, {row.row_length}, {row.factor}}}," for row in kernels.row_tensors]
     lines += ["", f"static const struct row_tensor row_tensors[{max(len(rows), 1)}] = {{", *rows, *_empty(rows)]
     return [*lines, "};", ""]
 

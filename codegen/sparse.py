@@ -7,7 +7,8 @@ have to visit it. This needs every weight of the row, and every R, to be finite:
 checks that; rows with a non-finite weight are never skipped.
 
 A *row tensor* is one for which all of this holds: stored as one row for each input, all inputs in order, and written
-by one gradient nest alone.
+by one gradient nest alone. Its gradient is then an outer product, inputs times the R of the lanes, so it need not be
+written down at all before somebody looks: csrc/update.h can take a step with the two factors.
 """
 
 from __future__ import annotations
@@ -22,45 +23,44 @@ from codegen.trees import ROOT_KIND, Shapes
 
 @dataclass(frozen=True)
 class RowTensor:
-    """A tensor as rows, one for each input: data[offset + row_length * input + lane]."""
+    """A tensor as rows, one for each input: data[offset + row_length * input + lane].
+
+    Its gradient is that of before plus value[input] * value[factor + lane].
+    """
 
     place: TensorPlace
     row_length: int
+    factor: int
 
 
 def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: int) -> dict[int, RowTensor]:
     """The row tensors, by their offset in data[]."""
-    written: dict[int, list[int]] = {}  # offset of a tensor -> the row length of each gradient nest, 0: no rows
+    written: dict[int, list[RowTensor | None]] = {}  # offset of a tensor -> what each of its gradient nests is
     for nest in nests:
         if nest.placed.group.is_gradient:
             tensor = _tensor_at(layout, int(nest.first[RESULT]))
-            rows = _gradient_row(shapes, nest, inputs)
-            matches = nest.first[RESULT] == tensor.offset and rows * inputs == tensor.size
-            written.setdefault(tensor.offset, []).append(rows if matches else 0)
-    places = {place.offset: place for place in layout.tensors}
-    return {
-        offset: RowTensor(places[offset], rows[0]) for offset, rows in written.items() if len(rows) == 1 and rows[0] > 0
-    }
+            written.setdefault(tensor.offset, []).append(_gradient_rows(shapes, nest, tensor, inputs))
+    return {offset: rows[0] for offset, rows in written.items() if len(rows) == 1 and rows[0] is not None}
 
 
 def _tensor_at(layout: Layout, index: int) -> TensorPlace:
     return next(t for t in layout.tensors if t.offset <= index < t.offset + t.size)
 
 
-def _gradient_row(shapes: Shapes, nest: Nest, inputs: int) -> int:
-    """The row length of a nest inputs * lanes x add(G, mul(X, R)), in either order of the product, else 0."""
+def _gradient_rows(shapes: Shapes, nest: Nest, tensor: TensorPlace, inputs: int) -> RowTensor | None:
+    """A nest inputs * lanes x add(G, mul(X, R)), in either order of the product, that writes all of a tensor."""
     if shapes.text(nest.placed.group.shape) not in ("add(G, mul(X, R))", "add(G, mul(R, X))"):
-        return 0
+        return None
     kinds = nest.terms[0].run.kinds
     x, r = RESULT + 1 + kinds.index(Op.INPUT), RESULT + 1 + kinds.index(ROOT_KIND)
-    if len(nest.loops) != 2 or nest.first[x] != 0:
-        return 0
+    if len(nest.loops) != 2 or nest.first[x] != 0 or nest.first[RESULT] != tensor.offset:
+        return None
     rows, lane = nest.loops
-    if rows.rows is not None or lane.rows is not None or rows.count != inputs:
-        return 0
+    if rows.rows is not None or lane.rows is not None or rows.count != inputs or rows.count * lane.count != tensor.size:
+        return None
     walks_rows = (rows.strides[x], rows.strides[r], rows.strides[RESULT]) == (1, 0, lane.count)
     walks_lanes = (lane.strides[x], lane.strides[r], lane.strides[RESULT]) == (0, 1, 1)
-    return lane.count if walks_rows and walks_lanes else 0
+    return RowTensor(tensor, lane.count, int(nest.first[r])) if walks_rows and walks_lanes else None
 
 
 def skips_zero_inputs(shapes: Shapes, nest: Nest, terms: Terms, tensors: dict[int, RowTensor], inputs: int) -> bool:

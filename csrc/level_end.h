@@ -49,6 +49,35 @@ static void AT_LEVEL(update_rows)(const int *inputs, int count, const struct ste
     }
 }
 
+/* The same, with the gradients of pending rows: each is 0 + input * factor. */
+static void AT_LEVEL(update_pending_rows)(const struct workspace *restrict w, const struct step *step)
+{
+    const double rate = step->rate, batch = step->batch, share = step->share;
+    for (int k = 0; k < w->active_count; k++) {
+        const int input = w->active[k];
+        const double x = w->value[INPUT + input];
+        uint64_t bad = 0;
+        for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
+            const Py_ssize_t count = row_tensors[t].row_length;
+            double *restrict const p = data + row_tensors[t].offset + input * count;
+            const double *restrict const factor = w->value + row_tensors[t].factor;
+            if (share != 0.0) {
+                for (Py_ssize_t i = 0; i < count; i++) {
+                    p[i] -= rate * (x * factor[i]) * share;
+                    bad |= non_finite_bits(p[i]);
+                }
+            }
+            else {
+                for (Py_ssize_t i = 0; i < count; i++) {
+                    p[i] -= rate * (x * factor[i]) / batch;
+                    bad |= non_finite_bits(p[i]);
+                }
+            }
+        }
+        poisoned[input] = bad != 0;
+    }
+}
+
 static void AT_LEVEL(update_tensor)(const struct tensor *tensor, const struct step *step)
 {
     AT_LEVEL(update_span)(tensor->offset, tensor->size, step);
@@ -59,10 +88,12 @@ static const struct level AT_LEVEL(level) = {
     .set_inputs = AT_LEVEL(set_inputs),
     .compute_loss = AT_LEVEL(compute_loss),
     .compute_gradients = AT_LEVEL(compute_gradients),
+    .compute_row_gradients = AT_LEVEL(compute_row_gradients),
     .compute_prediction = AT_LEVEL(compute_prediction),
     .compute_outputs = AT_LEVEL(compute_outputs),
     .compute_evaluation = AT_LEVEL(compute_evaluation),
     .update_rows = AT_LEVEL(update_rows),
+    .update_pending_rows = AT_LEVEL(update_pending_rows),
     .update_tensor = AT_LEVEL(update_tensor),
 };
 

@@ -259,6 +259,8 @@ static PyObject *parameter_element(PyObject *object, const double *array)
     if (i < 0)
         return NULL;
     lock_to_read();
+    if (array == grad)
+        settle();
     const double x = array[parameter_place(i, NULL)];
     unlock();
     return PyFloat_FromDouble(x);

@@ -16,7 +16,7 @@ static void set_inputs(struct workspace *w, const input_type *inputs)
     if (ROW_TENSOR_COUNT) {
         if (data_views)
             find_poisoned(); /* somebody may have written a nan just now */
-        find_active(w);
+        find_active(w, inputs);
     }
 }
 
@@ -33,17 +33,32 @@ static void set_targets(struct workspace *w, const target_type *targets)
 
 static double run_forward(struct workspace *w, const target_type *targets, const input_type *inputs)
 {
+    settle(); /* before the workspace is overwritten */
     set_inputs(w, inputs);
     set_targets(w, targets);
     level->compute_loss(w);
     return w->value[LOSS];
 }
 
+static int factors_are_finite(const struct workspace *w)
+{
+    for (int t = 0; t < ROW_TENSOR_COUNT; t++)
+        if (!all_finite(w->value + row_tensors[t].factor, row_tensors[t].row_length))
+            return 0;
+    return 1;
+}
+
 static void run_backward(struct workspace *w)
 {
+    settle();
     if (grad_views)
         touch_all();
     level->compute_gradients(w);
+    if (ROW_TENSOR_COUNT) {
+        pending = !touched.count && !touched.all && factors_are_finite(w);
+        if (!pending)
+            level->compute_row_gradients(w);
+    }
 }
 
 static void run_update(double rate, double batch) { update_parameters(grad_views > 0, rate, batch); }

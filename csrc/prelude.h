@@ -34,10 +34,14 @@ struct tensor {
     double low, high; /* initial values are drawn from uniform(low, high); low == high is a constant */
 };
 
-/* A tensor stored as one row for each input; see codegen/sparse.py. */
+/*
+ * A tensor stored as one row for each input; see codegen/sparse.py. A backward pass adds value[input] times
+ * value[factor ...] to the row of each input.
+ */
 struct row_tensor {
     Py_ssize_t offset;
     Py_ssize_t row_length;
+    Py_ssize_t factor;
 };
 
 /* Elements first, first + step, ... of value[]. */

@@ -5,6 +5,14 @@
  * *active* otherwise. A row of grad[] is *touched* when a backward pass has added to it since the last zero_grad().
  */
 
+#if INPUT_PIXELS
+typedef unsigned char input_type;
+#define INPUT_ELEMENTS byte_elements
+#else
+typedef double input_type;
+#define INPUT_ELEMENTS double_elements
+#endif
+
 static ALIGNED double data[DATA_COUNT];
 static ALIGNED double grad[DATA_COUNT];
 
@@ -28,12 +36,32 @@ static struct {
     unsigned char flag[INPUT_SPACE];
 } touched;
 
-static void find_active(struct workspace *w)
+/*
+ * The last backward pass has not written the gradients of row tensors: they were all zero before it, so they are the
+ * outer products of inputs and factors that the training workspace still holds. settle() writes them when somebody
+ * is about to look, to add, or to overwrite the workspace. In a loop of zero_grad, forward, backward, update nobody is.
+ */
+static int pending;
+
+/* The active inputs, in order. `inputs` are as they came: a pixel is a byte, and most are 0 in runs of eight. */
+static void find_active(struct workspace *w, const input_type *inputs)
 {
+    enum { IN_EIGHTS = INPUT_PIXELS ? INPUT_COUNT / 8 * 8 : 0 };
     int count = 0;
-    for (int i = 0; i < INPUT_COUNT; i++) {
+    for (int i = 0; i < IN_EIGHTS; i += 8) {
+        uint64_t pixels, rows;
+        memcpy(&pixels, inputs + i, sizeof(pixels));
+        memcpy(&rows, poisoned + i, sizeof(rows));
+        if (pixels | rows) {
+            for (int j = i; j < i + 8; j++) {
+                w->active[count] = j;
+                count += (inputs[j] != 0) | poisoned[j];
+            }
+        }
+    }
+    for (int i = IN_EIGHTS; i < INPUT_COUNT; i++) {
         w->active[count] = i;
-        count += (w->value[INPUT + i] != 0.0) | poisoned[i];
+        count += (inputs[i] != 0) | poisoned[i];
     }
     w->active_count = count;
 }
@@ -58,24 +86,18 @@ struct step {
     double share; /* 1 / batch where that is exact, so that a product equals the quotient, else 0 */
 };
 
-#if INPUT_PIXELS
-typedef unsigned char input_type;
-#define INPUT_ELEMENTS byte_elements
-#else
-typedef double input_type;
-#define INPUT_ELEMENTS double_elements
-#endif
-
 /* What is compiled once for each SIMD level. */
 struct level {
     const char *name;
     void (*set_inputs)(struct workspace *, const input_type *);
     void (*compute_loss)(struct workspace *restrict);
     void (*compute_gradients)(struct workspace *restrict);
+    void (*compute_row_gradients)(struct workspace *restrict);
     void (*compute_prediction)(struct workspace *restrict);
     void (*compute_outputs)(struct workspace *restrict);
     void (*compute_evaluation)(struct workspace *restrict);
     void (*update_rows)(const int *inputs, int count, const struct step *);
+    void (*update_pending_rows)(const struct workspace *restrict, const struct step *);
     void (*update_tensor)(const struct tensor *, const struct step *);
 };
 

@@ -32,6 +32,15 @@ static void clear_span(Py_ssize_t offset, Py_ssize_t count)
     library_memset(grad + offset, 0, (size_t)count * sizeof(double));
 }
 
+/* Writes the gradients that the last backward pass left for later. */
+static void settle(void)
+{
+    if (pending) {
+        pending = 0;
+        level->compute_row_gradients(&training);
+    }
+}
+
 static void clear_touched(void)
 {
     for (int k = 0; k < touched.count; k++)
@@ -53,6 +62,7 @@ static void clear_gradients(int everything)
                 clear_span(row_tensors[t].offset + touched.list[k] * row_tensors[t].row_length,
                            row_tensors[t].row_length);
     clear_touched();
+    pending = 0;
 }
 
 static struct step make_step(double rate, double batch)
@@ -69,7 +79,9 @@ static void update_parameters(int everything, double rate, double batch)
             level->update_tensor(&tensors[t], &step);
     if (!ROW_TENSOR_COUNT)
         return;
-    if (!everything && !touched.all)
+    if (pending)
+        level->update_pending_rows(&training, &step);
+    else if (!everything && !touched.all)
         level->update_rows(touched.list, touched.count, &step);
     else
         for (int i = 0; i < INPUT_COUNT; i++)

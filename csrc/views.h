@@ -48,11 +48,13 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
     Py_INCREF(self);
     view->obj = self;
     lock_to_read();
-    if (object->is_grad)
+    if (object->is_grad) {
+        settle();
+        touch_all();
         grad_views++;
+    }
     else
         data_views++;
-    touched.all |= object->is_grad;
     unlock();
     return 0;
 }
