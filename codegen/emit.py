@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 from codegen.groups import Need
 from codegen.ir import Op
-from codegen.layout import Layout, Placed
+from codegen.layout import ALIGNMENT, Layout, Placed, padded
 from codegen.lower import RESULT, Nest, Terms
 from codegen.names import DATA, GRAD, VALUE, Offsets
 from codegen.nests import Loop, Piece
@@ -42,6 +42,7 @@ ARRAYS = {
     int(Op.TARGET): VALUE,
     ROOT_KIND: VALUE,
 }
+LIBRARY_OPS = {Op.POW, Op.EXP, Op.LOG, Op.TANH, Op.SIGMOID}  # too slow for lanes that nobody needs
 INSTANCE_NAMES = ["lane", "i", "j", "k", "l", "m"]
 TERM_NAMES = ["term", "u", "v", "s", "t", "q"]
 
@@ -84,6 +85,7 @@ class Emitter:
     """Writes the groups of one layout."""
 
     def __init__(self, layout: Layout, shapes: Shapes, rows: dict[int, RowTensor], inputs: int) -> None:
+        self.layout = layout
         self.shapes = shapes
         self.offsets = Offsets(layout)
         self.rows = rows
@@ -113,9 +115,31 @@ class NestWriter:
         self.emitter, self.nest, self.block = emitter, nest, block
         self.shapes = emitter.shapes
         self.level = 0
+        self.lanes = self.lane_count()
         names = INSTANCE_NAMES[: len(nest.loops)] + [f"i{d}" for d in range(len(nest.loops) - 6)]
         self.names = names[::-1]
         self.tables: dict[int, str] = {}
+
+    def lane_count(self) -> int:
+        """How often the lane loop runs: padded to whole vectors, where nobody sees what the lanes too many do."""
+        nest = self.nest
+        if not nest.loops:
+            return 1
+        *others, lane = nest.loops
+        if lane.rows is not None or nest.tables or not set(lane.strides.tolist()) <= {0, 1} or not lane.strides[RESULT]:
+            return lane.count
+        group = nest.placed.group
+        if self.shapes.ops(group.shape) & LIBRARY_OPS:
+            return lane.count
+        if group.is_gradient:
+            index = int(nest.first[RESULT])
+            tensor = next(t for t in self.emitter.layout.tensors if t.offset <= index < t.offset + t.extent)
+            rows = [index - tensor.offset, *(int(loop.strides[RESULT]) for loop in others)]
+            owned = (1, lane.count) in zip(tensor.strides, tensor.tensor.shape, strict=True)
+            owned = owned and all(row % (ALIGNMENT // 2) == 0 for row in rows)
+        else:
+            owned = lane.count == len(group.roots)
+        return padded(lane.count) if owned else lane.count
 
     # Lines
 
@@ -248,7 +272,7 @@ class NestWriter:
         if len(loops) > 1:
             leaves = self.hoisted(terms, leaves)
         if loops:
-            self.line(f"for (ptrdiff_t lane = 0; lane < {loops[-1].count}; lane++)")
+            self.line(f"for (ptrdiff_t lane = 0; lane < {self.lanes}; lane++)")
             self.line(INDENT + self.assignment(terms.run.shape, leaves))
         else:
             self.line(self.assignment(terms.run.shape, leaves))
@@ -301,17 +325,16 @@ class NestWriter:
             self.line(f"double sum = {start};")
             self.begin, self.sum = None, "sum"
         else:
-            lane = loops[-1]
-            self.begin, self.sum, self.end = "0", "sum[lane]", str(lane.count)
-            if lane.count > MAX_LANES:
-                self.line(f"for (ptrdiff_t block = 0; block < {lane.count}; block += {MAX_LANES}) {{")
+            self.begin, self.sum, self.end = "0", "sum[lane]", str(self.lanes)
+            if self.lanes > MAX_LANES:
+                self.line(f"for (ptrdiff_t block = 0; block < {self.lanes}; block += {MAX_LANES}) {{")
                 self.level += 1
                 opened += 1
                 self.line(
-                    f"const ptrdiff_t end = block + {MAX_LANES} < {lane.count} ? block + {MAX_LANES} : {lane.count};"
+                    f"const ptrdiff_t end = block + {MAX_LANES} < {self.lanes} ? block + {MAX_LANES} : {self.lanes};"
                 )
                 self.begin, self.sum, self.end = "block", "sum[lane - block]", "end"
-            self.line(f"double sum[{min(lane.count, MAX_LANES)}];")
+            self.line(f"double sum[{min(self.lanes, MAX_LANES)}];")
             self.each_lane(f"{self.sum} = {start};")
         for terms in rest:
             self.run(terms)

@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen.emit import literal
 from codegen.groups import Ints, Need
-from codegen.layout import TensorPlace
+from codegen.layout import ALIGNMENT, TensorPlace
 from codegen.nests import peel
 from codegen.program import Floats, Label, Pixels, Program, Tensor
 from codegen.sparse import RowTensor
@@ -117,8 +117,8 @@ def _constants(program: Program, kernels: Kernels, name: str, digest: str, opera
         ("PARAMETER_COUNT", len(program.parameter_values)),
         ("TENSOR_COUNT", len(kernels.tensors)),
         ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
-        ("DATA_COUNT", max(kernels.data_count, 1)),
-        ("VALUE_COUNT", max(kernels.value_count, 1)),
+        ("DATA_COUNT", kernels.data_count + ALIGNMENT),
+        ("VALUE_COUNT", kernels.value_count + ALIGNMENT),  # padded lanes may read past the last group
         ("OUTPUT_COUNT", len(program.outputs)),
         ("PREDICTION", list(program.outputs).index(program.prediction) if program.prediction else 0),
         ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS // max(operations, 1), 1), 1024)),
@@ -169,7 +169,8 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
         rows += [
             f"    {{.name = {_string(place.tensor.name)}, .dimensions = {len(place.tensor.shape)},",
             f"     .shape = {_list(place.tensor.shape)}, .strides = {_list(place.strides)},",
-            f"     .offset = {name}, .size = {place.size}, .first = {first}, .numbers = {_list(strides)},",
+            f"     .offset = {name}, .size = {place.size}, .extent = {place.extent},",
+            f"     .first = {first}, .numbers = {_list(strides)},",
             f"     .low = {literal(low)}, .high = {literal(high)}}},",
         ]
     lines += [f"static const struct tensor tensors[{max(len(kernels.tensors), 1)}] = {{", *rows, *_empty(rows), "};"]
@@ -240,7 +241,7 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
     """Without declared distributions the weights of the traced parameters, in the order of data[]."""
     if program.initial is not None:
         return []
-    data = ["0"] * max(kernels.data_count, 1)
+    data = ["0"] * (kernels.data_count + ALIGNMENT)
     for place in kernels.tensors:
         where = place.offset + _walk(place.tensor.shape, place.strides)
         for number, index in zip(place.tensor.numbers, where.tolist(), strict=True):

@@ -29,7 +29,8 @@ class RowTensor:
     """
 
     place: TensorPlace
-    row_length: int
+    lanes: int
+    row_length: int  # lanes and padding
     factor: int
 
 
@@ -44,7 +45,7 @@ def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: 
 
 
 def _tensor_at(layout: Layout, index: int) -> TensorPlace:
-    return next(t for t in layout.tensors if t.offset <= index < t.offset + t.size)
+    return next(t for t in layout.tensors if t.offset <= index < t.offset + t.extent)
 
 
 def _gradient_rows(shapes: Shapes, nest: Nest, tensor: TensorPlace, inputs: int) -> RowTensor | None:
@@ -56,11 +57,12 @@ def _gradient_rows(shapes: Shapes, nest: Nest, tensor: TensorPlace, inputs: int)
     if len(nest.loops) != 2 or nest.first[x] != 0 or nest.first[RESULT] != tensor.offset:
         return None
     rows, lane = nest.loops
-    if rows.rows is not None or lane.rows is not None or rows.count != inputs or rows.count * lane.count != tensor.size:
+    if rows.rows is not None or lane.rows is not None or rows.count != inputs or inputs * lane.count != tensor.size:
         return None
-    walks_rows = (rows.strides[x], rows.strides[r], rows.strides[RESULT]) == (1, 0, lane.count)
+    row_length = tensor.extent // inputs
+    walks_rows = (rows.strides[x], rows.strides[r], rows.strides[RESULT]) == (1, 0, row_length)
     walks_lanes = (lane.strides[x], lane.strides[r], lane.strides[RESULT]) == (0, 1, 1)
-    return RowTensor(tensor, lane.count, int(nest.first[r])) if walks_rows and walks_lanes else None
+    return RowTensor(tensor, lane.count, row_length, int(nest.first[r])) if walks_rows and walks_lanes else None
 
 
 def skips_zero_inputs(shapes: Shapes, nest: Nest, terms: Terms, tensors: dict[int, RowTensor], inputs: int) -> bool:
@@ -82,5 +84,5 @@ def skips_zero_inputs(shapes: Shapes, nest: Nest, terms: Terms, tensors: dict[in
         and nest.first[terms.columns[x]] == 0
         and (walk[0].strides[p], walk[0].strides[x]) == (tensor.row_length, 1)
         and (lane.strides[terms.columns[p]], lane.strides[terms.columns[x]]) == (1, 0)
-        and lane.count == tensor.row_length
+        and lane.count == tensor.lanes
     )

@@ -143,7 +143,7 @@ def _declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
     offset = 0
     for tensor in program.tensors:
         strides = tuple(int(np.prod(tensor.shape[axis + 1 :])) for axis in range(len(tensor.shape)))
-        tensors.append(TensorPlace(tensor, offset, strides))
+        tensors.append(TensorPlace(tensor, offset, strides, len(tensor.numbers)))
         places[list(tensor.numbers)] = offset + np.arange(len(tensor.numbers))
         offset += len(tensor.numbers)
     return tensors, places

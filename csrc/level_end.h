@@ -10,43 +10,29 @@ static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
 #endif
 }
 
-/* data -= rate * grad / batch, in this order. Returns 0 where all of it is finite afterwards. */
-static inline uint64_t AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
+/* data -= rate * grad / batch, in this order. */
+static inline void AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
 {
     double *restrict const p = data + offset;
     const double *restrict const g = grad + offset;
     const double rate = step->rate, batch = step->batch, share = step->share;
-    uint64_t bad = 0;
-    if (share == 1.0) {
-        for (Py_ssize_t i = 0; i < count; i++) {
+    if (share == 1.0)
+        for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i];
-            bad |= non_finite_bits(p[i]);
-        }
-    }
-    else if (share != 0.0) {
-        for (Py_ssize_t i = 0; i < count; i++) {
+    else if (share != 0.0)
+        for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i] * share;
-            bad |= non_finite_bits(p[i]);
-        }
-    }
-    else {
-        for (Py_ssize_t i = 0; i < count; i++) {
+    else
+        for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i] / batch;
-            bad |= non_finite_bits(p[i]);
-        }
-    }
-    return bad;
 }
 
 static void AT_LEVEL(update_rows)(const int *inputs, int count, const struct step *step)
 {
-    for (int k = 0; k < count; k++) {
-        uint64_t bad = 0;
+    for (int k = 0; k < count; k++)
         for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-            bad |= AT_LEVEL(update_span)(row_tensors[t].offset + inputs[k] * row_tensors[t].row_length,
-                                         row_tensors[t].row_length, step);
-        poisoned[inputs[k]] = bad != 0;
-    }
+            AT_LEVEL(update_span)(row_tensors[t].offset + inputs[k] * row_tensors[t].row_length,
+                                  row_tensors[t].row_length, step);
 }
 
 /* The same, with the gradients of pending rows: each is 0 + input * factor. */
@@ -56,31 +42,26 @@ static void AT_LEVEL(update_pending_rows)(const struct workspace *restrict w, co
     for (int k = 0; k < w->active_count; k++) {
         const int input = w->active[k];
         const double x = w->value[INPUT + input];
-        uint64_t bad = 0;
         for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
             const Py_ssize_t count = row_tensors[t].row_length;
             double *restrict const p = data + row_tensors[t].offset + input * count;
             const double *restrict const factor = w->value + row_tensors[t].factor;
-            if (share != 0.0) {
-                for (Py_ssize_t i = 0; i < count; i++) {
+            if (share == 1.0)
+                for (Py_ssize_t i = 0; i < count; i++)
+                    p[i] -= rate * (x * factor[i]);
+            else if (share != 0.0)
+                for (Py_ssize_t i = 0; i < count; i++)
                     p[i] -= rate * (x * factor[i]) * share;
-                    bad |= non_finite_bits(p[i]);
-                }
-            }
-            else {
-                for (Py_ssize_t i = 0; i < count; i++) {
+            else
+                for (Py_ssize_t i = 0; i < count; i++)
                     p[i] -= rate * (x * factor[i]) / batch;
-                    bad |= non_finite_bits(p[i]);
-                }
-            }
         }
-        poisoned[input] = bad != 0;
     }
 }
 
 static void AT_LEVEL(update_tensor)(const struct tensor *tensor, const struct step *step)
 {
-    AT_LEVEL(update_span)(tensor->offset, tensor->size, step);
+    AT_LEVEL(update_span)(tensor->offset, tensor->extent, step);
 }
 
 static const struct level AT_LEVEL(level) = {

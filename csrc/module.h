@@ -223,7 +223,7 @@ static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
 #if PARAMETER_TABLE
     const struct tensor *t = tensors;
     const Py_ssize_t place = parameter_places[i];
-    while (place >= t->offset + t->size)
+    while (place >= t->offset + t->extent)
         t++;
     if (owner != NULL)
         *owner = t;
@@ -316,7 +316,7 @@ static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, P
     draw_weights(seed);
     clear_gradients(1);
     if (grad_views)
-        touch_all();
+        expect_any_gradient();
     forward_done = 0;
     unlock();
     Py_RETURN_NONE;

@@ -38,19 +38,22 @@ static inline double op_right(double a, double b) { return (a >= b || a != a) ? 
 
 static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
 
-/* x - x is 0.0 for a finite x, all bits zero, and nan otherwise: an `or` of bits finds it, in vector registers too. */
-static inline uint64_t non_finite_bits(double x)
+/*
+ * The largest absolute value. Bit patterns without the sign are in the order of the numbers, infinity after all finite
+ * ones and nan after infinity, so a result that is not finite says that one of the numbers is not.
+ */
+static inline double largest_magnitude(const double *x, Py_ssize_t count)
 {
-    const double difference = x - x;
-    uint64_t bits;
-    memcpy(&bits, &difference, sizeof(bits));
-    return bits;
+    uint64_t largest = 0;
+    double result;
+    for (Py_ssize_t i = 0; i < count; i++) {
+        uint64_t bits;
+        memcpy(&bits, &x[i], sizeof(bits));
+        bits &= INT64_MAX;
+        largest = bits > largest ? bits : largest;
+    }
+    memcpy(&result, &largest, sizeof(result));
+    return result;
 }
 
-static inline int all_finite(const double *x, Py_ssize_t count)
-{
-    uint64_t bad = 0;
-    for (Py_ssize_t i = 0; i < count; i++)
-        bad |= non_finite_bits(x[i]);
-    return bad == 0;
-}
+static inline int all_finite(const double *x, Py_ssize_t count) { return is_finite(largest_magnitude(x, count)); }

@@ -40,25 +40,23 @@ static double run_forward(struct workspace *w, const target_type *targets, const
     return w->value[LOSS];
 }
 
-static int factors_are_finite(const struct workspace *w)
-{
-    for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        if (!all_finite(w->value + row_tensors[t].factor, row_tensors[t].row_length))
-            return 0;
-    return 1;
-}
-
 static void run_backward(struct workspace *w)
 {
     settle();
     if (grad_views)
         touch_all();
     level->compute_gradients(w);
-    if (ROW_TENSOR_COUNT) {
-        pending = !touched.count && !touched.all && factors_are_finite(w);
-        if (!pending)
-            level->compute_row_gradients(w);
+    if (!ROW_TENSOR_COUNT)
+        return;
+    double factor = 0.0;
+    for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
+        const double x = largest_magnitude(w->value + row_tensors[t].factor, row_tensors[t].row_length);
+        factor = x <= factor ? factor : x; /* a nan stays */
     }
+    grad_bound += factor * (INPUT_PIXELS ? 255.0 * fabs(INPUT_SCALE) : largest_magnitude(w->value + INPUT, INPUT_COUNT));
+    pending = !touched.count && !touched.all && is_finite(factor);
+    if (!pending)
+        level->compute_row_gradients(w);
 }
 
 static void run_update(double rate, double batch) { update_parameters(grad_views > 0, rate, batch); }
@@ -67,7 +65,7 @@ static void run_zero_grad(void)
 {
     clear_gradients(grad_views > 0);
     if (grad_views)
-        touch_all();
+        expect_any_gradient();
 }
 
 static double output_element(const struct workspace *w, const struct output *output, int element)

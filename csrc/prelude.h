@@ -28,7 +28,8 @@ struct tensor {
     Py_ssize_t shape[MAX_DIMENSIONS];
     Py_ssize_t strides[MAX_DIMENSIONS];
     Py_ssize_t offset;
-    Py_ssize_t size;
+    Py_ssize_t size;   /* its own elements */
+    Py_ssize_t extent; /* with the padding between them */
     Py_ssize_t first;
     Py_ssize_t numbers[MAX_DIMENSIONS];
     double low, high; /* initial values are drawn from uniform(low, high); low == high is a constant */
@@ -40,7 +41,7 @@ struct tensor {
  */
 struct row_tensor {
     Py_ssize_t offset;
-    Py_ssize_t row_length;
+    Py_ssize_t row_length; /* with padding, whose weights nobody reads */
     Py_ssize_t factor;
 };
 

@@ -29,6 +29,13 @@ static struct workspace inference; /* everything that must not disturb them */
 
 static unsigned char poisoned[INPUT_SPACE]; /* inputs with a non-finite weight in their row */
 
+/*
+ * No weight of a row tensor, and no gradient, is larger in absolute value. While the bound stays far from overflow no
+ * update can make a weight infinite, so none has to be looked at; inf where nothing is known.
+ */
+static double weight_bound, grad_bound;
+#define SAFE_BOUND 1e300
+
 static struct {
     int all;
     int count;
@@ -79,6 +86,13 @@ static inline void touch_active(const struct workspace *w)
 }
 
 static inline void touch_all(void) { touched.all = 1; }
+
+/* While a view of grad[] is out. */
+static void expect_any_gradient(void)
+{
+    touch_all();
+    grad_bound = (double)INFINITY;
+}
 
 /* One step of gradient descent: its learning rate and the size of its batch. */
 struct step {

@@ -1,19 +1,28 @@
 /* zero_grad and update: whole tensors, or the touched rows of a row tensor. */
 
-static int row_is_finite(int input)
+static double largest_in_row(int input)
 {
-    for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        if (!all_finite(data + row_tensors[t].offset + input * row_tensors[t].row_length, row_tensors[t].row_length))
-            return 0;
-    return 1;
+    double largest = 0.0;
+    for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
+        const Py_ssize_t length = row_tensors[t].row_length;
+        const double x = largest_magnitude(data + row_tensors[t].offset + input * length, length);
+        largest = x <= largest ? largest : x; /* a nan stays */
+    }
+    return largest;
 }
 
-/* After weights were written from outside. */
+/* After weights were written from outside, or may have overflowed. */
 static void find_poisoned(void)
 {
-    if (ROW_TENSOR_COUNT)
-        for (int i = 0; i < INPUT_COUNT; i++)
-            poisoned[i] = !row_is_finite(i);
+    if (!ROW_TENSOR_COUNT)
+        return;
+    weight_bound = 0.0;
+    for (int i = 0; i < INPUT_COUNT; i++) {
+        const double largest = largest_in_row(i);
+        poisoned[i] = !is_finite(largest);
+        if (!(largest <= weight_bound))
+            weight_bound = poisoned[i] ? (double)INFINITY : largest;
+    }
 }
 
 static int is_row_tensor(const struct tensor *tensor)
@@ -54,7 +63,7 @@ static void clear_gradients(int everything)
 {
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (everything || touched.all || !is_row_tensor(&tensors[t]))
-            clear_span(tensors[t].offset, tensors[t].size);
+            clear_span(tensors[t].offset, tensors[t].extent);
     }
     if (!everything && !touched.all)
         for (int k = 0; k < touched.count; k++)
@@ -63,6 +72,7 @@ static void clear_gradients(int everything)
                            row_tensors[t].row_length);
     clear_touched();
     pending = 0;
+    grad_bound = 0.0;
 }
 
 static struct step make_step(double rate, double batch)
@@ -86,4 +96,7 @@ static void update_parameters(int everything, double rate, double batch)
     else
         for (int i = 0; i < INPUT_COUNT; i++)
             level->update_rows(&i, 1, &step);
+    weight_bound += fabs(rate) * grad_bound / batch;
+    if (!(weight_bound < SAFE_BOUND))
+        find_poisoned();
 }
