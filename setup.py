@@ -4,6 +4,7 @@ Everything else is in pyproject.toml.
 """
 
 import hashlib
+import os
 import sys
 import sysconfig
 from pathlib import Path
@@ -22,6 +23,14 @@ ABI3 = sys.version_info[:2] == (3, 11) and not sysconfig.get_config_var("Py_GIL_
 
 class BuildExtension(build_ext):  # type: ignore[misc]
     """build_ext that makes the C first."""
+
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        # An editable install would build in a folder that is deleted afterwards. nn.c and nn.ir are there to be read,
+        # and what has not changed is not made again.
+        folder = ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}"
+        if os.access(ROOT, os.W_OK):
+            self.build_temp = str(folder)
 
     def build_extension(self, ext: Extension) -> None:
         # Under PEP 517 the project's folder is not on sys.path.
