@@ -59,6 +59,7 @@ class Block:
 
 def literal(value: float) -> str:
     """A C constant with exactly these bits (any nan is the nan)."""
+    value = float(value)
     if value != value:
         return "NAN"
     if value in (float("inf"), float("-inf")):

@@ -84,6 +84,7 @@ class Graph:
 
     def constant_number(self, value: float) -> int:
         """Constants are one when their bits are: 0.0 and -0.0 are two, and a nan equals itself."""
+        value = float(value)
         key = pack("<d", value)
         number = self._constant_numbers.get(key)
         if number is None:
@@ -116,7 +117,9 @@ def node_text(graph: Graph, n: int) -> str:
     """One node as the printer, the dumps and the errors show it: `%7 = mul %3 %5`."""
     op = Op(graph.op[n])
     if op == Op.CONST:
-        return f"%{n} = const {graph.constants[graph.a[n]]!r}"
+        number = graph.a[n]
+        known = 0 <= number < len(graph.constants)
+        return f"%{n} = const {repr(graph.constants[number]) if known else f'number {number}'}"
     if op in LEAVES:
         return f"%{n} = {op.name.lower()} {graph.a[n]}"
     operands = [graph.a[n]] if op in UNARY else [graph.a[n], graph.b[n]]

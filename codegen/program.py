@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from micrograd.nn import Nested
 
 MAX_CLASSES = 256  # a label is one byte
+MAX_DIMENSIONS = 8  # of a tensor, as in csrc/prelude.h
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class Program:
             raise ValueError(f"the scale of the pixels must be finite, got {self.inputs.scale}")
         if isinstance(self.targets, Label) and not 1 <= len(self.target_values) <= MAX_CLASSES:
             raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(self.target_values)}")
+        if not isinstance(self.seed, int):
+            raise TypeError(f"the seed must be an int, not {type(self.seed).__name__}")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"the seed must be 0..2**64-1, got {self.seed}")
         if self.prediction is None:
@@ -103,7 +106,7 @@ class Program:
         elif self.prediction not in self.outputs:
             raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
         for name, values in self.outputs.items():
-            if not values or not all(isinstance(v, Value) for v in values):
+            if not isinstance(values, Sequence) or not values or not all(isinstance(v, Value) for v in values):
                 raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
         shaped = {name: _flatten(name, nested) for name, nested in self.parameters.items()}
         flat = [value for _, values in shaped.values() for value in values]
@@ -111,12 +114,12 @@ class Program:
         _require_leaves("inputs", self.inputs.values)
         _require_leaves("targets", self.target_values)
         _require_leaves("parameters", flat)
-        numbers = {id(value): i for i, value in enumerate(self.order)}
-        if len(numbers) != len(self.order) or set(numbers) != set(map(id, flat)):
-            raise ValueError("`order` must hold each parameter exactly once")
         leaves = [*flat, *self.inputs.values, *self.target_values]
         if len(set(map(id, leaves))) != len(leaves):
             raise ValueError("a Value is declared twice among parameters, inputs and targets")
+        numbers = {id(value): i for i, value in enumerate(self.order)}
+        if len(numbers) != len(self.order) or set(numbers) != set(map(id, flat)):
+            raise ValueError("`order` must hold each parameter exactly once")
         if self.initial is not None:
             _check_initial(self.initial, set(shaped))
         self.tensors = [
@@ -153,10 +156,12 @@ def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
     shape: list[int] = []
     level: list[Nested] = [nested]
     while not all(isinstance(item, Value) for item in level):
-        lengths = {len(item) if isinstance(item, Sequence) else -1 for item in level}
+        lengths = {len(item) if isinstance(item, Sequence) and not isinstance(item, str) else -1 for item in level}
         if len(lengths) != 1 or min(lengths) < 1:
             raise ValueError(f"the parameter {name!r} must be a Value or evenly nested lists of Values")
         shape.append(lengths.pop())
+        if len(shape) > MAX_DIMENSIONS:
+            raise ValueError(f"the parameter {name!r} has more than {MAX_DIMENSIONS} dimensions")
         level = [inner for item in level if isinstance(item, Sequence) for inner in item]
     return tuple(shape), [item for item in level if isinstance(item, Value)]
 

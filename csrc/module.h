@@ -249,7 +249,7 @@ static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
             return place;
         }
     }
-    return -1;
+    Py_UNREACHABLE(); /* every parameter is in a tensor */
 #endif
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 
 from micrograd.engine import Value
@@ -40,10 +41,11 @@ def cross_entropy(logits: Sequence[Value], target: int | Sequence[Value | float]
     Raises ValueError for an index outside the logits or another number of weights.
     """
     logp = log_softmax(logits)
-    if isinstance(target, int):
-        if not 0 <= target < len(logp):
-            raise ValueError(f"target must be 0..{len(logp) - 1}, got {target}")
-        return -logp[target]
+    if not isinstance(target, Sequence):
+        label = operator.index(target)
+        if not 0 <= label < len(logp):
+            raise ValueError(f"target must be 0..{len(logp) - 1}, got {label}")
+        return -logp[label]
     if len(target) != len(logp):
         raise ValueError(f"{len(logp)} logits need {len(logp)} target weights, got {len(target)}")
     return -total([p * t for p, t in zip(logp, target, strict=True)])
@@ -58,7 +60,9 @@ def mse(predictions: Sequence[Value], targets: Sequence[Value | float]) -> Value
 
 
 def argmax(values: Sequence[Value | float]) -> int:
-    """The index of the largest; the first one on a tie; nan is never larger."""
+    """The index of the largest; the first one on a tie; nan is never larger. Raises ValueError for no values."""
+    if not len(values):
+        raise ValueError("the argmax of no values")
     data = [v.data if isinstance(v, Value) else v for v in values]
     best = 0
     for i, x in enumerate(data):

@@ -111,9 +111,10 @@ class MLP(Module):
         ]
 
     def __call__(self, x: Sequence[Value | float]) -> Any:
+        out: Any = x
         for layer in self.layers:
-            x = layer(x)
-        return x
+            out = layer([out] if isinstance(out, Value) else out)
+        return out
 
     def parameters(self) -> list[Value]:
         return [p for layer in self.layers for p in layer.parameters()]

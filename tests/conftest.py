@@ -1,0 +1,70 @@
+"""Shared fixtures: random digits, small models compiled once a session, and scripts in a Python of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="session")
+def digits() -> Callable[..., tuple[bytes, bytes]]:
+    """digits(count, seed) -> images and labels: random bytes, four of five pixels 0, as in handwriting."""
+
+    def make(count: int, seed: int = 0, pixels: int = 784, classes: int = 10) -> tuple[bytes, bytes]:
+        rng = np.random.default_rng(seed)
+        ink = rng.integers(1, 256, (count, pixels), dtype=np.uint8)
+        images = np.where(rng.random((count, pixels)) < 0.2, ink, 0).astype(np.uint8)
+        return images.tobytes(), rng.integers(0, classes, count, dtype=np.uint8).tobytes()
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory) -> Callable:
+    """compiled(name) -> that program of tests/models.py as a harness.Extension, fresh from reset()."""
+    from harness import Extension
+    from models import REGULAR
+
+    extensions: dict[str, Extension] = {}
+
+    def get(name: str) -> Extension:
+        if name not in extensions:
+            folder = tmp_path_factory.mktemp("compiled")
+            extensions[name] = Extension(REGULAR[name](), folder, "loops", flags=["-O1"])
+        module = extensions[name].module
+        seeded = extensions[name].program.initial is not None
+        module.reset(*([module.info()["seed"]] if seeded else []))
+        return extensions[name]
+
+    return get
+
+
+@pytest.fixture(scope="session")
+def run_python() -> Callable[..., str]:
+    """run_python(script, *arguments) -> what it prints, in a process of its own that imports the same `nn`.
+
+    A script that has not ended after `timeout` seconds is a failure: it is stuck.
+    """
+
+    def run(script: str, *arguments: str, timeout: float = 60, **environment: str) -> str:
+        import nn
+
+        path = os.pathsep.join([str(Path(nn.__file__).parent), os.environ.get("PYTHONPATH", "")])
+        done = subprocess.run(
+            [sys.executable, "-c", script, *arguments],
+            env=os.environ | {"PYTHONPATH": path} | environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
