@@ -26,6 +26,6 @@ def program() -> Program:
         loss=cross_entropy(logits, one_hot),
         outputs={"logits": logits, "probabilities": softmax(logits)},
         prediction="logits",
-        learning_rate=0.01,
+        learning_rate=0.008,
         description="MLP 784-50-10, relu, softmax cross-entropy",
     )
