@@ -119,7 +119,11 @@ class NestWriter:
         self.lanes = self.lane_count()
         names = INSTANCE_NAMES[: len(nest.loops)] + [f"i{d}" for d in range(len(nest.loops) - 6)]
         self.names = names[::-1]
-        self.tables: dict[int, str] = {}
+        self.constant_tables: dict[int, str] = {}  # by identity: segments of one run share a table
+        self.index_tables: dict[tuple[int, int], str] = {}
+        # The sum that is being accumulated: its C text, and the bounds of the lane loop (None: a single sum).
+        self.sum = "sum"
+        self.bounds: tuple[str, str] | None = None
 
     def lane_count(self) -> int:
         """How often the lane loop runs: padded to whole vectors, where nobody sees what the lanes too many do."""
@@ -147,8 +151,8 @@ class NestWriter:
     def line(self, text: str) -> None:
         self.block.lines.append(INDENT * self.level + text)
 
-    def open(self, name: str, count: int, start: str = "0") -> None:
-        self.line(f"for (ptrdiff_t {name} = {start}; {name} < {count}; {name}++) {{")
+    def open(self, name: str, count: int) -> None:
+        self.line(f"for (ptrdiff_t {name} = 0; {name} < {count}; {name}++) {{")
         self.level += 1
 
     def close(self, count: int = 1) -> None:
@@ -176,14 +180,11 @@ class NestWriter:
                 parts.append(f" + {step}" if stride > 0 else f" - {step}")
             if loop.rows is not None and loop.rows[:, column].any():
                 key = id(loop), column
-                table = self._row_tables.get(key)
-                if table is None:
-                    table = self.table("int32_t", [str(x) for x in loop.rows[:, column].tolist()])
-                    self._row_tables[key] = table
-                parts.append(f" + {table}[{name}]")
+                if key not in self.index_tables:
+                    offsets = [str(x) for x in loop.rows[:, column].tolist()]
+                    self.index_tables[key] = self.table("int32_t", offsets)
+                parts.append(f" + {self.index_tables[key]}[{name}]")
         return parts
-
-    _row_tables: dict[tuple[int, int], str]
 
     def leaf(self, terms: Terms, k: int, base: int, extra: list[str]) -> str:
         """Leaf k of a run's term: an element of an array, or a constant."""
@@ -194,9 +195,9 @@ class NestWriter:
         index = int(self.nest.first[column]) + base
         if key in self.nest.tables:
             table = self.nest.tables[key]
-            if id(table) not in self.tables:
-                self.tables[id(table)] = self.table("double", [literal(x) for x in table])
-            return f"{self.tables[id(table)]}[{index}{''.join(parts)}]"
+            if id(table) not in self.constant_tables:
+                self.constant_tables[id(table)] = self.table("double", [literal(x) for x in table])
+            return f"{self.constant_tables[id(table)]}[{index}{''.join(parts)}]"
         array = ARRAYS[terms.run.kinds[k]]
         return f"{array}[{self.emitter.offsets.text(array, index)}{''.join(parts)}]"
 
@@ -208,7 +209,6 @@ class NestWriter:
     # Nests
 
     def write(self) -> None:
-        self._row_tables = {}
         if self.nest.placed.combine is None:
             self.elementwise()
         elif not self.nest.loops and self.fits_one_expression():
@@ -324,9 +324,8 @@ class NestWriter:
             start = "-0.0" if self.nest.placed.combine == Op.ADD else "(-INFINITY)"  # changes no sum, no maximum
         if not loops:
             self.line(f"double sum = {start};")
-            self.begin, self.sum = None, "sum"
         else:
-            self.begin, self.sum, self.end = "0", "sum[lane]", str(self.lanes)
+            self.sum, self.bounds = "sum[lane]", ("0", str(self.lanes))
             if self.lanes > MAX_LANES:
                 self.line(f"for (ptrdiff_t block = 0; block < {self.lanes}; block += {MAX_LANES}) {{")
                 self.level += 1
@@ -334,7 +333,7 @@ class NestWriter:
                 self.line(
                     f"const ptrdiff_t end = block + {MAX_LANES} < {self.lanes} ? block + {MAX_LANES} : {self.lanes};"
                 )
-                self.begin, self.sum, self.end = "block", "sum[lane - block]", "end"
+                self.sum, self.bounds = "sum[lane - block]", ("block", "end")
             self.line(f"double sum[{min(self.lanes, MAX_LANES)}];")
             self.each_lane(f"{self.sum} = {start};")
         for terms in rest:
@@ -342,15 +341,12 @@ class NestWriter:
         self.each_lane(f"{self.result()} = {self.finished(self.sum)};")
         self.close(opened)
 
-    begin: str | None
-    end: str
-    sum: str
-
     def each_lane(self, text: str) -> None:
-        if self.begin is None:
+        if self.bounds is None:
             self.line(text)
             return
-        self.line(f"for (ptrdiff_t lane = {self.begin}; lane < {self.end}; lane++)")
+        begin, end = self.bounds
+        self.line(f"for (ptrdiff_t lane = {begin}; lane < {end}; lane++)")
         self.level += 1
         self.line(text)
         self.level -= 1
