@@ -174,7 +174,7 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
             f"     .low = {literal(low)}, .high = {literal(high)}}},",
         ]
     lines += [f"static const struct tensor tensors[{max(len(kernels.tensors), 1)}] = {{", *rows, *_empty(rows), "};"]
-    rows = [f"    {{{row.place.offset}, {row.row_length}, {row.factor}}}," for row in kernels.row_tensors]
+    rows = [f"    {{{row.place.offset}, {row.lanes}, {row.row_length}, {row.factor}}}," for row in kernels.row_tensors]
     lines += ["", f"static const struct row_tensor row_tensors[{max(len(rows), 1)}] = {{", *rows, *_empty(rows)]
     return [*lines, "};", ""]
 

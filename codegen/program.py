@@ -85,6 +85,9 @@ class Program:
     description: str = ""
 
     def __post_init__(self) -> None:
+        for name in (*self.parameters, *self.outputs):
+            if not name or "\0" in name:
+                raise ValueError(f"a name of a parameter or an output must not be empty or hold NUL, got {name!r}")
         if not isinstance(self.inputs, Pixels | Floats):
             raise TypeError(f"inputs must be Pixels or Floats, not {type(self.inputs).__name__}")
         if not isinstance(self.targets, Label | Floats | None):

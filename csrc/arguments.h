@@ -58,6 +58,21 @@ static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expec
     return -1;
 }
 
+static void raise_range(const char *what, Py_ssize_t low, Py_ssize_t high, PyObject *number)
+{
+    PyObject *got = PyObject_Str(number);
+    if (got == NULL) { /* Python prints no int of more than 4300 digits */
+        PyErr_Clear();
+        got = PyUnicode_FromString("an int of very many digits");
+    }
+    if (got != NULL && high == PY_SSIZE_T_MAX)
+        PyErr_Format(PyExc_ValueError, "%s must be at least %zd and fit in %d bits, got %U", what, low,
+                     (int)sizeof(Py_ssize_t) * 8, got);
+    else if (got != NULL)
+        PyErr_Format(PyExc_ValueError, "%s must be %zd..%zd, got %U", what, low, high, got);
+    Py_XDECREF(got);
+}
+
 /* An int in [low, high]; anything with __index__ is one. -1 with an exception set otherwise, so low must be >= 0. */
 static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, Py_ssize_t high)
 {
@@ -69,14 +84,11 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
         }
         return -1;
     }
-    const Py_ssize_t value = PyNumber_AsSsize_t(number, NULL); /* clipped where it does not fit */
-    if (value < low || value > high || PyErr_Occurred()) {
-        if (!PyErr_Occurred()) {
-            if (high == PY_SSIZE_T_MAX)
-                PyErr_Format(PyExc_ValueError, "%s must be at least %zd, got %S", what, low, number);
-            else
-                PyErr_Format(PyExc_ValueError, "%s must be %zd..%zd, got %S", what, low, high, number);
-        }
+    const Py_ssize_t value = PyLong_AsSsize_t(number);
+    const int fits = !(value == -1 && PyErr_Occurred());
+    if (!fits || value < low || value > high) {
+        PyErr_Clear();
+        raise_range(what, low, high, number);
         Py_DECREF(number);
         return -1;
     }
@@ -92,6 +104,10 @@ static int parse_float(PyObject *object, const char *what, double *value)
         if (PyErr_ExceptionMatches(PyExc_TypeError)) {
             PyErr_Clear();
             PyErr_Format(PyExc_TypeError, "%s must be a number, not %R", what, (PyObject *)Py_TYPE(object));
+        }
+        else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_ValueError, "%s must be finite, got an int beyond the range of float64", what);
         }
         return -1;
     }

@@ -5,32 +5,70 @@
  * hand would never get it. Long calls (train, evaluate, predict_batch) let go of it now and then, for signals and
  * `progress`, and hold `long_lock` throughout. Until they are done, other threads can read the model (it is as of a
  * whole step), and wait to change it.
+ *
+ * A long call takes model_lock again at once, and would always be faster than a thread that has to wake up and get
+ * the GIL first. So whoever has to wait holds `turn_lock` until it has model_lock, and a long call asks for its turn
+ * before each chunk. The wait for a turn is bounded: a thread that Python has stopped for good may hold it.
  */
 
 static PyThread_type_lock model_lock;
+static PyThread_type_lock turn_lock;
 static PyThread_type_lock long_lock;
 static unsigned long long_thread; /* who holds long_lock; written under model_lock */
 static int long_running;
 
+enum { TURN_MICROSECONDS = 100000, SIGNAL_MICROSECONDS = 50000 };
+
+static int take_turn(void) { return PyThread_acquire_lock_timed(turn_lock, TURN_MICROSECONDS, 0) == PY_LOCK_ACQUIRED; }
+
 /* Needs the GIL. */
-static void wait_for(PyThread_type_lock lock)
+static void lock_to_read(void)
 {
-    while (!PyThread_acquire_lock(lock, NOWAIT_LOCK)) {
+    if (PyThread_acquire_lock(model_lock, NOWAIT_LOCK))
+        return;
+    int turn;
+    Py_BEGIN_ALLOW_THREADS
+    turn = take_turn();
+    Py_END_ALLOW_THREADS
+    while (!PyThread_acquire_lock(model_lock, NOWAIT_LOCK)) {
         Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock(lock, WAIT_LOCK);
-        PyThread_release_lock(lock);
+        PyThread_acquire_lock(model_lock, WAIT_LOCK);
+        PyThread_release_lock(model_lock);
         Py_END_ALLOW_THREADS
     }
+    if (turn)
+        PyThread_release_lock(turn_lock);
 }
-
-static void lock_to_read(void) { wait_for(model_lock); }
 
 static void unlock(void) { PyThread_release_lock(model_lock); }
 
-/* Fails only inside the `progress` of a long call of this very thread. */
+/* The same for one chunk of a long call, which has let go of the GIL. */
+static void lock_chunk(void)
+{
+    const int turn = take_turn();
+    PyThread_acquire_lock(model_lock, WAIT_LOCK);
+    if (turn)
+        PyThread_release_lock(turn_lock);
+}
+
+/* Waits until no long call runs, and holds long_lock then. Fails where a signal handler raises. Needs the GIL. */
+static int wait_for_long_calls(void)
+{
+    while (!PyThread_acquire_lock(long_lock, NOWAIT_LOCK)) {
+        Py_BEGIN_ALLOW_THREADS
+        if (PyThread_acquire_lock_timed(long_lock, SIGNAL_MICROSECONDS, 0) == PY_LOCK_ACQUIRED)
+            PyThread_release_lock(long_lock);
+        Py_END_ALLOW_THREADS
+        if (PyErr_CheckSignals() < 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* Fails inside the `progress` of a long call of this very thread, and where a signal handler raises. */
 static int lock_to_write(void)
 {
-    wait_for(model_lock);
+    lock_to_read();
     while (long_running) {
         const int mine = long_thread == PyThread_get_thread_ident();
         unlock();
@@ -38,23 +76,25 @@ static int lock_to_write(void)
             PyErr_SetString(PyExc_RuntimeError, "the model cannot be changed from inside a progress callback");
             return -1;
         }
-        wait_for(long_lock);
+        if (wait_for_long_calls() < 0)
+            return -1;
         PyThread_release_lock(long_lock);
-        wait_for(model_lock);
+        lock_to_read();
     }
     return 0;
 }
 
-/* 1: long_lock is held. 0: this thread holds it already, and may only read. */
+/* 1: long_lock is held. 0: this thread holds it already, and may only read. -1: a signal handler has raised. */
 static int begin_long_call(void)
 {
-    wait_for(model_lock);
+    lock_to_read();
     const int nested = long_running && long_thread == PyThread_get_thread_ident();
     unlock();
     if (nested)
         return 0;
-    wait_for(long_lock);
-    wait_for(model_lock);
+    if (wait_for_long_calls() < 0)
+        return -1;
+    lock_to_read();
     long_running = 1;
     long_thread = PyThread_get_thread_ident();
     unlock();
@@ -63,9 +103,9 @@ static int begin_long_call(void)
 
 static void end_long_call(int held)
 {
-    if (!held)
+    if (held <= 0)
         return;
-    wait_for(model_lock);
+    lock_to_read();
     long_running = 0;
     unlock();
     PyThread_release_lock(long_lock);
@@ -78,12 +118,15 @@ static void before_fork(void) { PyThread_acquire_lock(model_lock, WAIT_LOCK); }
 
 static void after_fork_in_parent(void) { PyThread_release_lock(model_lock); }
 
-/* The thread of a long call does not exist in the child, unless it is the one that forked. */
+/* The child has one thread. What others held, or were about to hold, is nobody's now. */
 static void after_fork_in_child(void)
 {
-    if (long_running && long_thread != PyThread_get_thread_ident()) {
+    PyThread_type_lock fresh = PyThread_allocate_lock();
+    if (fresh != NULL)
+        turn_lock = fresh;
+    if (!long_running || long_thread != PyThread_get_thread_ident()) {
         long_running = 0;
-        PyThread_type_lock fresh = PyThread_allocate_lock();
+        fresh = PyThread_allocate_lock();
         if (fresh != NULL)
             long_lock = fresh;
     }
@@ -91,11 +134,15 @@ static void after_fork_in_child(void)
 }
 #endif
 
+/* Once a process: an import that fails afterwards may be tried again. */
 static int make_locks(void)
 {
-    model_lock = PyThread_allocate_lock();
+    if (model_lock != NULL)
+        return 0;
+    PyThread_type_lock const fresh = PyThread_allocate_lock();
+    turn_lock = PyThread_allocate_lock();
     long_lock = PyThread_allocate_lock();
-    if (model_lock == NULL || long_lock == NULL) {
+    if (fresh == NULL || turn_lock == NULL || long_lock == NULL) {
         PyErr_NoMemory();
         return -1;
     }
@@ -105,5 +152,6 @@ static int make_locks(void)
         return -1;
     }
 #endif
+    model_lock = fresh;
     return 0;
 }

@@ -127,11 +127,11 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
     }
     unsigned char *const classes = (unsigned char *)PyBytes_AsString(result);
     const int held = begin_long_call();
-    int failed = 0;
+    int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
         const Py_ssize_t end = chunk_end(done, b.count);
         Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock(model_lock, WAIT_LOCK);
+        lock_chunk();
         for (; done < end; done++) {
             set_inputs(&inference, image_at(&b, done));
             level->compute_prediction(&inference);
@@ -162,11 +162,11 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
     const int held = begin_long_call();
     double total = 0.0;
     Py_ssize_t right = 0;
-    int failed = 0;
+    int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
         const Py_ssize_t end = chunk_end(done, b.count);
         Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock(model_lock, WAIT_LOCK);
+        lock_chunk();
         for (; done < end; done++) {
             const target_type *const target = target_at(&b, done);
             set_inputs(&inference, image_at(&b, done));
@@ -204,13 +204,14 @@ static int train_epoch(struct training_run *run, Py_ssize_t done, double *loss)
     for (Py_ssize_t i = 0; i < count;) {
         const Py_ssize_t end = chunk_end(i, count);
         Py_BEGIN_ALLOW_THREADS
-        PyThread_acquire_lock(model_lock, WAIT_LOCK);
+        lock_chunk();
         for (; i < end; i++) {
             const Py_ssize_t image = run->order == NULL ? i : (Py_ssize_t)run->order[i];
             const Py_ssize_t first = i - i % run->batch_size;
             if (i == first)
                 run_zero_grad();
             total += run_forward(&training, target_at(&run->batch, image), image_at(&run->batch, image));
+            forward_done = 1;
             run_backward(&training);
             const Py_ssize_t size = count - first < run->batch_size ? count - first : run->batch_size;
             if (i == first + size - 1)
@@ -257,7 +258,7 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
     if (losses == NULL)
         goto fail;
     if (shuffled) {
-        if (run.batch.count > (Py_ssize_t)UINT32_MAX) {
+        if ((uint64_t)run.batch.count > UINT32_MAX) {
             PyErr_SetString(PyExc_ValueError, "train() shuffles at most 2**32-1 images");
             goto fail;
         }
@@ -274,8 +275,7 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
         goto fail;
     unlock();
     const int held = begin_long_call();
-    forward_done = 1;
-    int failed = 0;
+    int failed = held < 0;
     for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
         double loss = 0.0;
         if (shuffled)

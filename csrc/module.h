@@ -308,8 +308,12 @@ static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, P
         Py_XDECREF(os);
         if (entropy == NULL)
             return NULL;
-        memcpy(&seed, PyBytes_AsString(entropy), sizeof(seed));
+        const char *const bytes = PyBytes_AsString(entropy);
+        if (bytes != NULL)
+            memcpy(&seed, bytes, sizeof(seed));
         Py_DECREF(entropy);
+        if (bytes == NULL)
+            return NULL;
     }
     if (lock_to_write() < 0)
         return NULL;
@@ -426,7 +430,8 @@ static int module_exec(PyObject *module)
         for (int d = 0; d < tensors[t].dimensions; d++)
             tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(double);
     state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
-    if (state->tensor_type == NULL || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 || make_locks() < 0 || choose_level() < 0)
+    if (state->tensor_type == NULL || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
+        choose_level() < 0 || make_locks() < 0)
         return -1;
     draw_weights(SEED);
     loaded = 1;

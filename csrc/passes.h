@@ -50,8 +50,8 @@ static void run_backward(struct workspace *w)
         return;
     double factor = 0.0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
-        const double x = largest_magnitude(w->value + row_tensors[t].factor, row_tensors[t].row_length);
-        factor = x <= factor ? factor : x; /* a nan stays */
+        const double x = largest_magnitude(w->value + row_tensors[t].factor, row_tensors[t].lanes);
+        factor = op_max(factor, x); /* a nan stays */
     }
     grad_bound += factor * (INPUT_PIXELS ? 255.0 * fabs(INPUT_SCALE) : largest_magnitude(w->value + INPUT, INPUT_COUNT));
     pending = !touched.count && !touched.all && is_finite(factor);

@@ -41,7 +41,8 @@ struct tensor {
  */
 struct row_tensor {
     Py_ssize_t offset;
-    Py_ssize_t row_length; /* with padding, whose weights nobody reads */
+    Py_ssize_t lanes;
+    Py_ssize_t row_length; /* with padding, whose weights nobody reads: they may become anything */
     Py_ssize_t factor;
 };
 

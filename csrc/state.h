@@ -68,7 +68,7 @@ static void find_active(struct workspace *w, const input_type *inputs)
     }
     for (int i = IN_EIGHTS; i < INPUT_COUNT; i++) {
         w->active[count] = i;
-        count += (inputs[i] != 0) | poisoned[i];
+        count += (w->value[INPUT + i] != 0.0) | poisoned[i]; /* floats may stand at an odd address in `inputs` */
     }
     w->active_count = count;
 }

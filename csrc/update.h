@@ -4,9 +4,8 @@ static double largest_in_row(int input)
 {
     double largest = 0.0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
-        const Py_ssize_t length = row_tensors[t].row_length;
-        const double x = largest_magnitude(data + row_tensors[t].offset + input * length, length);
-        largest = x <= largest ? largest : x; /* a nan stays */
+        const double *const row = data + row_tensors[t].offset + input * row_tensors[t].row_length;
+        largest = op_max(largest, largest_magnitude(row, row_tensors[t].lanes)); /* a nan stays */
     }
     return largest;
 }
@@ -96,7 +95,8 @@ static void update_parameters(int everything, double rate, double batch)
     else
         for (int i = 0; i < INPUT_COUNT; i++)
             level->update_rows(&i, 1, &step);
-    weight_bound += fabs(rate) * grad_bound / batch;
-    if (!(weight_bound < SAFE_BOUND))
+    const double move = fabs(rate) * grad_bound; /* must not overflow either, before it is divided */
+    weight_bound += move / batch;
+    if (!(move < SAFE_BOUND && weight_bound < SAFE_BOUND))
         find_poisoned();
 }

@@ -174,18 +174,38 @@ static void place_tensor(const struct tensor *t, const double *from)
     }
 }
 
+static void raise_not_a_mapping(PyObject *object)
+{
+    PyErr_Format(PyExc_TypeError, "load_state_dict() takes a mapping of names to buffers, not %R",
+                 (PyObject *)Py_TYPE(object));
+}
+
+static int is_name_of(PyObject *key, const struct tensor *t)
+{
+    Py_ssize_t length;
+    const char *const name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &length) : NULL;
+    if (name == NULL)
+        PyErr_Clear(); /* a lone surrogate: no name of ours */
+    return name != NULL && (size_t)length == strlen(t->name) && memcmp(name, t->name, (size_t)length) == 0;
+}
+
 /* Every name of the mapping must be a parameter's. */
 static int check_names(PyObject *mapping)
 {
     PyObject *const keys = PyMapping_Keys(mapping);
-    if (keys == NULL)
+    if (keys == NULL) {
+        if (PyErr_ExceptionMatches(PyExc_AttributeError)) { /* a sequence or a buffer */
+            PyErr_Clear();
+            raise_not_a_mapping(mapping);
+        }
         return -1;
+    }
     int failed = 0;
     const Py_ssize_t count = PyList_Size(keys);
     for (Py_ssize_t i = 0; i < count && !failed; i++) {
         PyObject *const key = PyList_GetItem(keys, i);
         int t = 0;
-        while (t < TENSOR_COUNT && !(PyUnicode_Check(key) && PyUnicode_CompareWithASCIIString(key, tensors[t].name) == 0))
+        while (t < TENSOR_COUNT && !is_name_of(key, &tensors[t]))
             t++;
         if (t == TENSOR_COUNT) {
             PyErr_Format(PyExc_ValueError, "%R is not a parameter of this model", key);
@@ -200,8 +220,7 @@ static PyObject *api_load_state_dict(PyObject *Py_UNUSED(module), PyObject *mapp
 {
     if (!PyMapping_Check(mapping) || PyUnicode_Check(mapping) || PyList_Check(mapping) || PyTuple_Check(mapping) ||
         PyBytes_Check(mapping)) {
-        PyErr_Format(PyExc_TypeError, "load_state_dict() takes a mapping of names to buffers, not %R",
-                     (PyObject *)Py_TYPE(mapping));
+        raise_not_a_mapping(mapping);
         return NULL;
     }
     double *const copy = PyMem_Malloc(sizeof(double) * DATA_COUNT);

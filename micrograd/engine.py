@@ -24,8 +24,9 @@ class Value:
     `data` and `grad` are floats. `_prev` holds the operands in order, `_op` names the operation ("" for a leaf) and
     `_exponent` is the constant exponent of `**`, None where the exponent is a Value itself.
 
-    Raises TypeError for anything that is not a real number (OverflowError for an int that no float can hold), and for comparisons and truth tests: a graph is traced
-    once and compiled, so a branch on a Value would be decided once and for all.
+    Raises TypeError for anything that is not a real number (OverflowError for an int that no float can hold), and for
+    comparisons and truth tests: a graph is traced once and compiled, so a branch on a Value would be decided once and
+    for all.
     """
 
     __slots__ = ("_exponent", "_op", "_prev", "data", "grad", "label")

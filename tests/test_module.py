@@ -1,0 +1,808 @@
+"""The functions of the installed module `nn`, one image at a time, its errors, and how it is imported."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import importlib.util
+import inspect
+import math
+import mmap
+import os
+import re
+import shutil
+import subprocess
+import sys
+from array import array
+from contextlib import suppress
+
+import nn
+import numpy as np
+import pytest
+
+PARAMETERS = 39760
+RNG = np.random.default_rng(0)
+IMAGES = np.where(RNG.random((3, 784)) < 0.2, RNG.integers(1, 256, (3, 784)), 0).astype(np.uint8).tobytes()
+IMAGE, OTHER = IMAGES[:784], IMAGES[784:1568]
+LABELS = b"\x03\x00\x09"
+WEIGHTS = {
+    "layers.0.weight": np.full((50, 784), 0.25),
+    "layers.0.bias": np.full(50, 0.5),
+    "layers.1.weight": np.full((10, 50), -0.25),
+    "layers.1.bias": np.full(10, -0.5),
+}
+
+
+def numbers(element) -> bytes:
+    """All parameters, or all gradients, without a view: views change which rows the module visits."""
+    return array("d", map(element, range(PARAMETERS))).tobytes()
+
+
+def state() -> tuple[bytes, bytes]:
+    return numbers(nn.data), numbers(nn.grad)
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    nn.reset(1)
+
+
+# What the functions take
+
+
+SIGNATURES = {
+    "backward": "()",
+    "data": "(i, /)",
+    "evaluate": "(images, labels, /, *, progress=None)",
+    "forward": "(label, pixels, /)",
+    "grad": "(i, /)",
+    "grad_dict": "()",
+    "info": "()",
+    "load_state_dict": "(mapping, /)",
+    "outputs": "(pixels, /)",
+    "predict": "(pixels, /)",
+    "predict_batch": "(images, /, *, progress=None)",
+    "probabilities": "(pixels, /)",
+    "reset": "(seed=None)",
+    "state_dict": "()",
+    "train": "(images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, progress=None)",
+    "update": "(step=0, batch_size=1, *, learning_rate=None)",
+    "zero_grad": "()",
+}
+
+
+def test_the_module_holds_its_functions_and_nothing_else():
+    assert {name for name in vars(nn) if not name.startswith("_")} == set(SIGNATURES)
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_help_shows_the_signature_and_says_what_it_does(name):
+    function = getattr(nn, name)
+    assert str(inspect.signature(function)) == SIGNATURES[name]
+    assert len(function.__doc__) > 20
+    assert function.__module__ == "nn"
+
+
+class Three:
+    def __index__(self):
+        return 3
+
+
+@pytest.mark.parametrize("label", [3, np.int64(3), np.uint8(3), np.int8(3), Three()], ids=repr)
+def test_a_label_is_anything_with_an_index(label):
+    assert nn.forward(label, IMAGE) == nn.forward(3, IMAGE)
+
+
+def anonymous_mmap() -> mmap.mmap:
+    memory = mmap.mmap(-1, 784)
+    memory.write(IMAGE)
+    return memory
+
+
+def read_only_array() -> np.ndarray:
+    pixels = np.frombuffer(IMAGE, np.uint8)
+    assert not pixels.flags.writeable
+    return pixels
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: bytearray(IMAGE),
+        lambda: memoryview(IMAGE),
+        lambda: memoryview(bytearray(IMAGE)),
+        lambda: memoryview(b"odd" + IMAGE)[3:],
+        lambda: array("B", IMAGE),
+        lambda: (ctypes.c_ubyte * 784).from_buffer_copy(IMAGE),
+        anonymous_mmap,
+        read_only_array,
+        lambda: np.frombuffer(IMAGE, np.uint8).reshape(28, 28).copy(),
+        lambda: np.frombuffer(IMAGE, np.uint8).reshape(1, 28, 28),
+        lambda: np.frombuffer(IMAGES, np.uint8).reshape(3, 784)[0],
+        lambda: type("Pixels", (bytes,), {})(IMAGE),
+    ],
+    ids=[
+        *("bytearray", "memoryview", "writable memoryview", "unaligned", "array.array", "ctypes", "mmap"),
+        *("read-only NumPy", "28 x 28", "1 x 28 x 28", "a row of a matrix", "subclass of bytes"),
+    ],
+)
+def test_pixels_are_any_contiguous_buffer_of_bytes(make):
+    pixels = make()
+    assert nn.forward(3, pixels) == nn.forward(3, IMAGE)
+    assert nn.predict(pixels) == nn.predict(IMAGE)
+    assert nn.probabilities(pixels) == nn.probabilities(IMAGE)
+    assert nn.outputs(pixels) == nn.outputs(IMAGE)
+    assert nn.predict_batch(pixels) == nn.predict_batch(IMAGE)
+    assert nn.evaluate(pixels, b"\x03") == nn.evaluate(IMAGE, b"\x03")
+
+
+def test_many_images_and_labels_may_be_arrays():
+    images, labels = np.frombuffer(IMAGES, np.uint8).reshape(3, 28, 28), np.frombuffer(LABELS, np.uint8)
+    assert nn.evaluate(images, labels) == nn.evaluate(IMAGES, LABELS)
+    assert nn.predict_batch(images) == nn.predict_batch(IMAGES)
+    losses = nn.train(images, labels)
+    nn.reset(1)
+    assert nn.train(IMAGES, LABELS) == losses
+
+
+# What the functions do
+
+
+def by_hand(image: bytes) -> tuple[np.ndarray, ...]:
+    """Pixels, hidden units and logits, as NumPy computes them from the parameters."""
+    p = np.array([nn.data(i) for i in range(PARAMETERS)])
+    first, second = p[: 50 * 785].reshape(50, 785), p[50 * 785 :].reshape(10, 51)
+    x = np.frombuffer(image, np.uint8) / 255
+    hidden = np.maximum(first[:, :784] @ x + first[:, 784], 0)
+    return x, hidden, second[:, :50] @ hidden + second[:, 50], second
+
+
+@pytest.mark.parametrize("image", [IMAGE, OTHER, bytes(784), b"\xff" * 784], ids=["sparse", "other", "black", "white"])
+def test_the_numbers_are_those_of_the_formula(image):
+    x, hidden, logits, second = by_hand(image)
+    share = np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
+    assert nn.forward(3, image) == pytest.approx(-math.log(share[3]), rel=1e-12)
+    assert nn.probabilities(image) == pytest.approx(share.tolist(), rel=1e-12)
+    assert nn.outputs(image)["logits"] == pytest.approx(logits.tolist(), rel=1e-12, abs=1e-14)
+    assert nn.predict(image) == logits.argmax()
+
+    nn.backward()
+    grad = np.array([nn.grad(i) for i in range(PARAMETERS)])
+    error = share - (np.arange(10) == 3)
+    back = (second[:, :50].T @ error) * (hidden > 0)
+    assert grad[50 * 785 :].reshape(10, 51) == pytest.approx(np.outer(error, [*hidden, 1]), rel=1e-11, abs=1e-15)
+    assert grad[: 50 * 785].reshape(50, 785) == pytest.approx(np.outer(back, [*x, 1]), rel=1e-11, abs=1e-15)
+
+
+def test_results_are_plain_python_numbers():
+    assert type(nn.forward(3, IMAGE)) is float
+    assert type(nn.predict(IMAGE)) is int
+    assert [type(p) for p in nn.probabilities(IMAGE)] == [float] * 10
+    assert {name: len(values) for name, values in nn.outputs(IMAGE).items()} == {"logits": 10, "probabilities": 10}
+    assert nn.outputs(IMAGE)["probabilities"] == nn.probabilities(IMAGE)
+    assert type(nn.predict_batch(IMAGES)) is bytes
+    assert [nn.backward(), nn.update(), nn.zero_grad(), nn.reset(1), nn.load_state_dict(WEIGHTS)] == [None] * 5
+
+
+def test_predict_batch_is_predict_of_each_image(digits):
+    images, _ = digits(300)
+    assert list(nn.predict_batch(images)) == [nn.predict(images[i : i + 784]) for i in range(0, len(images), 784)]
+
+
+def test_evaluate_is_the_mean_of_forward_and_the_share_of_right_predictions(digits):
+    images, labels = digits(300)
+    total = right = 0.0
+    for i, label in enumerate(labels):
+        pixels = images[i * 784 : (i + 1) * 784]
+        total += nn.forward(label, pixels)
+        right += nn.predict(pixels) == label
+    assert 0 < right < 300
+    assert nn.evaluate(images, labels) == (total / 300, right / 300)
+
+
+def test_backward_adds_the_same_gradients_again():
+    nn.forward(3, IMAGE)
+    nn.backward()
+    once = array("d", numbers(nn.grad))
+    nn.backward()
+    assert numbers(nn.grad) == array("d", [g + g for g in once]).tobytes()
+
+
+def test_gradients_of_several_images_add_up_in_order():
+    sums = [0.0] * PARAMETERS
+    for label, image in zip(LABELS, (IMAGE, OTHER, IMAGES[1568:]), strict=True):
+        nn.zero_grad()
+        nn.forward(label, image)
+        nn.backward()
+        sums = [s + nn.grad(i) for i, s in enumerate(sums)]
+    nn.zero_grad()
+    for label, image in zip(LABELS, (IMAGE, OTHER, IMAGES[1568:]), strict=True):
+        nn.forward(label, image)
+        nn.backward()
+    assert [nn.grad(i) for i in range(PARAMETERS)] == sums
+
+
+def test_zero_grad_clears_every_gradient():
+    for image in (IMAGE, OTHER):
+        nn.forward(3, image)
+        nn.backward()
+    assert any(numbers(nn.grad))
+    nn.zero_grad()
+    assert not any(numbers(nn.grad))
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 64, 10**6, 2**62])
+@pytest.mark.parametrize("rate", [None, 0.1, 0, -3.5, 1e-320], ids=str)
+def test_update_is_gradient_descent_by_bits(batch_size, rate):
+    nn.forward(3, IMAGE)
+    nn.backward()
+    step = nn.info()["learning_rate"] if rate is None else rate
+    expected = [nn.data(i) - step * nn.grad(i) / batch_size for i in range(PARAMETERS)]
+    gradients = numbers(nn.grad)
+    nn.update(5, batch_size, learning_rate=rate)
+    assert [nn.data(i) for i in range(PARAMETERS)] == expected
+    assert numbers(nn.grad) == gradients
+
+
+@pytest.mark.parametrize("call", ["update()", "update(0)", "update(17, 1)", "update(step=3)", "update(batch_size=1)"])
+def test_the_step_changes_nothing_and_everything_has_a_default(call):
+    results = []
+    for each in (f"update(0, 1, learning_rate={nn.info()['learning_rate']})", call):
+        nn.reset(1)
+        nn.forward(3, IMAGE)
+        nn.backward()
+        eval(f"nn.{each}")
+        results.append(state())
+    assert results[0] == results[1]
+
+
+def test_inference_between_forward_and_backward_disturbs_nothing():
+    nn.forward(3, IMAGE)
+    nn.backward()
+    expected = state()
+    nn.reset(1)
+    nn.forward(3, IMAGE)
+    nn.predict(OTHER)
+    nn.probabilities(OTHER)
+    nn.outputs(OTHER)
+    nn.predict_batch(IMAGES)
+    nn.evaluate(IMAGES, LABELS)
+    nn.info()
+    nn.data(0)
+    nn.grad(0)
+    nn.state_dict()
+    nn.backward()
+    assert state() == expected
+
+
+def test_info_says_what_the_module_is():
+    info = nn.info()
+    assert info.pop("simd") in ("baseline", "avx2", "avx512")
+    assert re.match(r"(gcc|clang) \d|msvc|tcc", info.pop("compiler"))
+    assert re.fullmatch(r"[0-9a-f]{64}", info.pop("digest"))
+    assert info.pop("version") == nn.__version__
+    assert 0 < info.pop("learning_rate") < 1
+    assert info == {
+        "architecture": "MLP 784-50-10, relu, softmax cross-entropy",
+        "dtype": "float64",
+        "mode": "strict",
+        "lowering": "loops",
+        "parameters": PARAMETERS,
+        "inputs": 784,
+        "input_type": "uint8",
+        "targets": 10,
+        "target_type": "label",
+        "outputs": {"logits": 10, "probabilities": 10},
+        "seed": 1,
+    }
+
+
+# Errors
+
+BUFFERS = ["forward(3, {})", "predict({})", "probabilities({})", "outputs({})"]
+BAD_PIXELS = [
+    ("bytes(783)", ValueError, "pixels must hold 784 unsigned bytes, got 783"),
+    ("bytes(785)", ValueError, "pixels must hold 784 unsigned bytes, got 785"),
+    ("b''", ValueError, "pixels must hold 784 unsigned bytes, got 0"),
+    ("bytearray(783)", ValueError, "pixels must hold 784 unsigned bytes, got 783"),
+    ("np.zeros((28, 29), np.uint8)", ValueError, "pixels must hold 784 unsigned bytes, got 812"),
+    ("np.zeros(0, np.uint8)", ValueError, "pixels must hold 784 unsigned bytes, got 0"),
+    ("'x' * 784", TypeError, "pixels must be a C-contiguous buffer of unsigned bytes, got <class 'str'>"),
+    ("[0] * 784", TypeError, "pixels must be a C-contiguous buffer of unsigned bytes, got <class 'list'>"),
+    ("784", TypeError, "pixels must be a C-contiguous buffer of unsigned bytes, got <class 'int'>"),
+    ("None", TypeError, "pixels must be a C-contiguous buffer of unsigned bytes, got <class 'NoneType'>"),
+    ("np.zeros(784)", TypeError, r"pixels must be .* unsigned bytes \(format 'B'\), got format 'd'"),
+    ("np.zeros(784, np.int8)", TypeError, r"pixels must be .* unsigned bytes \(format 'B'\), got format 'b'"),
+    ("np.zeros(784, bool)", TypeError, r"pixels must be .* unsigned bytes \(format 'B'\), got format '\?'"),
+    ("array('i', bytes(784))", TypeError, r"pixels must be .* unsigned bytes \(format 'B'\), got format 'i'"),
+    ("np.zeros(1568, np.uint8)[::2]", TypeError, "pixels must be a C-contiguous buffer .*, got .*ndarray"),
+    ("memoryview(IMAGE)[::-1]", TypeError, "pixels must be a C-contiguous buffer .*, got <class 'memoryview'>"),
+    ("np.zeros((28, 28), np.uint8).T[:, ::-1]", TypeError, "pixels must be a C-contiguous buffer .*ndarray"),
+    ("released()", TypeError, "pixels must be a C-contiguous buffer .*, got <class 'memoryview'>"),
+]
+BAD_IMAGES = [
+    ("b''", ValueError, "images must hold a multiple of 784 unsigned bytes, and at least one image, got 0"),
+    ("bytes(785)", ValueError, "images must hold a multiple of 784 unsigned bytes, and at least one image, got 785"),
+    ("bytes(783)", ValueError, "images must hold a multiple of 784 unsigned bytes, and at least one image, got 783"),
+    ("np.zeros((3, 784))", TypeError, "images must be a buffer of unsigned bytes .*, got format 'd'"),
+    ("[IMAGE] * 3", TypeError, "images must be a C-contiguous buffer of unsigned bytes, got <class 'list'>"),
+    ("None", TypeError, "images must be a C-contiguous buffer of unsigned bytes, got <class 'NoneType'>"),
+    ("np.zeros((3, 1568), np.uint8)[:, ::2]", TypeError, "images must be a C-contiguous buffer .*ndarray"),
+]
+BAD_LABELS = [
+    ("bytes(2)", ValueError, "labels must hold 3 unsigned bytes, got 2"),
+    ("bytes(4)", ValueError, "labels must hold 3 unsigned bytes, got 4"),
+    ("b''", ValueError, "labels must hold 3 unsigned bytes, got 0"),
+    ("bytes([3, 10, 4])", ValueError, r"label 1 must be 0\.\.9, got 10"),
+    ("bytes([3, 4, 255])", ValueError, r"label 2 must be 0\.\.9, got 255"),
+    ("[1, 2, 3]", TypeError, "labels must be a C-contiguous buffer of unsigned bytes, got <class 'list'>"),
+    ("np.zeros(3, np.int64)", TypeError, r"labels must be .* unsigned bytes \(format 'B'\), got format 'l|q'"),
+    ("None", TypeError, "labels must be a C-contiguous buffer of unsigned bytes, got <class 'NoneType'>"),
+]
+BAD_SEEDS = [
+    ("-1", ValueError, r"seed must be 0\.\.2\*\*64-1, got -1"),
+    ("2**64", ValueError, r"seed must be 0\.\.2\*\*64-1, got 18446744073709551616"),
+    ("1.5", TypeError, "seed must be an int or None, not <class 'float'>"),
+    ("'1'", TypeError, "seed must be an int or None, not <class 'str'>"),
+]
+BAD_RATES = [
+    ("math.nan", ValueError, "learning_rate must be finite, got nan"),
+    ("math.inf", ValueError, "learning_rate must be finite, got inf"),
+    ("-math.inf", ValueError, "learning_rate must be finite, got -inf"),
+    ("10**400", ValueError, "learning_rate must be finite, got"),
+    ("'0.1'", TypeError, "learning_rate must be a number, not <class 'str'>"),
+    ("1j", TypeError, "learning_rate must be a number, not <class 'complex'>"),
+]
+BAD_BATCH_SIZES = [
+    ("0", ValueError, "batch_size must be at least 1.*got 0"),
+    ("-1", ValueError, "batch_size must be at least 1.*got -1"),
+    ("2**64", ValueError, "batch_size must be .*got 18446744073709551616"),
+    ("-(2**64)", ValueError, "batch_size must be .*got -18446744073709551616"),
+    ("2.0", TypeError, "batch_size must be an int, not <class 'float'>"),
+    ("'1'", TypeError, "batch_size must be an int, not <class 'str'>"),
+    ("None", TypeError, "batch_size must be an int, not <class 'NoneType'>"),
+]
+BAD_CALLBACKS = [
+    ("3", TypeError, "progress must be callable, not <class 'int'>"),
+    ("'print'", TypeError, "progress must be callable, not <class 'str'>"),
+]
+BAD_WEIGHTS = [
+    ("{}", ValueError, r"the parameter 'layers\.0\.weight' is missing"),
+    ("without('layers.1.bias')", ValueError, r"the parameter 'layers\.1\.bias' is missing"),
+    ("WEIGHTS | {'layers.2.bias': np.zeros(10)}", ValueError, r"'layers\.2\.bias' is not a parameter of this model"),
+    ("WEIGHTS | {'layers.1.biaß': np.zeros(10)}", ValueError, r"'layers\.1\.biaß' is not a parameter of this model"),
+    ("WEIGHTS | {'\\ud800': np.zeros(10)}", ValueError, r"'\\ud800' is not a parameter of this model"),
+    ("WEIGHTS | {1: np.zeros(10)}", ValueError, "1 is not a parameter of this model"),
+    ("WEIGHTS | {b'layers.1.bias': np.zeros(10)}", ValueError, r"b'layers\.1\.bias' is not a parameter"),
+    ("last(np.zeros(11))", ValueError, r"layers\.1\.bias must have the shape \(10,\), got \(11,\)"),
+    ("last(np.zeros((10, 1)))", ValueError, r"layers\.1\.bias must have the shape \(10,\), got \(10, 1\)"),
+    ("last(np.zeros(()))", ValueError, r"layers\.1\.bias must have the shape \(10,\), got \(\)"),
+    ("last(np.zeros(10, 'f4'))", TypeError, r"layers\.1\.bias must be .* float64 \(format 'd'\), got format 'f'"),
+    ("last(np.zeros(10, 'i8'))", TypeError, r"layers\.1\.bias must be .* float64 \(format 'd'\), got format '[lq]'"),
+    ("last(np.zeros(10, '>f8' if sys.byteorder == 'little' else '<f8'))", TypeError, r"layers\.1\.bias .*float64"),
+    ("last(bytes(80))", TypeError, r"layers\.1\.bias must be .* float64 \(format 'd'\), got format 'B'"),
+    ("last([0.0] * 10)", TypeError, r"layers\.1\.bias must be a buffer of float64, got <class 'list'>"),
+    ("last(None)", TypeError, r"layers\.1\.bias must be a buffer of float64, got <class 'NoneType'>"),
+    (
+        "WEIGHTS | {'layers.0.weight': np.zeros((784, 50))}",
+        ValueError,
+        r"layers\.0\.weight must have the shape \(50, 784\), got \(784, 50\)",
+    ),
+    *(
+        (value, TypeError, rf"load_state_dict\(\) takes a mapping of names to buffers, not <class '{kind}'>")
+        for value, kind in [
+            ("None", "NoneType"),
+            ("3", "int"),
+            ("'layers'", "str"),
+            ("b'layers'", "bytes"),
+            ("bytearray(8)", "bytearray"),
+            ("[('layers.1.bias', np.zeros(10))]", "list"),
+            ("()", "tuple"),
+            ("range(3)", "range"),
+            ("memoryview(b'ab')", "memoryview"),
+            ("np.zeros(10)", "numpy.ndarray"),
+        ]
+    ),
+]
+BAD_NUMBERS = [
+    ("-1", ValueError, r"the number of a parameter must be 0\.\.39759, got -1"),
+    ("39760", ValueError, r"the number of a parameter must be 0\.\.39759, got 39760"),
+    ("2**64", ValueError, r"the number of a parameter must be 0\.\.39759, got 18446744073709551616"),
+    ("0.0", TypeError, "the number of a parameter must be an int, not <class 'float'>"),
+    ("'0'", TypeError, "the number of a parameter must be an int, not <class 'str'>"),
+    ("None", TypeError, "the number of a parameter must be an int, not <class 'NoneType'>"),
+]
+
+
+def cases(call: str, arguments: list) -> list[tuple[str, type, str]]:
+    return [(call.format(argument), error, message) for argument, error, message in arguments]
+
+
+ERRORS = [
+    ("forward()", TypeError, r"forward\(\) takes 2 arguments, got 0"),
+    ("forward(3)", TypeError, r"forward\(\) takes 2 arguments, got 1"),
+    ("forward(3, IMAGE, 0)", TypeError, r"forward\(\) takes 2 arguments, got 3"),
+    ("forward(label=3, pixels=IMAGE)", TypeError, r"forward\(\) takes no keyword arguments"),
+    ("forward(-1, IMAGE)", ValueError, r"label must be 0\.\.9, got -1"),
+    ("forward(10, IMAGE)", ValueError, r"label must be 0\.\.9, got 10"),
+    ("forward(2**32 + 3, IMAGE)", ValueError, r"label must be 0\.\.9, got 4294967299"),
+    ("forward(2**64 + 3, IMAGE)", ValueError, r"label must be 0\.\.9, got 18446744073709551619"),
+    ("forward(-(2**64), IMAGE)", ValueError, r"label must be 0\.\.9, got -18446744073709551616"),
+    ("forward(10**5000, IMAGE)", ValueError, r"label must be 0\.\.9, got"),
+    ("forward(np.int64(10), IMAGE)", ValueError, r"label must be 0\.\.9, got 10"),
+    ("forward(3.0, IMAGE)", TypeError, "label must be an int, not <class 'float'>"),
+    ("forward(np.float64(3), IMAGE)", TypeError, "label must be an int, not <class 'numpy.float64'>"),
+    ("forward('3', IMAGE)", TypeError, "label must be an int, not <class 'str'>"),
+    ("forward(b'\\x03', IMAGE)", TypeError, "label must be an int, not <class 'bytes'>"),
+    ("forward(None, IMAGE)", TypeError, "label must be an int, not <class 'NoneType'>"),
+    *(case for call in BUFFERS for case in cases(call, BAD_PIXELS)),
+    ("predict()", TypeError, r"predict\(\) takes exactly one argument \(0 given\)"),
+    ("predict(IMAGE, IMAGE)", TypeError, r"predict\(\) takes exactly one argument \(2 given\)"),
+    ("probabilities(IMAGE, 3)", TypeError, r"probabilities\(\) takes exactly one argument \(2 given\)"),
+    ("outputs()", TypeError, r"outputs\(\) takes exactly one argument \(0 given\)"),
+    ("backward(1)", TypeError, r"backward\(\) takes no arguments \(1 given\)"),
+    ("zero_grad(None)", TypeError, r"zero_grad\(\) takes no arguments \(1 given\)"),
+    ("state_dict(1)", TypeError, r"state_dict\(\) takes no arguments \(1 given\)"),
+    ("grad_dict(1)", TypeError, r"grad_dict\(\) takes no arguments \(1 given\)"),
+    ("info(1)", TypeError, r"info\(\) takes no arguments \(1 given\)"),
+    *cases("update(batch_size={})", BAD_BATCH_SIZES),
+    *cases("update(learning_rate={})", BAD_RATES),
+    ("update(-1)", ValueError, "step must be at least 0.*got -1"),
+    ("update(0.0)", TypeError, "step must be an int, not <class 'float'>"),
+    ("update(0, 1, 0.1)", TypeError, r"update\(\) takes at most 2 positional arguments, got 3"),
+    ("update(rate=0.1)", TypeError, r"update\(\) got an unexpected keyword argument 'rate'"),
+    ("update(0, step=0)", TypeError, r"update\(\) got two values for the argument 'step'"),
+    *cases("data({})", BAD_NUMBERS),
+    *cases("grad({})", BAD_NUMBERS),
+    ("data()", TypeError, r"data\(\) takes exactly one argument \(0 given\)"),
+    *cases("load_state_dict({})", BAD_WEIGHTS),
+    ("load_state_dict(Failing())", ZeroDivisionError, "asked for layers.0.weight"),
+    *cases("predict_batch({})", BAD_IMAGES),
+    *cases("predict_batch(IMAGES, progress={})", BAD_CALLBACKS),
+    ("predict_batch()", TypeError, r"predict_batch\(\) needs the argument 'images'"),
+    ("predict_batch(IMAGES, print)", TypeError, r"predict_batch\(\) takes at most 1 positional arguments, got 2"),
+    ("predict_batch(IMAGES, batch_size=1)", TypeError, "unexpected keyword argument 'batch_size'"),
+    *cases("evaluate({}, LABELS)", BAD_IMAGES),
+    *cases("evaluate(IMAGES, {})", BAD_LABELS),
+    *cases("evaluate(IMAGES, LABELS, progress={})", BAD_CALLBACKS),
+    ("evaluate(IMAGES)", TypeError, r"evaluate\(\) needs the argument 'labels'"),
+    ("evaluate(IMAGES, LABELS, print)", TypeError, r"evaluate\(\) takes at most 2 positional arguments, got 3"),
+    *cases("train({}, LABELS)", BAD_IMAGES),
+    *cases("train(IMAGES, {})", BAD_LABELS),
+    *cases("train(IMAGES, LABELS, batch_size={})", BAD_BATCH_SIZES),
+    *cases("train(IMAGES, LABELS, learning_rate={})", BAD_RATES),
+    *cases("train(IMAGES, LABELS, seed={})", BAD_SEEDS),
+    *cases("train(IMAGES, LABELS, progress={})", BAD_CALLBACKS),
+    ("train()", TypeError, r"train\(\) needs the argument 'images'"),
+    ("train(IMAGES)", TypeError, r"train\(\) needs the argument 'labels'"),
+    ("train(IMAGES, LABELS, 3)", TypeError, r"train\(\) takes at most 2 positional arguments, got 3"),
+    ("train(IMAGES, LABELS, size=3)", TypeError, r"train\(\) got an unexpected keyword argument 'size'"),
+    ("train(IMAGES, LABELS, images=IMAGES)", TypeError, r"train\(\) got two values for the argument 'images'"),
+    ("train(IMAGES, LABELS, epochs=-1)", ValueError, r"epochs must be 0\.\.\d+, got -1"),
+    ("train(IMAGES, LABELS, epochs=1.0)", TypeError, "epochs must be an int, not <class 'float'>"),
+    ("train(IMAGES, LABELS, threads=0)", ValueError, "threads .*must be 1.*got 0"),
+    ("train(IMAGES, LABELS, threads=2)", ValueError, "threads .*must be 1.*got 2"),
+    ("train(IMAGES, LABELS, threads='1')", TypeError, "threads .*must be an int, not <class 'str'>"),
+    *cases("reset({})", BAD_SEEDS),
+    ("reset(1, 2)", TypeError, r"reset\(\) takes at most 1 positional arguments, got 2"),
+    ("reset(1, seed=2)", TypeError, r"reset\(\) got two values for the argument 'seed'"),
+    ("reset(sead=2)", TypeError, r"reset\(\) got an unexpected keyword argument 'sead'"),
+]
+
+
+class Failing(dict):
+    """A mapping with the right names that raises what no mapping should."""
+
+    def __init__(self):
+        super().__init__(WEIGHTS)
+
+    def __getitem__(self, name):
+        raise ZeroDivisionError(f"asked for {name}")
+
+
+def released() -> memoryview:
+    view = memoryview(IMAGE)
+    view.release()
+    return view
+
+
+def without(name: str) -> dict:
+    return {key: value for key, value in WEIGHTS.items() if key != name}
+
+
+def last(value: object) -> dict:
+    """Weights of which only the last tensor is wrong."""
+    return WEIGHTS | {"layers.1.bias": value}
+
+
+NAMES = globals() | {name: getattr(nn, name) for name in SIGNATURES}
+
+
+def prepare() -> None:
+    """A model with gradients, and a forward() whose backward() is still to come."""
+    nn.reset(1)
+    nn.forward(3, IMAGE)
+    nn.backward()
+    nn.forward(4, OTHER)
+
+
+@pytest.fixture(scope="module")
+def undisturbed():
+    """The state after prepare(), and after the rest of the step."""
+    prepare()
+    before = state()
+    nn.backward()
+    nn.update()
+    return before, state()
+
+
+@pytest.mark.parametrize(("call", "error", "message"), ERRORS, ids=[call for call, _, _ in ERRORS])
+def test_an_error_says_what_was_wrong_and_leaves_the_model_as_it_was(call, error, message, undisturbed):
+    prepare()
+    with pytest.raises(error, match=message) as caught:
+        eval(call, NAMES)
+    assert caught.type is error
+    assert state() == undisturbed[0]
+    nn.backward()
+    nn.update()
+    assert state() == undisturbed[1]
+
+
+def test_backward_needs_a_forward(run_python):
+    with pytest.raises(RuntimeError, match=r"backward\(\) needs a forward\(\) before it"):
+        nn.backward()
+    nn.predict(IMAGE)
+    nn.evaluate(IMAGES, LABELS)
+    nn.train(IMAGES, LABELS, epochs=0)
+    with pytest.raises(RuntimeError, match="forward"):
+        nn.backward()
+    nn.forward(3, IMAGE)
+    nn.backward()
+
+    script = "import nn\ntry: nn.backward()\nexcept RuntimeError as error: print(error)"
+    assert run_python(script).strip() == "backward() needs a forward() before it"
+
+
+def test_neither_calls_nor_errors_leak():
+    calls = [
+        *("forward(3, IMAGE)", "forward(3, memoryview(IMAGE))", "backward()", "zero_grad()", "update(0, 3)"),
+        *("predict(IMAGE)", "probabilities(IMAGE)", "outputs(IMAGE)", "predict_batch(IMAGES)", "data(5)", "grad(5)"),
+        *("evaluate(IMAGES, LABELS)", "train(IMAGES, LABELS, seed=1, progress=print_nothing)", "reset(1)", "reset()"),
+        *("state_dict()", "grad_dict()", "load_state_dict(WEIGHTS)", "load_state_dict(state_dict())", "info()"),
+        *(call for call, _, _ in ERRORS if "5000" not in call),
+    ]
+    names = NAMES | {"print_nothing": lambda *_: None}
+    compiled = [compile(call, call, "eval") for call in calls]
+
+    def everything(times: int) -> None:
+        for code in compiled:
+            for _ in range(times):
+                with suppress(TypeError, ValueError, ZeroDivisionError):
+                    eval(code, names)
+
+    everything(5)
+    blocks, references = sys.getallocatedblocks(), sys.getrefcount(IMAGE)
+    everything(40)
+    assert sys.getallocatedblocks() - blocks < 40
+    assert sys.getrefcount(IMAGE) == references
+
+
+# The import
+
+
+def test_the_import_imports_nothing_else(run_python):
+    script = "import sys; before = set(sys.modules); import nn; print(sorted(set(sys.modules) - before))"
+    assert run_python(script).strip() == "['nn']"
+
+
+def test_the_import_takes_at_most_ten_milliseconds(run_python):
+    script = "import time; start = time.perf_counter(); import nn; print(time.perf_counter() - start)"
+    assert min(float(run_python(script)) for _ in range(5)) < 0.010
+
+
+def test_the_first_weights_are_those_of_the_declared_seed(run_python):
+    hexes = run_python(f"import nn\nfor i in range({PARAMETERS}): print(nn.data(i).hex(), nn.grad(i))").split()
+    nn.reset(nn.info()["seed"])
+    assert hexes[::2] == [nn.data(i).hex() for i in range(PARAMETERS)]
+    assert set(hexes[1::2]) == {"0.0"}
+
+
+def test_a_process_has_one_model(monkeypatch):
+    nn.forward(3, IMAGE)
+    nn.backward()
+    before = state()
+    spec = importlib.util.spec_from_file_location("nn", nn.__file__)
+    second = importlib.util.module_from_spec(spec)
+    with pytest.raises(ImportError, match=r"nn is loaded already.*one model"):
+        spec.loader.exec_module(second)
+    monkeypatch.delitem(sys.modules, "nn")
+    with pytest.raises(ImportError, match=r"nn is loaded already.*one model"):
+        importlib.import_module("nn")
+    assert state() == before
+
+
+def test_a_reload_changes_nothing():
+    nn.forward(3, IMAGE)
+    nn.backward()
+    before, views = state(), nn.state_dict()
+    assert importlib.reload(nn) is nn
+    assert state() == before
+    nn.update()
+    assert views["layers.0.bias"][0] == nn.data(784)
+
+
+SUBINTERPRETER = """
+import os, sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+import nn
+reading, writing = os.pipe()
+code = f'''
+import os
+try:
+    import nn
+    answer = "imported"
+except ImportError as error:
+    answer = f"ImportError: {{error}}"
+os.write({writing}, answer.encode())
+'''
+interpreter = interpreters.create()
+interpreters.run_string(interpreter, code)
+interpreters.destroy(interpreter)
+os.close(writing)
+print(os.read(reading, 1000).decode())
+print(nn.predict(bytes(784)))
+"""
+
+
+def test_a_second_interpreter_is_refused(run_python):
+    first, second = run_python(SUBINTERPRETER).splitlines()
+    assert first.startswith("ImportError: ")
+    assert "nn" in first
+    assert second.isdigit()
+
+
+LEVELS = ("baseline", "avx2", "avx512")
+LEVEL = """
+import hashlib, sys
+try:
+    import nn
+except ImportError as error:
+    sys.exit(print("no:", error))
+images, labels = bytes.fromhex(sys.argv[1]), bytes.fromhex(sys.argv[2])
+losses = nn.train(images, labels, epochs=5, batch_size=2, learning_rate=0.3)
+everything = [*losses, *nn.evaluate(images, labels), *map(nn.data, range(39760)), *map(nn.grad, range(39760))]
+print(nn.info()["simd"], hashlib.sha256("".join(map(float.hex, everything)).encode()).hexdigest())
+"""
+
+
+def test_every_simd_level_gives_the_same_bits(run_python):
+    answers = {level: run_python(LEVEL, IMAGES.hex(), LABELS.hex(), NN_SIMD=level) for level in LEVELS}
+    digests = [answer.split() for answer in answers.values() if not answer.startswith("no:")]
+    assert digests[0][0] == "baseline"
+    assert [level for level, _ in digests] == list(answers)[: len(digests)]
+    assert {digest for _, digest in digests} == {digests[0][1]}
+
+
+RETRY = """
+import os
+os.environ["NN_SIMD"] = "mmx"
+try:
+    import nn
+except ImportError as error:
+    print(error)
+os.environ["NN_SIMD"] = "baseline"
+import nn
+print(nn.info()["simd"])
+if hasattr(os, "fork"):
+    child = os.fork()
+    if not child:
+        os._exit(nn.predict(bytes(784)) not in range(10))
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_an_unknown_simd_level_is_refused_and_the_import_can_be_tried_again(run_python):
+    refusal, level = run_python(RETRY, timeout=10).splitlines()
+    assert refusal.startswith("NN_SIMD=mmx, but the levels of this module on this processor are: baseline")
+    assert level == "baseline"
+
+
+@pytest.mark.parametrize("name", ["data", "grad", "forward", "backward", "update", "training", "methods", "level"])
+def test_the_library_exports_nothing_but_its_init_function(name):
+    library = ctypes.PyDLL(nn.__file__)
+    assert library.PyInit_nn
+    assert not hasattr(library, name)
+
+
+@pytest.mark.skipif(shutil.which("nm") is None or sys.platform != "linux", reason="needs nm, and ELF")
+def test_nm_finds_one_exported_symbol():
+    lines = subprocess.run(["nm", "-D", "--defined-only", nn.__file__], capture_output=True, text=True, check=True)
+    assert [line.split()[-1] for line in lines.stdout.splitlines()] == ["PyInit_nn"]
+
+
+# Fork
+
+FORK = """
+import os, signal, sys, threading, time, warnings
+import nn
+
+warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process that has threads: just what this is about
+images, labels = bytes.fromhex(sys.argv[1]) * 100, bytes.fromhex(sys.argv[2]) * 100
+statuses, stop = [], False
+
+def work():
+    while not stop:
+        {work}
+
+def child():
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(10)  # ends a child that is stuck
+    nn.predict(images[:784])
+    nn.forward(3, images[:784])
+    nn.backward()
+    nn.update()
+    nn.train(images, labels, batch_size=7, learning_rate=0.0)
+    nn.evaluate(images, labels)
+    list(nn.grad_dict().values())
+    os._exit(0)
+
+def fork():
+    for _ in range(15):
+        time.sleep(0.003)
+        pid = os.fork()
+        if not pid:
+            child()
+        statuses.append(os.waitpid(pid, 0)[1])
+
+workers = [threading.Thread(target=work) for _ in range({workers})]
+forker = threading.Thread(target=fork)
+for thread in (*workers, forker):
+    thread.start()
+forker.join()
+stop = True
+for thread in workers:
+    thread.join()
+print(statuses)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+@pytest.mark.parametrize(
+    ("work", "workers"),
+    [
+        ("nn.train(images, labels, epochs=20)", 1),
+        ("nn.train(images, labels)", 2),
+        ("nn.train(images, labels) if threading.current_thread() is workers[0] else nn.forward(3, images[:784])", 3),
+        ("nn.evaluate(images, labels)", 2),
+        ("nn.probabilities(images[:784])", 2),
+    ],
+)
+def test_a_fork_in_one_thread_while_others_compute_leaves_a_working_child(run_python, work, workers):
+    script = FORK.format(work=work, workers=workers)
+    assert eval(run_python(script, IMAGES.hex(), LABELS.hex())) == [0] * 15
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
+def test_a_fork_inside_progress_goes_on_training_in_both_processes(run_python):
+    script = """
+import os, signal, sys
+import nn
+images, labels = bytes.fromhex(sys.argv[1]) * 100, bytes.fromhex(sys.argv[2]) * 100
+pid = None
+def progress(done, total, loss):
+    global pid
+    if pid is None:
+        pid = os.fork()
+        if not pid:
+            signal.alarm(10)
+losses = nn.train(images, labels, epochs=2, progress=progress)
+nn.forward(3, images[:784])
+code = int(losses[1] * 1000) % 256
+if not pid:
+    os._exit(code)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code)
+"""
+    assert run_python(script, IMAGES.hex(), LABELS.hex()).strip() == "True"

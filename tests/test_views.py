@@ -1,0 +1,721 @@
+"""state_dict, grad_dict and load_state_dict: shared memory, and what may be written to it, against the engine.
+
+A pixel of 0 lets the module skip its row of weights, and its row of gradients. Whoever writes through a view may make
+this wrong at any time, so most of these tests write something non-finite, or a gradient, just where rows are skipped.
+"""
+
+from __future__ import annotations
+
+import copy
+import ctypes
+import gc
+import hashlib
+import itertools
+import math
+import pickle
+import random
+import struct
+from array import array
+from collections.abc import Callable
+
+import nn
+import numpy as np
+import pytest
+from harness import Extension, bits, example
+from models import affine, values, weights
+
+from codegen import Floats, Program, build, load_extension
+from codegen.reference import Engine
+from micrograd.engine import Value
+from micrograd.functional import mse, total
+
+PARAMETERS = 39760
+SHAPES = {
+    "layers.0.weight": (50, 784),
+    "layers.0.bias": (50,),
+    "layers.1.weight": (10, 50),
+    "layers.1.bias": (10,),
+}
+IMAGE = bytes(i % 251 if i % 5 == 0 else 0 for i in range(784))
+DARK, LIT = 3, 10  # pixels of IMAGE
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    nn.reset(1)
+
+
+def in_order(tensors: dict[str, np.ndarray]) -> list[float]:
+    """The elements of a state_dict in the order of parameters(): neuron by neuron, weights before the bias."""
+    layers = [
+        np.hstack([tensors[f"layers.{i}.weight"], np.asarray(tensors[f"layers.{i}.bias"])[:, None]]) for i in (0, 1)
+    ]
+    return [*layers[0].ravel().tolist(), *layers[1].ravel().tolist()]
+
+
+# Shared memory
+
+
+@pytest.mark.parametrize("views", [nn.state_dict, nn.grad_dict])
+def test_views_have_the_names_and_shapes_of_pytorch(views):
+    assert {name: view.shape for name, view in views().items()} == SHAPES
+    for view in views().values():
+        assert type(view) is memoryview
+        assert (view.format, view.itemsize, view.readonly) == ("d", 8, False)
+        assert view.nbytes == 8 * math.prod(view.shape)
+
+
+@pytest.mark.parametrize(("views", "element"), [(nn.state_dict, nn.data), (nn.grad_dict, nn.grad)])
+def test_element_j_i_is_parameter_j_785_plus_i(views, element):
+    nn.forward(3, IMAGE)
+    nn.backward()
+    tensors = views()
+    assert [element(i) for i in range(PARAMETERS)] == in_order(tensors)
+    weight = tensors["layers.0.weight"]
+    for j, i in [(0, 0), (0, 783), (49, 0), (49, 783), (7, 10)]:
+        assert weight[j, i] == element(j * 785 + i)
+    assert tensors["layers.1.weight"][9, 49] == element(PARAMETERS - 2)
+    assert weight.tolist() == np.asarray(weight).tolist()
+
+
+@pytest.mark.parametrize(("views", "element"), [(nn.state_dict, nn.data), (nn.grad_dict, nn.grad)])
+def test_numpy_shares_the_memory(views, element):
+    first, second = (np.asarray(views()["layers.0.weight"]) for _ in range(2))
+    assert np.shares_memory(first, second)
+    first[7, 10] = 0.5
+    assert second[7, 10] == element(7 * 785 + 10) == 0.5
+    second *= 2
+    assert element(7 * 785 + 10) == 1.0
+    view = views()["layers.1.bias"]
+    view[3] = -4.0
+    assert element(39250 + 51 * 3 + 50) == -4.0
+    assert views()["layers.1.bias"].tolist()[3] == -4.0
+
+
+def test_a_view_sees_what_the_model_does():
+    state, grad = nn.state_dict(), nn.grad_dict()
+    weight, slope = np.asarray(state["layers.0.weight"]), np.asarray(grad["layers.0.weight"])
+    nn.forward(3, IMAGE)
+    nn.backward()
+    assert slope[:, LIT].any()
+    before = weight.copy()
+    nn.update(learning_rate=0.5)
+    assert weight.tolist() == (before - 0.5 * slope).tolist()
+    nn.zero_grad()
+    assert not slope.any()
+    nn.load_state_dict({name: np.full(shape, 0.25) for name, shape in SHAPES.items()})
+    assert (weight == 0.25).all()
+    nn.reset(3)
+    assert weight[0, 0] == nn.data(0) != 0.25
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["view alive", "view dropped"])
+@pytest.mark.parametrize("name", SHAPES)
+def test_written_weights_are_used_at_once(name, keep):
+    expected = {key: np.array(view) for key, view in nn.state_dict().items()}
+    expected[name] *= 1.5
+    expected[name] += 0.125
+    view = np.asarray(nn.state_dict()[name])
+    view *= 1.5
+    view += 0.125
+    if not keep:
+        del view
+    written = nn.forward(3, IMAGE), nn.predict(IMAGE), nn.probabilities(IMAGE), nn.evaluate(IMAGE, b"\x03")
+    nn.reset(2)
+    assert nn.forward(3, IMAGE) != written[0]
+    nn.load_state_dict(expected)
+    assert (nn.forward(3, IMAGE), nn.predict(IMAGE), nn.probabilities(IMAGE), nn.evaluate(IMAGE, b"\x03")) == written
+
+
+def test_the_exporter_gives_out_contiguous_memory_only_where_it_is():
+    views = nn.state_dict()
+    bias, weight = views["layers.0.bias"].obj, views["layers.0.weight"].obj
+    assert struct.unpack_from("50d", bias) == tuple(views["layers.0.bias"].tolist())
+    assert hashlib.sha256(bias).digest() == hashlib.sha256(bytes(views["layers.0.bias"])).digest()
+    assert memoryview(weight).strides == views["layers.0.weight"].strides
+    assert bytes(memoryview(weight)) == np.array(weight).tobytes()
+    with pytest.raises(BufferError, match=r"layers\.0\.weight is stored with strides"):
+        hashlib.sha256(weight)
+    with pytest.raises(BufferError, match=r"layers\.0\.weight is stored with strides"):
+        struct.unpack_from("d", weight)
+
+
+def test_the_exporter_cannot_be_made_or_copied_by_hand():
+    exporter = nn.state_dict()["layers.0.bias"].obj
+    kind = type(exporter)
+    for make in (
+        lambda: kind(),
+        lambda: object.__new__(kind),
+        lambda: copy.copy(exporter),
+        lambda: pickle.dumps(exporter),
+        lambda: type("Derived", (kind,), {}),
+    ):
+        with pytest.raises(TypeError, match="Tensor"):
+            make()
+
+
+# load_state_dict
+
+
+class Mapping:
+    """The least that is a mapping."""
+
+    def __init__(self, items: dict) -> None:
+        self.items = items
+
+    def keys(self):
+        return iter(self.items)
+
+    def __getitem__(self, name):
+        return self.items[name]
+
+
+def f_order(a: np.ndarray) -> np.ndarray:
+    return np.asfortranarray(a)
+
+
+def every_second(a: np.ndarray) -> np.ndarray:
+    spaced = np.zeros((*a.shape[:-1], 2 * a.shape[-1]))
+    spaced[..., ::2] = a
+    return spaced[..., ::2]
+
+
+def backwards(a: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(a[::-1])[::-1]
+
+
+def read_only(a: np.ndarray) -> memoryview:
+    return memoryview(a).toreadonly()
+
+
+def repeated_rows(a: np.ndarray) -> np.ndarray:
+    return np.lib.stride_tricks.as_strided(a, a.shape, (0,) * a.ndim)
+
+
+@pytest.mark.parametrize("form", [np.array, f_order, every_second, backwards, read_only, memoryview, repeated_rows])
+@pytest.mark.parametrize("wrap", [dict, Mapping])
+def test_load_state_dict_reads_any_layout(form, wrap):
+    rng = np.random.default_rng(1)
+    source = {name: form(rng.uniform(-1, 1, shape)) for name, shape in reversed(SHAPES.items())}
+    assert nn.load_state_dict(wrap(source)) is None
+    assert [nn.data(i) for i in range(PARAMETERS)] == in_order({name: np.array(a) for name, a in source.items()})
+
+
+def test_load_state_dict_reads_the_models_own_memory():
+    nn.forward(3, IMAGE)
+    nn.backward()
+    data, grad = [[element(i) for i in range(PARAMETERS)] for element in (nn.data, nn.grad)]
+    nn.load_state_dict(nn.state_dict())
+    assert [nn.data(i) for i in range(PARAMETERS)] == data
+    nn.load_state_dict(nn.grad_dict())
+    assert [nn.data(i) for i in range(PARAMETERS)] == grad
+    assert [nn.grad(i) for i in range(PARAMETERS)] == grad
+
+    views = nn.state_dict()
+    flipped = views | {"layers.0.bias": views["layers.0.bias"][::-1]}
+    nn.load_state_dict(flipped)
+    assert views["layers.0.bias"].tolist() == [grad[785 * j + 784] for j in reversed(range(50))]
+
+
+def test_load_state_dict_keeps_the_gradients():
+    nn.forward(3, IMAGE)
+    nn.backward()
+    grad = [nn.grad(i) for i in range(PARAMETERS)]
+    nn.load_state_dict({name: np.zeros(shape) for name, shape in SHAPES.items()})
+    assert [nn.grad(i) for i in range(PARAMETERS)] == grad
+
+
+def test_a_changing_mapping_leaves_the_model_whole():
+    class Rude(dict):
+        def __getitem__(self, name):
+            nn.zero_grad()
+            nn.update()
+            return np.full(SHAPES[name], 2.0)
+
+    nn.load_state_dict(Rude(dict.fromkeys(SHAPES)))
+    assert {nn.data(i) for i in range(PARAMETERS)} == {2.0}
+
+
+# Life and death of views
+
+
+def dark_row_is_checked() -> bool:
+    """Whether forward() looks at the weights of a pixel that is 0: it does while a view is alive.
+
+    A nan is slipped in behind its back.
+    """
+    address = np.asarray(nn.state_dict()["layers.0.weight"]).ctypes.data
+    weight = ctypes.c_double.from_address(address + 8 * 50 * DARK)
+    before, weight.value = weight.value, math.nan
+    loss = nn.forward(3, IMAGE)
+    weight.value = before
+    return math.isnan(loss)
+
+
+def test_rows_are_skipped_again_when_the_last_view_is_gone():
+    assert not dark_row_is_checked()
+    for order in itertools.permutations(range(4)):
+        views = nn.state_dict()
+        handles: list[object] = [
+            views.pop("layers.0.weight"),
+            np.asarray(views.pop("layers.1.bias")),
+            memoryview(views.pop("layers.0.bias").obj),
+            memoryview(views.pop("layers.1.weight"))[2:5],
+        ]
+        del views
+        for i in order:
+            assert dark_row_is_checked()
+            handles[i] = None
+        assert not dark_row_is_checked()
+
+
+def test_an_array_outlives_the_view_that_it_was_made_from():
+    view = nn.state_dict()["layers.0.weight"]
+    weight = np.asarray(view)
+    view.release()
+    with pytest.raises(ValueError, match="released"):
+        view[0, 0]
+    weight[7, LIT] = 0.75
+    assert nn.data(7 * 785 + LIT) == 0.75
+    assert dark_row_is_checked()
+    del weight
+    assert not dark_row_is_checked()
+
+
+def test_views_in_a_cycle_are_collected():
+    views = nn.state_dict()
+    views["self"] = views
+    del views
+    gc.collect()
+    assert not dark_row_is_checked()
+
+
+def test_failing_requests_for_a_buffer_leave_no_view_behind():
+    exporter = nn.state_dict()["layers.0.weight"].obj
+    for _ in range(3):
+        with pytest.raises(BufferError):
+            hashlib.sha256(exporter)
+    assert not dark_row_is_checked()
+
+
+# Against the engine
+
+
+class Twins:
+    """A compiled model and the engine, which agree by bits after each call.
+
+    Gradients may stay uncomputed until somebody looks: `looks` decides whether this compares them now.
+    """
+
+    def __init__(self, model: Extension, looks: Callable[[], bool] = lambda: True) -> None:
+        self.looks = looks
+        self.model, self.module, self.program = model, model.module, model.program
+        self.engine = Engine(model.program)
+        self.engine.data = list(model.data)
+        self.places = {
+            number: (tensor.name, index)
+            for tensor in model.program.tensors
+            for number, index in zip(tensor.numbers, np.ndindex(tensor.shape), strict=True)
+        }
+
+    def forward(self, target: object, inputs: object) -> float:
+        loss = self.model.forward(target, inputs)
+        assert bits([loss]) == bits([self.engine.forward(target, inputs)])
+        return loss
+
+    def backward(self) -> None:
+        self.module.backward()
+        for value, number in zip(self.program.parameter_values, self.engine.data, strict=True):
+            value.data = number  # micrograd goes back with the weights of now
+        self.engine.backward()
+        self.agree()
+
+    def update(self, batch_size: int = 1, rate: float | None = None) -> None:
+        self.module.update(0, batch_size, learning_rate=rate)
+        self.engine.update(batch_size, rate)
+        self.agree()
+
+    def zero_grad(self) -> None:
+        self.module.zero_grad()
+        self.engine.zero_grad()
+        self.agree()
+
+    def load(self, numbers: list[float]) -> None:
+        self.engine.data = list(numbers)
+        self.module.load_state_dict(self.tensors(numbers))
+        self.agree()
+
+    def tensors(self, numbers: list[float]) -> dict[str, np.ndarray]:
+        return {t.name: np.array([numbers[i] for i in t.numbers]).reshape(t.shape) for t in self.program.tensors}
+
+    def write(self, views: Callable, number: int, value: float) -> np.ndarray:
+        """Writes one parameter or gradient through a view, and returns the view."""
+        name, index = self.places[number]
+        view = np.asarray(views()[name])
+        view[index] = value
+        (self.engine.data if views == self.module.state_dict else self.engine.grads)[number] = value
+        return view
+
+    def agree(self) -> None:
+        assert bits(self.model.data) == bits(self.engine.data)
+        if self.looks():
+            assert bits(self.model.grads) == bits(self.engine.grads)
+
+
+@pytest.fixture
+def twins(compiled) -> Twins:
+    """An MLP of 12 pixels, 7 units and 5 classes."""
+    return Twins(compiled("mlp"))
+
+
+DIM = [200, 0, 7, 0, 0, 31, 0, 0, 255, 0, 90, 0]
+BLACK_PIXEL = 4  # 0 in DIM
+BRIGHT = [255 if i == BLACK_PIXEL else x for i, x in enumerate(DIM)]
+NON_FINITE = [math.nan, math.inf, -math.inf]
+
+
+@pytest.mark.parametrize("value", NON_FINITE)
+@pytest.mark.parametrize("way", ["view alive", "view dropped", "view alive elsewhere", "load_state_dict"])
+def test_a_non_finite_weight_of_a_black_pixel_poisons_the_loss(twins, way, value):
+    assert math.isfinite(twins.forward(2, DIM))
+    number = 3 * 13 + BLACK_PIXEL
+    other = twins.module.state_dict() if way == "view alive elsewhere" else None
+    if way == "load_state_dict":
+        numbers = list(twins.engine.data)
+        numbers[number] = value
+        twins.load(numbers)
+    else:
+        view = twins.write(twins.module.state_dict, number, value)
+        if way != "view alive":
+            del view
+    assert math.isnan(twins.forward(2, DIM))
+    assert math.isnan(twins.module.evaluate(bytes(DIM), b"\x02")[0])
+    assert math.isnan(twins.module.probabilities(bytes(DIM))[0])
+    twins.backward()
+    twins.update()
+    twins.forward(1, BRIGHT)
+    twins.backward()
+
+    twins.zero_grad()
+    twins.load([0.125] * len(twins.engine.data))
+    assert math.isfinite(twins.forward(2, DIM))
+    twins.backward()
+    del other
+
+
+def test_a_healed_weight_is_skipped_again(twins):
+    number = 3 * 13 + BLACK_PIXEL
+    view = twins.write(twins.module.state_dict, number, math.nan)
+    assert math.isnan(twins.forward(2, DIM))
+    view[3, BLACK_PIXEL] = twins.engine.data[number] = 0.5
+    assert math.isfinite(twins.forward(2, DIM))
+    view[3, BLACK_PIXEL] = twins.engine.data[number] = math.inf
+    del view
+    assert math.isnan(twins.forward(2, DIM))
+    twins.write(twins.module.state_dict, number, 0.5)
+    assert math.isfinite(twins.forward(2, DIM))
+
+
+@pytest.mark.parametrize("viewed", [False, True], ids=["no view", "view alive"])
+def test_a_weight_that_an_update_overflows_poisons_the_loss(twins, viewed):
+    """The update also makes all hidden units dead and every number but those weights finite: only 0 * inf is nan."""
+    start = {"layers.0.weight": np.full((7, 12), 0.1), "layers.0.bias": np.zeros(7), "layers.1.bias": np.zeros(5)}
+    start["layers.1.weight"] = np.where(np.arange(5)[:, None] == 2, -0.5, np.zeros((5, 7)))
+    numbers = [float(start[name][index]) for _, (name, index) in sorted(twins.places.items())]
+    twins.load(numbers)
+    twins.forward(2, BRIGHT)
+    twins.backward()
+    for j in range(7):
+        assert twins.engine.grads[13 * j + BLACK_PIXEL] > 0
+        numbers[13 * j + BLACK_PIXEL] = -1.7976931348623157e308
+    twins.load(numbers)
+    view = twins.module.state_dict() if viewed else None
+    assert math.isfinite(twins.forward(2, DIM))
+    twins.update(rate=1e296)
+    assert twins.engine.data[BLACK_PIXEL] == -math.inf
+    assert sum(map(math.isinf, twins.engine.data)) == 7
+    assert math.isnan(twins.forward(2, DIM))
+    twins.backward()
+    del view
+
+
+WEIGHT, BIAS = 7 * 13 + 2 * 8 + 3, 7 * 13 + 7  # of the second layer
+
+
+@pytest.mark.parametrize(
+    ("place", "value"), [*itertools.product([WEIGHT], NON_FINITE), (BIAS, math.nan), (BIAS, math.inf)]
+)
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_non_finite_upstream_gradient_reaches_every_row(twins, place, value, looks):
+    twins.looks = lambda: looks
+    numbers = list(twins.engine.data)
+    numbers[place] = value
+    twins.load(numbers)
+    twins.forward(2, DIM)
+    twins.backward()
+    dark = [twins.engine.grads[13 * j + BLACK_PIXEL] for j in range(7)]
+    assert any(map(math.isnan, dark))  # 0 * nan
+    twins.update()
+    twins.zero_grad()
+
+    twins.load([0.125] * len(numbers))
+    twins.forward(2, DIM)
+    twins.backward()
+    twins.update()
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["view alive", "view dropped"])
+@pytest.mark.parametrize("value", [2.0, -1e-300, *NON_FINITE])
+@pytest.mark.parametrize("call", ["update", "zero_grad", "both", "backward first", "train"])
+def test_a_gradient_written_to_an_untouched_row_counts(twins, call, value, keep):
+    twins.forward(2, DIM)
+    twins.backward()
+    view = twins.write(twins.module.grad_dict, 3 * 13 + BLACK_PIXEL, value)
+    if not keep:
+        del view
+    twins.agree()
+    if call == "backward first":
+        twins.backward()
+    if call in ("update", "both", "backward first"):
+        twins.update(3)
+        assert bits([twins.model.data[3 * 13 + BLACK_PIXEL]]) != bits([0.0])
+    if call in ("zero_grad", "both"):
+        twins.zero_grad()
+        assert set(twins.model.grads) == {0.0}
+    if call == "train":
+        twins.engine.zero_grad()
+        loss = twins.engine.forward(2, DIM)
+        twins.engine.backward()
+        twins.engine.update()
+        assert twins.module.train(bytes(DIM), b"\x02") == [loss]
+        twins.agree()
+    twins.forward(1, DIM)
+    twins.backward()
+    twins.update()
+
+
+def test_a_gradient_written_after_zero_grad_through_an_older_view_counts(twins):
+    view = np.asarray(twins.module.grad_dict()["layers.0.weight"])
+    for call in (twins.zero_grad, lambda: twins.module.reset(5)):
+        call()
+        twins.engine.data = list(twins.model.data)
+        view[3, BLACK_PIXEL] = twins.engine.grads[3 * 13 + BLACK_PIXEL] = 2.0
+        twins.update()
+        assert twins.model.grads[3 * 13 + BLACK_PIXEL] == 2.0
+    del view
+    twins.update()
+    twins.zero_grad()
+    assert set(twins.model.grads) == {0.0}
+
+
+def gated() -> Program:
+    """relu(w x + b) * sigmoid(v x + c): two row tensors that share the inputs, which are float64."""
+    rng = random.Random(9)
+    x, y = values(6), values(3)
+    w, v, b, c = weights(rng, 3, 6), weights(rng, 3, 6), weights(rng, 3), weights(rng, 3)
+    out = [h.relu() * g.sigmoid() for h, g in zip(affine(w, b, x), affine(v, c, x), strict=True)]
+    return Program(Floats(x), Floats(y), {"w": w, "v": v, "b": b, "c": c}, loss=mse(out, y), outputs={"out": out})
+
+
+@pytest.fixture(scope="module")
+def gated_model(tmp_path_factory) -> Extension:
+    return Extension(gated(), tmp_path_factory.mktemp("gated"), "loops", flags=["-O1"])
+
+
+@pytest.fixture
+def gated_twins(gated_model) -> Twins:
+    gated_model.module.reset()
+    gated_model.module.zero_grad()
+    return Twins(gated_model)
+
+
+INPUTS, TARGETS = [1.0, 0.5, 0.0, 0.3, 0.0, 0.2], [0.1, 0.2, 0.3]
+
+
+@pytest.mark.parametrize("value", NON_FINITE)
+@pytest.mark.parametrize("way", ["view alive", "view dropped", "load_state_dict"])
+@pytest.mark.parametrize("name", ["w", "v"])
+def test_a_non_finite_weight_in_one_of_two_row_tensors_poisons_the_loss(gated_twins, name, way, value):
+    assert math.isfinite(gated_twins.forward(TARGETS, INPUTS))
+    number = next(i for i, place in gated_twins.places.items() if place == (name, (1, 2)))
+    if way == "load_state_dict":
+        gated_twins.load([value if i == number else x for i, x in enumerate(gated_twins.engine.data)])
+    else:
+        view = gated_twins.write(gated_twins.module.state_dict, number, value)
+        if way == "view dropped":
+            del view
+    assert math.isnan(gated_twins.forward(TARGETS, INPUTS))
+    gated_twins.backward()
+    gated_twins.update()
+
+
+@pytest.mark.parametrize("looks", [True, False])
+def test_a_non_finite_gradient_in_one_of_two_row_tensors_reaches_its_rows(gated_twins, looks):
+    """relu(huge) * sigmoid(40) and a steep loss: the gradients of w are finite, those of v are inf * 0 = nan."""
+    gated_twins.looks = lambda: looks
+    start = gated_twins.tensors(gated_twins.engine.data)
+    start |= {"w": abs(start["w"]), "b": np.full(3, 1e10), "c": np.full(3, 40.0)}
+    gated_twins.load([float(start[name][index]) for _, (name, index) in sorted(gated_twins.places.items())])
+    gated_twins.forward([-1e300, 0.0, 0.0], INPUTS)
+    gated_twins.backward()
+    gated_twins.update()
+    slopes = gated_twins.tensors(gated_twins.engine.grads)
+    assert np.isnan(slopes["v"][:, 2]).any()
+    assert np.isfinite(slopes["w"]).all()
+
+
+ODD_NUMBERS = [0.0, -0.0, 1.5, -2.0, 1e308, -1e308, 5e-324, *NON_FINITE]
+RATES = [None, None, 0.5, -0.1, 0.0, 1e-300, 1e300]
+
+
+def random_calls(twins: Twins, rng: random.Random, count: int) -> None:
+    """Any calls in any order, with views that come and go; whatever can be observed agrees after each.
+
+    What is not finite spreads until nothing else is left to see, so it is soon taken back.
+    """
+    alive: list[np.ndarray] = []
+    size = len(twins.engine.data)
+    takes_floats = isinstance(twins.program.inputs, Floats)
+
+    def some_example() -> tuple[object, list]:
+        target, inputs = example(twins.program, rng)
+        if takes_floats and rng.random() < 0.2:
+            inputs[rng.randrange(len(inputs))] = rng.choice(ODD_NUMBERS)
+        return target, inputs
+
+    def write(views: Callable) -> None:
+        view = twins.write(views, rng.randrange(size), rng.choice(ODD_NUMBERS))
+        if rng.random() < 0.5:
+            alive.append(view)
+
+    def heal() -> None:
+        twins.load([rng.uniform(-0.7, 0.7) for _ in range(size)])
+        twins.zero_grad()
+
+    def drop() -> None:
+        if alive:
+            alive.pop(rng.randrange(len(alive)))
+
+    def step() -> None:
+        if rng.random() < 0.7:
+            twins.zero_grad()
+        twins.forward(*some_example())
+        twins.backward()
+        twins.update(rng.choice([1, 2, 3]), rng.choice(RATES))
+
+    def infer() -> None:
+        """Outputs of an image, then back to the last forward()."""
+        last, (_, inputs) = twins.model.pixels, some_example()
+        twins.model.pixels = bytes(inputs) if not takes_floats else array("d", inputs)
+        twins.model.outputs()
+        twins.model.pixels = last
+
+    twins.forward(*some_example())
+    calls: list[Callable[[], object]] = [
+        lambda: twins.forward(*some_example()),
+        lambda: twins.forward(*some_example()),
+        lambda: twins.forward(*some_example()),
+        twins.backward,
+        twins.zero_grad,
+        lambda: twins.update(rng.choice([1, 2, 3, 64]), rng.choice(RATES)),
+        step,
+        step,
+        lambda: write(twins.module.state_dict),
+        lambda: write(twins.module.grad_dict),
+        drop,
+        drop,
+        lambda: alive.append(np.asarray(twins.module.grad_dict()[twins.program.tensors[0].name])),
+        heal,
+        infer,
+    ]
+    for _ in range(count):
+        rng.choice(calls)()
+        twins.agree()
+        if rng.random() < 0.3 and not all(map(math.isfinite, [*twins.engine.data, *twins.engine.grads])):
+            heal()
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("name", ["mlp", "deep_mlp", "shared_weights", "xor"])
+def test_random_calls_agree_with_the_engine(compiled, name, seed):
+    rng = random.Random(seed)
+    random_calls(Twins(compiled(name), looks=lambda: rng.random() < 0.2), rng, 150)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_calls_agree_with_two_row_tensors_and_odd_inputs(gated_model, seed):
+    rng = random.Random(seed)
+    gated_model.module.reset()
+    random_calls(Twins(gated_model, looks=lambda: rng.random() < 0.2), rng, 150)
+
+
+# Other shapes and names
+
+
+def load(program: Program, folder, name: str):
+    return load_extension(build(program, folder, name, flags=["-O1"]), name)
+
+
+def nested(*shape: int):
+    return [nested(*shape[1:]) for _ in range(shape[0])] if shape else Value(1.0)
+
+
+def flat(tree) -> list[Value]:
+    return [tree] if isinstance(tree, Value) else [value for inner in tree for value in flat(inner)]
+
+
+def product_with_one_input(parameters: dict[str, object]) -> Program:
+    x = Value(0.0)
+    return Program(Floats([x]), None, parameters, loss=total([p * x for p in flat(list(parameters.values()))]))
+
+
+def test_tensors_have_zero_to_eight_dimensions_and_any_name(tmp_path):
+    shapes = {"scalar": (), "größe.*/%s": (3,), 'quote"\\': (2, 1, 3), "eight": (1, 2, 1, 1, 2, 1, 1, 3), "int": (1,)}
+    module = load(product_with_one_input({name: nested(*shape) for name, shape in shapes.items()}), tmp_path, "shapes")
+    assert {name: view.shape for name, view in module.state_dict().items()} == shapes
+    rng = np.random.default_rng(0)
+    source = {name: rng.uniform(-1, 1, shape) for name, shape in shapes.items()}
+    module.load_state_dict(source)
+    for name, view in module.state_dict().items():
+        assert np.array_equal(view, source[name])
+    assert module.data(0) == module.state_dict()["scalar"][()] == source["scalar"]
+    module.load_state_dict(module.state_dict())
+    with pytest.raises(ValueError, match=r"größe\.\*/%s must have the shape \(3,\), got \(\)"):
+        module.load_state_dict(source | {"größe.*/%s": source["scalar"]})
+    scalar = np.asarray(module.state_dict()["scalar"])
+    scalar[()] = 7.0
+    assert module.data(0) == 7.0
+
+
+def test_a_tensor_of_nine_dimensions_is_refused():
+    with pytest.raises(ValueError, match=r"'deep'.*8 dimensions"):
+        product_with_one_input({"deep": nested(1, 1, 1, 1, 1, 1, 1, 1, 2)})
+
+
+@pytest.mark.parametrize("name", ["", "nul\0"])
+def test_a_name_that_c_cannot_hold_is_refused(name):
+    with pytest.raises(ValueError, match="name"):
+        product_with_one_input({name: nested(2)})
+
+
+def test_parameters_in_an_odd_order_are_numbered_by_it(tmp_path):
+    parameters = {"a": nested(2, 3), "b": nested(4)}
+    order = flat(list(parameters.values()))
+    random.Random(0).shuffle(order)
+    for i, value in enumerate(order):
+        value.data = float(i)
+    plain = product_with_one_input(parameters)
+    module = load(Program(plain.inputs, None, parameters, plain.loss, order=order), tmp_path, "order")
+    assert [module.data(i) for i in range(10)] == list(range(10))
+    assert module.state_dict()["a"].tolist() == [[value.data for value in row] for row in parameters["a"]]
+    assert module.state_dict()["b"].tolist() == [value.data for value in parameters["b"]]
+
+
+def test_a_model_without_parameters_has_empty_dicts(tmp_path):
+    x = Value(0.0)
+    module = load(Program(Floats([x]), None, {}, loss=x * x), tmp_path, "empty")
+    assert module.state_dict() == module.grad_dict() == {}
+    module.load_state_dict({})
+    assert module.train(array("d", [3.0, 1.0]), None, epochs=2) == [5.0, 5.0]
+    with pytest.raises(ValueError, match="the number of a parameter"):
+        module.data(0)
