@@ -26,7 +26,7 @@ lint: $(VENV)/dev.stamp
 
 # The speed of the compiled module beside straight-line C and the interpreted engine.
 bench: $(VENV)/dev.stamp
-	$(BIN)/python -m benchmarks $(ARGS)
+	$(BIN)/python -m benchmarks --output benchmarks/results.md $(ARGS)
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m pip wheel --no-deps -w dist .
