@@ -186,7 +186,7 @@ def main() -> int:
         for _ in range(options.rounds):
             for system in found:
                 system.run(data)
-        text = table(found, digits.source, options.rounds)
+        text = table(found, "the built-in digits" if "built-in" in digits.source else "MNIST", options.rounds)
     print(text)
     if options.output:
         options.output.write_text(f"{HEADING}\n\n{text}", encoding="utf-8")
