@@ -157,9 +157,10 @@ def test_the_straight_line_mnist_program_has_the_bits_of_the_loops(tmp_path):
 @pytest.mark.parametrize("name", [*models.REGULAR, "random"])
 def test_sanitizers_find_nothing(name, tmp_path):
     """The differential test in a process that has ASan and UBSan loaded."""
-    runtime = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-    if not os.path.isabs(runtime):
-        pytest.skip("gcc's address sanitizer is not installed")
+    names = [f"-print-file-name=lib{name}.so" for name in ("asan", "ubsan")]
+    runtimes = [subprocess.run(["gcc", name], capture_output=True, text=True).stdout.strip() for name in names]
+    if not all(map(os.path.isabs, runtimes)):
+        pytest.skip("gcc's sanitizers are not installed")
     script = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
         "import models; from harness import compare; from pathlib import Path\n"
@@ -167,7 +168,11 @@ def test_sanitizers_find_nothing(name, tmp_path):
         "flags = ['-O1', '-g', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']\n"
         "compare(program, Path(sys.argv[4]), steps=3, flags=flags)\n"
     )
-    environment = os.environ | {"LD_PRELOAD": runtime, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
+    environment = os.environ | {
+        "LD_PRELOAD": " ".join(runtimes),
+        "ASAN_OPTIONS": "detect_leaks=0",
+        "PYTHONMALLOC": "malloc",
+    }
     run = subprocess.run(
         [sys.executable, "-c", script, str(ROOT), str(ROOT / "tests"), name, str(tmp_path)],
         env=environment,
