@@ -2,7 +2,6 @@
 
 import os
 import random
-import resource
 import shutil
 import subprocess
 import sys
@@ -121,6 +120,8 @@ def test_time_from_values_to_c():
 @pytest.mark.slow
 def test_a_model_of_670_000_parameters(compiled, tmp_path):
     """784-512-512-10: in a process of its own, for the memory."""
+    import resource  # not on Windows
+
     script = (
         "import sys, gc; gc.disable(); sys.path[:0] = sys.argv[1:3]\n"
         "import models, codegen\n"
