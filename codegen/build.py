@@ -96,6 +96,8 @@ def compile_extension(source: Path, name: str, compiler: str | None, flags: list
         "include_dirs": [str(csrc())],
         "extra_compile_args": [*_default_flags(), *flags],
     }
+    if importlib.util.find_spec("setuptools") is None:
+        raise RuntimeError("compiling a model needs setuptools: pip install 'micrograd-nn[compile]'")
     with tempfile.TemporaryDirectory(dir=source.parent) as folder:
         run = subprocess.run(
             [sys.executable, "-c", _SETUP, json.dumps(options)],

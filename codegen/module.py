@@ -120,6 +120,7 @@ def _constants(program: Program, kernels: Kernels, name: str, digest: str, opera
         ("DATA_COUNT", kernels.data_count + ALIGNMENT),
         ("VALUE_COUNT", kernels.value_count + ALIGNMENT),  # padded lanes may read past the last group
         ("OUTPUT_COUNT", len(program.outputs)),
+        ("HAS_PREDICTION", int(program.prediction is not None)),
         ("PREDICTION", list(program.outputs).index(program.prediction) if program.prediction else 0),
         ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS // max(operations, 1), 1), 1024)),
     ]

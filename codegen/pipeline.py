@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import hashlib
+import keyword
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,8 +42,8 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
     """Value graph in, nn.c out. Raises ValueError for a lowering that does not exist, or a name that C cannot use."""
     if lowering not in ("loops", "straightline"):
         raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
-    if not (name.isidentifier() and name.isascii()):
-        raise ValueError(f"a module's name must be an ASCII identifier, got {name!r}")
+    if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
+        raise ValueError(f"a module's name must be an ASCII identifier and no keyword, got {name!r}")
     with _no_garbage_collection():
         graph = build_graph(program)
         if lowering == "straightline":

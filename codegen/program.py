@@ -62,7 +62,8 @@ class Program:
     parameters  name -> nested list of Values; every list on one level has the same length
     loss        the Value that backward() starts from
     outputs     name -> list of Values, what a caller may ask for. `prediction` names the one whose largest element
-                is predict()'s answer (default: the first), `probabilities` is what probabilities() returns
+                is predict()'s answer (default: the first, where there is a Label), the one that is named
+                `probabilities` is what probabilities() returns
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
     initial     name -> (low, high) of a uniform distribution, (c, c) for a constant. Without it the module starts
@@ -85,6 +86,9 @@ class Program:
     description: str = ""
 
     def __post_init__(self) -> None:
+        for what, named in (("parameters", self.parameters), ("outputs", self.outputs)):
+            if not isinstance(named, Mapping):
+                raise TypeError(f"{what} must map names to Values, not be a {type(named).__name__}")
         for name in (*self.parameters, *self.outputs):
             if not name or "\0" in name:
                 raise ValueError(f"a name of a parameter or an output must not be empty or hold NUL, got {name!r}")
@@ -105,7 +109,7 @@ class Program:
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"the seed must be 0..2**64-1, got {self.seed}")
         if self.prediction is None:
-            self.prediction = next(iter(self.outputs), None)
+            self.prediction = next(iter(self.outputs), None) if isinstance(self.targets, Label) else None
         elif self.prediction not in self.outputs:
             raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
         for name, values in self.outputs.items():
@@ -170,6 +174,8 @@ def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
 
 
 def _require_leaves(what: str, values: Sequence[Value]) -> None:
+    if not isinstance(values, Sequence):
+        raise TypeError(f"{what} must be a list of Values, not {type(values).__name__}")
     for i, value in enumerate(values):
         if not isinstance(value, Value):
             raise TypeError(f"{what}: element {i} must be a Value, not {type(value).__name__}")

@@ -158,7 +158,7 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
     if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[2]) < 0 ||
         get_batch(values[0], values[1], &b) < 0)
         return NULL;
-    const int classifies = TARGET_LABEL && OUTPUT_COUNT > 0 && outputs[PREDICTION].count == TARGET_COUNT;
+    const int classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT;
     const int held = begin_long_call();
     double total = 0.0;
     Py_ssize_t right = 0;
@@ -248,7 +248,7 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
     if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
         return NULL;
     const int shuffled = parse_seed(values[5], &seed);
-    if (shuffled < 0 || (values[6] != NULL && parse_int(values[6], "threads (in this version)", 1, 1) < 0))
+    if (shuffled < 0 || (values[6] != NULL && parse_int(values[6], "threads (only one so far)", 1, 1) < 0))
         return NULL;
     run.progress = values[7];
     if (get_batch(values[0], values[1], &run.batch) < 0)

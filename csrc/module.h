@@ -13,9 +13,9 @@ static int forward_done; /* backward() has something to go back from */
 
 static int check_prediction(void)
 {
-    if (OUTPUT_COUNT > 0)
+    if (HAS_PREDICTION)
         return 0;
-    PyErr_SetString(PyExc_RuntimeError, "this model declares no outputs to predict from");
+    PyErr_SetString(PyExc_RuntimeError, "this model declares no prediction, as it has no classes: outputs() has its outputs");
     return -1;
 }
 
@@ -397,7 +397,8 @@ static PyMethodDef methods[] = {
      "Whole epochs of gradient descent; returns the mean loss of each epoch, as a list.\n\n"
      "For each batch: zero_grad, forward and backward for each image, update by the batch's true size. With a seed\n"
      "the images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.\n"
-     "progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then."},
+     "progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then.\n"
+     "`threads` is reserved for later and must be 1."},
     {"state_dict", api_state_dict, METH_NOARGS,
      "state_dict($module, /)\n--\n\n"
      "{name: writable memoryview of the parameters}, float64, shared with the model, nothing copied.\n\n"
@@ -422,8 +423,9 @@ static int module_exec(PyObject *module)
 {
     struct module_state *const state = PyModule_GetState(module);
     if (loaded) {
-        PyErr_SetString(PyExc_ImportError, MODULE_NAME " is loaded already: its arrays are static, so a process has one "
-                                                       "model, in one interpreter");
+        PyErr_SetString(PyExc_ImportError, "'" MODULE_NAME "' is loaded already, in this or another interpreter, and its "
+                                           "arrays are static: build a changed model under another name, or start a "
+                                           "new process");
         return -1;
     }
     for (int t = 0; t < TENSOR_COUNT; t++)
@@ -466,7 +468,7 @@ static PyModuleDef_Slot module_slots[] = {
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = MODULE_NAME,
-    .m_doc = "A micrograd model, compiled: " DESCRIPTION ".",
+    .m_doc = sizeof(DESCRIPTION) > 1 ? "A micrograd model, compiled: " DESCRIPTION "." : "A micrograd model, compiled.",
     .m_size = sizeof(struct module_state),
     .m_methods = methods,
     .m_slots = module_slots,

@@ -185,7 +185,7 @@ class Progress:
             try:
                 from tqdm import tqdm
             except ImportError as error:
-                raise ImportError("the progress bar needs tqdm: pip install micrograd-nn[train]") from error
+                raise ImportError("the progress bar needs tqdm: pip install 'micrograd-nn[train]'") from error
             self.bar = tqdm(total=total, unit=" images", unit_scale=True, leave=False, dynamic_ncols=True)
 
     def __enter__(self) -> Progress:

@@ -96,7 +96,7 @@ def _check_packages() -> None:
         import numpy  # noqa: F401
         import safetensors.numpy  # noqa: F401
     except ImportError as error:
-        raise ImportError("checkpoints need numpy and safetensors: pip install micrograd-nn[train]") from error
+        raise ImportError("checkpoints need numpy and safetensors: pip install 'micrograd-nn[train]'") from error
 
 
 def _temporary(target: Path) -> Path:

@@ -177,7 +177,7 @@ def generate(count: int, seed: int | Sequence[int] = 0) -> tuple[bytes, bytes]:
     try:
         import numpy as np
     except ImportError as error:
-        raise ImportError("the built-in digits need numpy: pip install micrograd-nn[train]") from error
+        raise ImportError("the built-in digits need numpy: pip install 'micrograd-nn[train]'") from error
     if count < 0:
         raise ValueError(f"the number of digits must be 0 or more, got {count}")
     rng = np.random.Generator(np.random.PCG64(seed))

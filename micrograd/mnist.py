@@ -90,7 +90,10 @@ def load(
     try:
         download(folder, mirrors, patience)
     except OSError as error:
-        print(f"MNIST could not be downloaded ({error}): using the built-in digits instead", file=sys.stderr)
+        print(
+            f"MNIST could not be downloaded ({error}): using the built-in digits instead (--digits asks for them)",
+            file=sys.stderr,
+        )
         return _built_in()
     return read(folder)
 
@@ -188,7 +191,7 @@ def _fetch(mirror: str, name: str, clock: _Clock) -> bytes:
     try:
         import pooch
     except ImportError as error:
-        raise ImportError("the download of MNIST needs pooch: pip install micrograd-nn[train]") from error
+        raise ImportError("the download of MNIST needs pooch: pip install 'micrograd-nn[train]'") from error
     digest, size = FILES[name]
     sink = _Sink(size + 100_000, clock)
     errors: list[Exception] = []
@@ -255,7 +258,7 @@ def _cache() -> Path:
     try:
         import pooch
     except ImportError as error:
-        raise ImportError("finding or downloading MNIST needs pooch: pip install micrograd-nn[train]") from error
+        raise ImportError("finding or downloading MNIST needs pooch: pip install 'micrograd-nn[train]'") from error
     return Path(pooch.os_cache("micrograd-nn"))
 
 

@@ -60,7 +60,7 @@ def test_unchanged_files_are_not_written_again(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.parametrize("name", ["", "two words", "für", "1st", "a-b"])
+@pytest.mark.parametrize("name", ["", "two words", "für", "1st", "a-b", "for"])
 def test_a_bad_module_name_is_refused(name, tmp_path):
     with pytest.raises(ValueError, match="identifier"):
         codegen.build(models.xor(), tmp_path, name)

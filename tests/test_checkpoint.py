@@ -226,5 +226,5 @@ def test_without_its_packages_it_names_the_extra(tmp_path: Path, package: str, c
     command = [sys.executable, "-c", script]
     result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 1
-    assert "ImportError: checkpoints need numpy and safetensors: pip install micrograd-nn[train]" in result.stderr
+    assert "ImportError: checkpoints need numpy and safetensors: pip install 'micrograd-nn[train]'" in result.stderr
     assert os.listdir(tmp_path) == []

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import nn
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -149,7 +150,7 @@ def test_the_settings_reach_the_model(data: Path, trained: tuple[str, Path], tmp
     assert not same_bits(tmp_path / "model", trained[1])
     good(*common, "--learning-rate", 0.02)
     assert not same_bits(tmp_path / "model", trained[1])
-    good(*common, "--learning-rate", 0.01, "--batch-size", 1)  # the defaults
+    good(*common, "--learning-rate", nn.info()["learning_rate"], "--batch-size", 1)  # the defaults
     assert same_bits(tmp_path / "model", trained[1])
 
 

@@ -68,7 +68,7 @@ def test_without_numpy_it_names_the_extra() -> None:
     environment = {**os.environ, "PYTHONPATH": path}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert result.returncode == 1
-    assert "pip install micrograd-nn[train]" in result.stderr
+    assert "pip install 'micrograd-nn[train]'" in result.stderr
 
 
 def test_as_much_ink_as_in_mnist(drawn: tuple[npt.NDArray[np.float64], npt.NDArray[np.uint8]]) -> None:

@@ -5,6 +5,7 @@ import re
 from array import array
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from codegen import compile_program, load
@@ -68,7 +69,20 @@ def test_the_readmes_own_model_runs(tmp_path, monkeypatch):
     namespace = {}
     exec(source, namespace)
     assert sorted(p.suffix for p in (tmp_path / "build").iterdir())[:2] == [".c", ".ir"]
-    assert namespace["tiny"].outputs(array("d", [1.0, 2.0])) == {"out": (math.tanh(0.1 * 1.0 + -0.2 * 2.0),)}
+    tiny = namespace["tiny"]
+    assert tiny.outputs(array("d", [1.0, 2.0])) == {"out": (math.tanh(0.1 * 1.0 + -0.2 * 2.0),)}
+    (usage,) = [listing for listing in fenced(README, "python") if "tiny.train" in listing]
+    x = np.random.default_rng(0).random((50, 2))
+    namespace |= {"X": x, "Y": np.tanh(x @ [0.3, 0.5])}
+    before = tiny.evaluate(namespace["X"], namespace["Y"])[0]
+    exec(usage, namespace)
+    assert tiny.evaluate(namespace["X"], namespace["Y"])[0] < before
+
+
+def test_the_readme_counts_the_glyphs():
+    from micrograd.digits import GLYPHS
+
+    assert f"along {sum(map(len, GLYPHS.values()))} glyphs" in README
 
 
 def test_the_pipeline_table_names_every_file():

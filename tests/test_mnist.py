@@ -493,4 +493,4 @@ def test_without_pooch_it_names_the_extra() -> None:
     environment = {**os.environ, "PYTHONPATH": path}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert result.returncode == 1
-    assert "pip install micrograd-nn[train]" in result.stderr
+    assert "pip install 'micrograd-nn[train]'" in result.stderr

@@ -613,10 +613,10 @@ def test_a_process_has_one_model(monkeypatch):
     before = state()
     spec = importlib.util.spec_from_file_location("nn", nn.__file__)
     second = importlib.util.module_from_spec(spec)
-    with pytest.raises(ImportError, match=r"nn is loaded already.*one model"):
+    with pytest.raises(ImportError, match=r"'nn' is loaded already.*under another name"):
         spec.loader.exec_module(second)
     monkeypatch.delitem(sys.modules, "nn")
-    with pytest.raises(ImportError, match=r"nn is loaded already.*one model"):
+    with pytest.raises(ImportError, match=r"'nn' is loaded already.*under another name"):
         importlib.import_module("nn")
     assert state() == before
 

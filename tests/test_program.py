@@ -36,7 +36,7 @@ def nested(value: Value, depth: int) -> object:
 
 def test_a_good_declaration_and_its_defaults():
     step = declare()
-    assert step.prediction == "out"
+    assert step.prediction is None
     assert [p.data for p in step.parameter_values] == [0.5, 0.1]
     assert [(t.name, t.shape, t.numbers, t.initial) for t in step.tensors] == [
         ("w", (1,), (0,), None),

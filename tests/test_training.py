@@ -613,7 +613,7 @@ def test_a_model_without_outputs_or_distributions_says_so(tmp_path):
     one = array("d", [1.0])
     assert module.info()["architecture"] == description
     for call in (lambda: module.predict(one), lambda: module.predict_batch(one)):
-        with pytest.raises(RuntimeError, match="declares no outputs"):
+        with pytest.raises(RuntimeError, match="declares no prediction"):
             call()
     with pytest.raises(RuntimeError, match="no output named 'probabilities'"):
         module.probabilities(one)
@@ -629,7 +629,9 @@ def test_a_model_without_outputs_or_distributions_says_so(tmp_path):
 def test_predict_batch_has_one_byte_for_a_class(tmp_path):
     w, x = [Value(float(i)) for i in range(257)], [Value(0.0)]
     out = [wi * x[0] for wi in w]
-    program = Program(Pixels(x), None, {"w": w}, loss=total(out), outputs={"few": out[:256], "many": out})
+    program = Program(
+        Pixels(x), None, {"w": w}, loss=total(out), outputs={"few": out[:256], "many": out}, prediction="few"
+    )
     module = load_extension(build(program, tmp_path, "few", flags=["-O1"]), "few")
     assert module.predict_batch(b"\x01\x00") == b"\xff\x00"
     program.prediction = "many"
