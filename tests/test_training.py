@@ -401,12 +401,13 @@ def in_thread(call: Callable[[], object]) -> threading.Thread:
 def long_enough(data: tuple[bytes, bytes], seconds: float) -> int:
     """Epochs that take about so many seconds."""
     start = time.perf_counter()
-    nn.train(*data, epochs=20)
-    return max(int(20 * seconds / (time.perf_counter() - start)), 20)
+    nn.train(*data, epochs=5)
+    return max(int(5 * seconds / (time.perf_counter() - start)), 5)
 
 
 def test_other_threads_run_while_one_trains(data):
-    thread = in_thread(lambda: nn.train(*data, epochs=long_enough(data, 0.5)))
+    epochs = long_enough(data, 0.5)
+    thread = in_thread(lambda: nn.train(*data, epochs=epochs))
     ticks = 0
     while thread.is_alive():
         time.sleep(0.001)
@@ -417,16 +418,19 @@ def test_other_threads_run_while_one_trains(data):
 @pytest.mark.parametrize(
     "read", [lambda image: nn.data(0), nn.predict, lambda image: nn.state_dict()], ids=["data", "predict", "state_dict"]
 )
-def test_other_threads_read_the_model_while_one_trains(read, data):
-    thread = in_thread(lambda: nn.train(*data, epochs=long_enough(data, 0.8)))
+def test_other_threads_read_the_model_while_one_trains(read, digits):
+    """They take turns: without, a thread that trains has the lock again before another one is awake."""
+    data = digits(2000)
+    epochs = long_enough(data, 0.8)
+    thread = in_thread(lambda: nn.train(*data, epochs=epochs))
     waits = []
     while thread.is_alive():
         start = time.perf_counter()
         read(data[0][:784])
         waits.append(time.perf_counter() - start)
         time.sleep(0.001)
-    assert len(waits) > 50
-    assert max(waits) < 0.3
+    assert sorted(waits)[len(waits) // 2] < 0.01
+    assert max(waits) < 0.5
 
 
 def test_other_threads_wait_to_change_the_model_until_a_whole_training_is_done(data):
