@@ -49,8 +49,9 @@ static int check_labels(const struct batch_view *b)
 #if TARGET_LABEL
     const unsigned char *const label = b->labels.buf;
     for (Py_ssize_t i = 0; i < b->count; i++) {
-        if (label[i] >= TARGET_COUNT) {
-            PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %d", i, TARGET_COUNT - 1, label[i]);
+        const int class = label[i]; /* with 256 classes every byte is one, and a compiler would warn */
+        if (class >= TARGET_COUNT) {
+            PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %d", i, TARGET_COUNT - 1, class);
             return -1;
         }
     }

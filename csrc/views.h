@@ -128,6 +128,8 @@ static int read_tensor(PyObject *object, const struct tensor *t, double *to)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) {
+        if (PyErr_ExceptionMatches(PyExc_MemoryError) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
+            return -1;
         PyErr_Clear();
         PyErr_Format(PyExc_TypeError, "%s must be a buffer of float64, got %R", t->name, (PyObject *)Py_TYPE(object));
         return -1;

@@ -590,7 +590,8 @@ def test_neither_calls_nor_errors_leak():
 
     everything(5)
     references = sys.getrefcount(IMAGE)
-    assert min(growth() for _ in range(3)) < 20
+    # A leak shows in every round; caches of the interpreter that grow now and then do not.
+    assert any(growth() < 20 for _ in range(10))
     assert sys.getrefcount(IMAGE) == references
 
 
