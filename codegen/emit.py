@@ -18,12 +18,11 @@ Every lane adds its own terms in the order of the graph, so lanes side by side i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-
+from codegen.arithmetic import Arithmetic
+from codegen.functions import INDENT, Block
 from codegen.groups import Need
 from codegen.ir import Op
-from codegen.layout import ALIGNMENT, Layout, Placed, padded
+from codegen.layout import Layout, Placed, padded
 from codegen.lower import RESULT, Nest, Terms
 from codegen.names import DATA, GRAD, VALUE, Offsets
 from codegen.nests import Loop, Piece
@@ -31,10 +30,8 @@ from codegen.ops import C
 from codegen.sparse import RowTensor, skips_zero_inputs
 from codegen.trees import ROOT_KIND, Shapes
 
-MAX_LANES = 512  # sums that are accumulated side by side
 MAX_EXPRESSION = 8  # terms of a single sum that are written as one expression
-MAX_FUNCTION = 150  # lines: compilers are super-linear in the length of a function
-INDENT = "    "
+PARTS = 4  # of a sum that may be reordered: as many additions are under way at a time
 ARRAYS = {
     int(Op.PARAM): DATA,
     int(Op.GRAD): GRAD,
@@ -47,47 +44,16 @@ INSTANCE_NAMES = ["lane", "i", "j", "k", "l", "m"]
 TERM_NAMES = ["term", "u", "v", "s", "t", "q"]
 
 
-@dataclass
-class Block:
-    """A piece of the generated program: lines of C, which functions need it, and the tables that it reads."""
-
-    need: Need
-    comment: str
-    lines: list[str]
-    tables: list[str] = field(default_factory=list)
-
-
-def literal(value: float) -> str:
-    """A C constant with exactly these bits (any nan is the nan)."""
-    value = float(value)
-    if value != value:
-        return "NAN"
-    if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
-    if value == int(value) and 0 < abs(value) < 1e6:
-        return f"{value:.1f}" if value > 0 else f"({value:.1f})"
-    mantissa, exponent = value.hex().split("p")
-    text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}"
-    return f"({text})" if text.startswith("-") else text
-
-
-def expression(shapes: Shapes, shape: int, leaves: Iterator[str]) -> tuple[str, bool]:
-    """The C text of a tree, and whether it needs parentheses inside + and *."""
-    if shapes.is_leaf(shape):
-        return next(leaves), False
-    op, *operands = shapes[shape]
-    parts = [expression(shapes, s, leaves) for s in operands]  # type: ignore[arg-type]
-    template = C[Op(op)]
-    infix = op in (Op.ADD, Op.MUL)
-    return template.format(*(f"({text})" if infix and loose else text for text, loose in parts)), infix
-
-
 class Emitter:
     """Writes the groups of one layout."""
 
-    def __init__(self, layout: Layout, shapes: Shapes, rows: dict[int, RowTensor], inputs: int) -> None:
+    def __init__(
+        self, layout: Layout, shapes: Shapes, rows: dict[int, RowTensor], inputs: int, arithmetic: Arithmetic
+    ) -> None:
         self.layout = layout
         self.shapes = shapes
+        self.arithmetic = arithmetic
+        self.reads_inputs = False  # outside of row tensors
         self.offsets = Offsets(layout)
         self.rows = rows
         self.inputs = inputs
@@ -99,11 +65,13 @@ class Emitter:
         where = f"%{group.roots.min()}" + (f" .. %{group.roots.max()}" if count > 1 else "")
         first = nests[0]
         columns = [run.column + k for run in placed.runs for k in range(len(run.kinds))]
-        constants = [literal(first.literals[c]).strip("()") for c in columns if c in first.literals]
+        constants = [self.arithmetic.literal(first.literals[c]).strip("()") for c in columns if c in first.literals]
         text = self.shapes.text(group.shape, None if first.tables else iter(constants))
         comment = f"{count} x {text}: {where}"
-        is_row_gradient = group.is_gradient and int(first.first[RESULT]) in self.rows
-        block = Block(Need.ROW_GRADIENTS if is_row_gradient else group.need, comment, [])
+        need = group.need
+        if group.is_gradient:
+            need = Need.ROW_GRADIENTS if int(first.first[RESULT]) in self.rows else Need.DENSE_GRADIENTS
+        block = Block(placed.number, need, comment)
         for nest in nests:
             NestWriter(self, nest, block).write()
         return block
@@ -114,7 +82,8 @@ class NestWriter:
 
     def __init__(self, emitter: Emitter, nest: Nest, block: Block) -> None:
         self.emitter, self.nest, self.block = emitter, nest, block
-        self.shapes = emitter.shapes
+        self.shapes, self.arithmetic = emitter.shapes, emitter.arithmetic
+        self.literal, self.type = self.arithmetic.literal, self.arithmetic.type
         self.level = 0
         self.lanes = self.lane_count()
         names = INSTANCE_NAMES[: len(nest.loops)] + [f"i{d}" for d in range(len(nest.loops) - 6)]
@@ -124,6 +93,9 @@ class NestWriter:
         # The sum that is being accumulated: its C text, and the bounds of the lane loop (None: a single sum).
         self.sum = "sum"
         self.bounds: tuple[str, str] | None = None
+        self.width = 1  # of the array of sums
+        self.in_parts = False  # whether there are PARTS such arrays
+        self.active_inputs = False  # inside a loop over the active inputs
 
     def lane_count(self) -> int:
         """How often the lane loop runs: padded to whole vectors, where nobody sees what the lanes too many do."""
@@ -141,10 +113,10 @@ class NestWriter:
             tensor = next(t for t in self.emitter.layout.tensors if t.offset <= index < t.offset + t.extent)
             rows = [index - tensor.offset, *(int(loop.strides[RESULT]) for loop in others)]
             owned = (1, lane.count) in zip(tensor.strides, tensor.tensor.shape, strict=True)
-            owned = owned and all(row % (ALIGNMENT // 2) == 0 for row in rows)
+            owned = owned and all(row % (self.arithmetic.cache_line // 2) == 0 for row in rows)
         else:
             owned = lane.count == len(group.roots)
-        return padded(lane.count) if owned else lane.count
+        return padded(lane.count, self.arithmetic.cache_line) if owned else lane.count
 
     # Lines
 
@@ -190,13 +162,17 @@ class NestWriter:
         """Leaf k of a run's term: an element of an array, or a constant."""
         column, key = terms.columns[k], terms.run.column + k
         if key in self.nest.literals:
-            return literal(self.nest.literals[key])
+            return self.literal(self.nest.literals[key])
+        if terms.run.kinds[k] == Op.INPUT:
+            if self.active_inputs:
+                return "w->active_value[k]"
+            self.emitter.reads_inputs = True
         parts = self.counters(self.nest.loops, self.names, column) + extra
         index = int(self.nest.first[column]) + base
         if key in self.nest.tables:
             table = self.nest.tables[key]
             if id(table) not in self.constant_tables:
-                self.constant_tables[id(table)] = self.table("double", [literal(x) for x in table])
+                self.constant_tables[id(table)] = self.table(self.type, [self.literal(x) for x in table])
             return f"{self.constant_tables[id(table)]}[{index}{''.join(parts)}]"
         array = ARRAYS[terms.run.kinds[k]]
         return f"{array}[{self.emitter.offsets.text(array, index)}{''.join(parts)}]"
@@ -209,8 +185,12 @@ class NestWriter:
     # Nests
 
     def write(self) -> None:
-        if self.nest.placed.combine is None:
-            self.elementwise()
+        if self.block.need == Need.ROW_GRADIENTS:
+            self.row_gradient()
+        elif self.block.need == Need.DENSE_GRADIENTS:
+            self.gradient()
+        elif self.nest.placed.combine is None:
+            self.elementwise(self.nest.terms[0])
         elif not self.nest.loops and self.fits_one_expression():
             self.line(f"{self.result()} = {self.finished(self.whole_sum())};")
         else:
@@ -225,7 +205,7 @@ class NestWriter:
         for terms in self.nest.terms:
             for offsets in terms.offsets.tolist():
                 leaves = [self.leaf(terms, k, offsets[k], []) for k in range(len(offsets))]
-                text, loose = expression(self.shapes, terms.run.shape, iter(leaves))
+                text, loose = self.arithmetic.expression(self.shapes, terms.run.shape, iter(leaves))
                 texts.append(f"({text})" if loose else text)
         return " + ".join(texts)
 
@@ -235,111 +215,166 @@ class NestWriter:
             text = C[Op(op)].format(text)
         return text
 
-    def elementwise(self) -> None:
-        """No sum: one assignment for each instance."""
-        (terms,) = self.nest.terms
-        if self.skippable_gradient():
-            self.line(f"if (all_finite(value + {self.gradient_factor()}, {self.nest.loops[-1].count})) {{")
-            self.level += 1
-            self.line("touch_active(w);")
-            self.loops(terms, active_rows=True)
-            self.close()
-            self.line("else {")
-            self.level += 1
-            self.line("touch_all();")
-            self.loops(terms)
-            self.close()
-        else:
-            self.loops(terms)
+    # One assignment for each instance
 
-    def skippable_gradient(self) -> bool:
-        return self.nest.placed.group.is_gradient and int(self.nest.first[RESULT]) in self.emitter.rows
+    def elementwise(self, terms: Terms) -> None:
+        self.open_outer_loops()
+        leaves = self.leaves(terms, 0, [])
+        text, _ = self.arithmetic.expression(self.shapes, terms.run.shape, iter(leaves))
+        self.each_instance(f"{self.result()} = {text};")
 
-    def gradient_factor(self) -> str:
-        """Where the other factor of add(G, mul(X, R)) begins in value[]."""
-        (terms,) = self.nest.terms
-        column = terms.columns[terms.run.kinds.index(ROOT_KIND)]
-        return self.emitter.offsets.text(VALUE, int(self.nest.first[column]))
+    def row_gradient(self) -> None:
+        """The gradient of a row tensor for one image: the rows of active inputs, if that is all that can change."""
+        factor = self.emitter.rows[int(self.nest.first[RESULT])].factor
+        name = self.emitter.offsets.text(VALUE, factor)
+        self.line(f"if (all_finite(value + {name}, {self.nest.loops[-1].count})) {{")
+        self.level += 1
+        self.line("touch_active(w);")
+        self.open_active(self.names[0])
+        self.active_inputs = True
+        self.each_instance(self.gradient_term())
+        self.active_inputs = False
+        self.level -= 1
+        self.line("}")
+        self.line("else {")
+        self.level += 1
+        self.line("touch_all();")
+        self.line("expand_inputs(w);")
+        reads_inputs = self.emitter.reads_inputs
+        self.open_outer_loops()
+        self.each_instance(self.gradient_term())
+        self.emitter.reads_inputs = reads_inputs  # just now they are made for it
+        self.close()
 
-    def loops(self, terms: Terms, active_rows: bool = False) -> None:
-        """The instance loops around one assignment. What no lane changes is read once, before the lane loop."""
-        loops = self.nest.loops
-        for loop, name in zip(loops[:-1], self.names, strict=False):
-            if active_rows:
-                self.open_active(name)
-            else:
-                self.open(name, loop.count)
-        leaves = [self.leaf(terms, k, 0, []) for k in range(len(terms.run.kinds))]
-        if len(loops) > 1:
-            leaves = self.hoisted(terms, leaves)
-        if loops:
+    def gradient_term(self) -> str:
+        terms = self.nest.terms[1]
+        return self.arithmetic.added(self.shapes, terms.run.shape, iter(self.leaves(terms, 0, [])), self.result())
+
+    def each_instance(self, statement: str) -> None:
+        """The innermost instance loop, and the ends of all others."""
+        if self.nest.loops:
             self.line(f"for (ptrdiff_t lane = 0; lane < {self.lanes}; lane++)")
-            self.line(INDENT + self.assignment(terms.run.shape, leaves))
+            self.line(INDENT + statement)
         else:
-            self.line(self.assignment(terms.run.shape, leaves))
-        self.close(len(loops) - 1)
+            self.line(statement)
+        self.close(len(self.nest.loops) - 1)
 
-    def assignment(self, shape: int, leaves: list[str]) -> str:
-        result = self.result()
-        operation = self.shapes[shape] if not self.shapes.is_leaf(shape) else ()
-        if len(operation) == 3 and operation[0] == Op.ADD and leaves[0] == result:
-            text, _ = expression(self.shapes, operation[2], iter(leaves[1:]))
-            return f"{result} += {text};"
-        text, _ = expression(self.shapes, shape, iter(leaves))
-        return f"{result} = {text};"
+    def open_outer_loops(self) -> None:
+        for loop, name in zip(self.nest.loops[:-1], self.names, strict=False):
+            self.open(name, loop.count)
 
     def open_active(self, name: str) -> None:
         self.line("for (int k = 0; k < w->active_count; k++) {")
         self.level += 1
         self.line(f"const ptrdiff_t {name} = w->active[k];")
 
+    def leaves(self, terms: Terms, row: int, extra: list[list[str]]) -> list[str]:
+        """The leaves of one term. What no lane changes gets a name of its own, before the lane loop."""
+        offsets = terms.offsets[row].tolist()
+        result = [self.leaf(terms, k, offsets[k], extra[k] if extra else []) for k in range(len(offsets))]
+        if not extra and len(self.nest.loops) < 2:
+            return result
+        return self.hoisted(terms, result) if self.nest.loops else result
+
     def hoisted(self, terms: Terms, leaves: list[str]) -> list[str]:
-        """Names for the leaves that are the same for every lane, declared here."""
         lane = self.nest.loops[-1]
         result = []
         for k, text in enumerate(leaves):
             column = terms.columns[k]
             moves = lane.strides[column] != 0 or (lane.rows is not None and lane.rows[:, column].any())
             if not moves and terms.run.column + k not in self.nest.literals:
-                self.line(f"const double x{k} = {text};")
+                self.line(f"const {self.type} x{k} = {text};")
                 text = f"x{k}"
             result.append(text)
         return result
 
+    # Sums and maxima
+
     def accumulate(self) -> None:
         """A sum (or maximum) of terms for each instance, lanes side by side."""
-        loops = self.nest.loops
-        for loop, name in zip(loops[:-1], self.names, strict=False):
-            self.open(name, loop.count)
-        opened = max(len(loops) - 1, 0)
-        if opened == 0:
+        self.open_outer_loops()
+        if len(self.nest.loops) < 2:
             self.line("{")
             self.level += 1
-            opened = 1
+        opened = max(len(self.nest.loops) - 1, 1) + self.open_lanes()
         first = self.nest.terms[0]
-        rest = self.nest.terms[1:] if first.run.count == 1 else self.nest.terms
+        rest = self.nest.terms
+        start = "-0.0" if self.nest.placed.combine == Op.ADD else "(-INFINITY)"  # changes no sum, no maximum
         if first.run.count == 1:
-            start, _ = self.term_text(first, 0, [])
-        else:
-            start = "-0.0" if self.nest.placed.combine == Op.ADD else "(-INFINITY)"  # changes no sum, no maximum
-        if not loops:
-            self.line(f"double sum = {start};")
-        else:
-            self.sum, self.bounds = "sum[lane]", ("0", str(self.lanes))
-            if self.lanes > MAX_LANES:
-                self.line(f"for (ptrdiff_t block = 0; block < {self.lanes}; block += {MAX_LANES}) {{")
-                self.level += 1
-                opened += 1
-                self.line(
-                    f"const ptrdiff_t end = block + {MAX_LANES} < {self.lanes} ? block + {MAX_LANES} : {self.lanes};"
-                )
-                self.sum, self.bounds = "sum[lane - block]", ("block", "end")
-            self.line(f"double sum[{min(self.lanes, MAX_LANES)}];")
-            self.each_lane(f"{self.sum} = {start};")
+            rest = self.nest.terms[1:]
+            leaves = self.leaves(first, 0, []) if len(self.nest.loops) < 2 else self.unhoisted(first)
+            start, _ = self.arithmetic.expression(self.shapes, first.run.shape, iter(leaves))
+        in_parts = any(self.goes_in_parts(terms, piece) for terms in rest for piece in terms.pieces)
+        self.declare_sums(start, in_parts)
         for terms in rest:
             self.run(terms)
-        self.each_lane(f"{self.result()} = {self.finished(self.sum)};")
+        total = self.sum
+        if in_parts:
+            sums = [self.sum.replace("sum", f"sum[{part}]", 1) for part in range(PARTS)]
+            total = f"(({sums[0]} + {sums[1]}) + ({sums[2]} + {sums[3]}))"
+        self.each_lane(f"{self.result()} = {self.finished(total)};")
         self.close(opened)
+
+    def gradient(self) -> None:
+        """A parameter's gradient: what is there already, then the terms of each image, in order."""
+        loops = self.nest.loops
+        if len(loops) > 1:
+            name, count = self.names[0], loops[0].count
+            self.line(
+                f"for (ptrdiff_t {name} = {count} * part / parts; {name} < {count} * (part + 1) / parts; {name}++) {{"
+            )
+            self.level += 1
+            for loop, inner in zip(loops[1:-1], self.names[1:], strict=False):
+                self.open(inner, loop.count)
+        else:
+            self.line(f"if (part == {self.nest.placed.number} % parts) {{")
+            self.level += 1
+        opened = max(len(loops) - 1, 1) + self.open_lanes()
+        self.declare_sums(self.result(), False)
+        self.line("for (int image = 0; image < count; image++) {")
+        self.level += 1
+        body = len(self.block.lines)
+        for terms in self.nest.terms[1:]:
+            self.run(terms)
+        if any("value[" in line for line in self.block.lines[body:]):
+            declaration = f"const {self.type} *restrict const value = images[image].value;"
+            self.block.lines.insert(body, INDENT * self.level + declaration)
+        self.close()
+        self.each_lane(f"{self.result()} = {self.sum};")
+        self.close(opened)
+
+    def unhoisted(self, terms: Terms) -> list[str]:
+        return [self.leaf(terms, k, offset, []) for k, offset in enumerate(terms.offsets[0].tolist())]
+
+    def open_lanes(self) -> int:
+        """Opens a loop over blocks of lanes, where there are too many for the registers; returns how many loops."""
+        if not self.nest.loops:
+            return 0
+        self.sum, self.bounds = "sum[lane]", ("0", str(self.lanes))
+        self.width = self.arithmetic.lane_block(self.lanes)
+        if self.width == self.lanes:
+            return 0
+        self.line(f"for (ptrdiff_t block = 0; block < {self.lanes}; block += {self.width}) {{")
+        self.level += 1
+        end = f"block + {self.width}"
+        if self.lanes % self.width:
+            self.line(f"const ptrdiff_t end = {end} < {self.lanes} ? {end} : {self.lanes};")
+            end = "end"
+        self.sum, self.bounds = "sum[lane - block]", ("block", end)
+        return 1
+
+    def declare_sums(self, start: str, in_parts: bool) -> None:
+        parts = f"[{PARTS}]" if in_parts else ""
+        if self.bounds is None:
+            self.line(f"{self.type} sum{parts or f' = {start}'};")
+        else:
+            self.line(f"{self.type} sum{parts}[{self.width}];")
+        if in_parts:
+            for part in range(PARTS):
+                self.each_lane(f"{self.sum.replace('sum', f'sum[{part}]', 1)} = {start if part == 0 else '-0.0'};")
+        elif self.bounds is not None:
+            self.each_lane(f"{self.sum} = {start};")
+        self.in_parts = in_parts
 
     def each_lane(self, text: str) -> None:
         if self.bounds is None:
@@ -351,51 +386,73 @@ class NestWriter:
         self.line(text)
         self.level -= 1
 
-    def term_text(self, terms: Terms, row: int, extra: list[list[str]]) -> tuple[str, bool]:
-        offsets = terms.offsets[row].tolist()
-        leaves = [self.leaf(terms, k, offsets[k], extra[k] if extra else []) for k in range(len(offsets))]
-        if extra and self.nest.loops:
-            leaves = self.hoisted(terms, leaves)
-        return expression(self.shapes, terms.run.shape, iter(leaves))
-
     def run(self, terms: Terms) -> None:
         """Adds a run of terms, piece by piece."""
         skip = skips_zero_inputs(self.shapes, self.nest, terms, self.emitter.rows, self.emitter.inputs)
         for piece in terms.pieces:
-            self.piece(terms, piece, skip)
+            if self.in_parts and self.goes_in_parts(terms, piece):
+                self.piece_in_parts(terms, piece)
+            else:
+                self.piece(terms, piece, skip)
 
     def piece(self, terms: Terms, piece: Piece, skip: bool) -> None:
         loops = piece.loops[::-1]
-        names = (TERM_NAMES[: len(loops)] + [f"t{d}" for d in range(len(loops) - 6)])[::-1]
+        names = self.term_names(len(loops))
         for loop, name in zip(loops, names, strict=True):
             if skip:
                 self.open_active(name)
             else:
                 self.open(name, loop.count)
-        extra = [self.counters(loops, names, k) for k in range(len(terms.run.kinds))]
-        text, _ = self.term_text(terms, piece.start, extra if loops else [])
-        if self.nest.placed.combine == Op.MAX:
-            self.each_lane(f"{self.sum} = op_max({self.sum}, {text});")
-        else:
-            self.each_lane(f"{self.sum} += {text};")
+        self.active_inputs = skip
+        self.term(terms, piece, loops, names, self.sum.replace("sum", "sum[0]", 1) if self.in_parts else self.sum)
+        self.active_inputs = False
         self.close(len(loops))
 
+    def term(self, terms: Terms, piece: Piece, loops: list[Loop], names: list[str], total: str) -> None:
+        """One term, added to a total in each lane."""
+        extra = [self.counters(loops, names, k) for k in range(len(terms.run.kinds))] if loops else []
+        leaves = iter(self.leaves(terms, piece.start, extra))
+        if self.nest.placed.combine == Op.MAX:
+            text, _ = self.arithmetic.expression(self.shapes, terms.run.shape, leaves)
+            self.each_lane(f"{total} = op_max({total}, {text});")
+        else:
+            self.each_lane(self.arithmetic.added(self.shapes, terms.run.shape, leaves, total))
 
-def functions(blocks: list[Block]) -> tuple[list[str], list[tuple[Need, str]]]:
-    """The blocks as C functions, and the calls in order. Neighbours that the same passes need share a function."""
-    text: list[str] = []
-    calls: list[tuple[Need, str]] = []
-    i = 0
-    while i < len(blocks):
-        j = i
-        body: list[str] = []
-        while j < len(blocks) and blocks[j].need == blocks[i].need and len(body) < MAX_FUNCTION:
-            body += [f"{INDENT}/* {blocks[j].comment} */"]
-            body += [INDENT + line for line in blocks[j].lines]
-            j += 1
-        name = f"group_{i}" if j == i + 1 else f"groups_{i}_to_{j - 1}"
-        text += [f"static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
-        text += [f"{INDENT}double *restrict const value = w->value;", *body, "}", ""]
-        calls.append((blocks[i].need, name))
-        i = j
-    return text, calls
+    def term_names(self, count: int) -> list[str]:
+        return (TERM_NAMES[:count] + [f"t{d}" for d in range(count - 6)])[::-1]
+
+    # Sums that may be reordered
+
+    def goes_in_parts(self, terms: Terms, piece: Piece) -> bool:
+        """A long loop whose additions would wait for one another: too few lanes to keep the processor busy."""
+        return (
+            self.arithmetic.reorder
+            and self.nest.placed.combine == Op.ADD
+            and self.lanes <= 2 * self.arithmetic.cache_line
+            and len(piece.loops) > 0
+            and piece.loops[0].count >= 2 * PARTS
+            and not skips_zero_inputs(self.shapes, self.nest, terms, self.emitter.rows, self.emitter.inputs)
+        )
+
+    def piece_in_parts(self, terms: Terms, piece: Piece) -> None:
+        """The innermost loop PARTS terms at a time, each to a sum of its own."""
+        loops = piece.loops[::-1]
+        names = self.term_names(len(loops))
+        for loop, name in zip(loops[:-1], names, strict=False):
+            self.open(name, loop.count)
+        inner, count = names[-1], loops[-1].count
+        whole = count // PARTS * PARTS
+        self.line(f"for (ptrdiff_t from = 0; from < {whole}; from += {PARTS})")
+        self.level += 1
+        self.line(f"for (ptrdiff_t part = 0; part < {PARTS}; part++) {{")
+        self.level += 1
+        self.line(f"const ptrdiff_t {inner} = from + part;")
+        self.term(terms, piece, loops, names, self.sum.replace("sum", "sum[part]", 1))
+        self.close()
+        self.level -= 1
+        if whole < count:
+            self.line(f"for (ptrdiff_t {inner} = {whole}; {inner} < {count}; {inner}++) {{")
+            self.level += 1
+            self.term(terms, piece, loops, names, self.sum.replace("sum", "sum[0]", 1))
+            self.close()
+        self.close(len(loops) - 1)

@@ -32,8 +32,9 @@ class Need(IntFlag):
     LOSS = 1
     PREDICTION = 2
     OUTPUTS = 4
-    GRADIENTS = 8
-    ROW_GRADIENTS = 16  # gradients of row tensors, which may be left for later: see codegen.sparse
+    GRADIENTS = 8  # the adjoints that they are made of
+    DENSE_GRADIENTS = 16  # gradients of parameters
+    ROW_GRADIENTS = 32  # gradients of row tensors, which may be left for later: see codegen.sparse
 
 
 @dataclass
@@ -159,7 +160,10 @@ def _by_depth(component: list[Group]) -> list[Group]:
 
 
 def _in_order(size: int, groups: list[Group]) -> list[Group]:
-    """Topological order; among those that are ready, the group with the earliest node comes first."""
+    """Topological order; among those that are ready, the group with the earliest node comes first.
+
+    Parameters' gradients come last: nothing reads them, and they are computed for many images at a time.
+    """
     owner = _owners(size, groups)
     waits = [0] * len(groups)
     users: list[list[int]] = [[] for _ in groups]
@@ -167,15 +171,15 @@ def _in_order(size: int, groups: list[Group]) -> list[Group]:
         for other in _reads(owner, group):
             users[other].append(i)
             waits[i] += 1
-    ready = [(int(group.roots[0]), i) for i, group in enumerate(groups) if not waits[i]]
+    ready = [(group.is_gradient, int(group.roots[0]), i) for i, group in enumerate(groups) if not waits[i]]
     heapq.heapify(ready)
     order: list[Group] = []
     while ready:
-        _, i = heapq.heappop(ready)
+        _, _, i = heapq.heappop(ready)
         order.append(groups[i])
         for user in users[i]:
             waits[user] -= 1
             if not waits[user]:
-                heapq.heappush(ready, (int(groups[user].roots[0]), user))
+                heapq.heappush(ready, (groups[user].is_gradient, int(groups[user].roots[0]), user))
     assert len(order) == len(groups), "a group depends on itself"
     return order

@@ -25,7 +25,6 @@ from codegen.nests import peel
 from codegen.program import Program, Tensor
 from codegen.trees import Shapes
 
-ALIGNMENT = 8  # doubles: one cache line
 MAX_LITERALS = 4  # more different constants in one place become a table
 
 
@@ -83,11 +82,18 @@ class Layout:
     target_offset: int
     value_count: int
     data_count: int
+    cache_line: int  # in numbers
     parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
 
 
-def split_shape(shapes: Shapes, shape: int) -> tuple[list[Run], list[int], Op | None]:
-    """A root's shape as runs of terms, the unary ops on top of them, and how the terms are combined."""
+def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], Op | None]:
+    """A root's shape as runs of terms, the unary ops on top of them, and how the terms are combined.
+
+    A gradient is always a sum, of what is there already and the terms of this image.
+    """
+    if is_gradient and shapes.terms(shape) is None:
+        old, term = shapes.operands(shape)
+        return [Run(old, 1, [Op.GRAD], 0), Run(term, 1, shapes.kinds(term), 1)], [], Op.ADD
     post: list[int] = []
     top = shape
     while not shapes.is_leaf(top) and shapes.terms(top) is None and len(shapes[top]) == 2:
@@ -103,7 +109,7 @@ def split_shape(shapes: Shapes, shape: int) -> tuple[list[Run], list[int], Op | 
     return result, post, Op(shapes[top][0])
 
 
-def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program) -> Layout:
+def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, cache_line: int) -> Layout:
     """Splits and orders the groups' instances, and gives every tensor and every root its place."""
     op = np.frombuffer(graph.op, dtype=np.uint8)
     leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
@@ -111,14 +117,15 @@ def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program) -
     is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
     index = leaf_number.copy()
     index[is_parameter] = declared[leaf_number[is_parameter]]
-    target_offset = aligned(len(program.inputs.values))
+    target_offset = aligned(len(program.inputs.values), cache_line)
     index[op == Op.TARGET] += target_offset
     array = np.zeros(len(graph), dtype=np.int64)  # which array a leaf belongs to
     array[is_parameter] = tensor_of[leaf_number[is_parameter]]
 
-    layout = Layout([], [], index, {}, target_offset, target_offset + aligned(len(program.target_values)), 0)
+    value_count = target_offset + aligned(len(program.target_values), cache_line)
+    layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line)
     for group in groups:
-        runs, post, combine = split_shape(shapes, group.shape)
+        runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
         for part in _split_by_array(group, runs, array, leaf_number):
             placed = Placed(_sorted(part, runs, index), runs, post, combine)
             _allocate(layout, placed, array)
@@ -135,11 +142,11 @@ def _allocate(layout: Layout, placed: Placed, array: Ints) -> None:
     layout.placed.append(placed)
     if placed.group.is_gradient:
         return
-    if len(roots) >= ALIGNMENT:
-        layout.value_count = aligned(layout.value_count)
+    if len(roots) >= layout.cache_line:
+        layout.value_count = aligned(layout.value_count, layout.cache_line)
     placed.offset = layout.value_count
     places = np.arange(len(roots)) + placed.offset
-    layout.value_count += padded(len(roots))
+    layout.value_count += padded(len(roots), layout.cache_line)
     if (placed.group.leaves[0] == roots[0]).all():  # copies of leaves: users still read the leaf itself
         layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))
     else:
@@ -148,14 +155,14 @@ def _allocate(layout: Layout, placed: Placed, array: Ints) -> None:
         array[roots] = placed.number if len(roots) > 1 else -1
 
 
-def aligned(count: int) -> int:
-    return -(-count // ALIGNMENT) * ALIGNMENT
+def aligned(count: int, cache_line: int) -> int:
+    return -(-count // cache_line) * cache_line
 
 
-def padded(count: int) -> int:
-    """Lanes in whole vectors of 8, or else of 4, where that wastes at most a quarter; else as many as there are."""
-    for width in (ALIGNMENT, ALIGNMENT // 2):
-        whole = -(-count // width) * width
+def padded(count: int, cache_line: int) -> int:
+    """Lanes in whole vectors, or else in halves, where that wastes at most a quarter; else as many as there are."""
+    for width in (cache_line, cache_line // 2):
+        whole = aligned(count, width)
         if 4 * whole <= 5 * count:
             return whole
     return count
@@ -217,14 +224,14 @@ def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:
             axes.append(axes.pop(inner[tensor.name]))
         shape = [tensor.shape[a] for a in axes]
         if shape:
-            shape[-1] = padded(shape[-1])
+            shape[-1] = padded(shape[-1], layout.cache_line)
         stored = np.arange(int(np.prod(shape))).reshape(shape)
         by_axis = stored.transpose(np.argsort(axes)) if axes else stored
         by_axis = by_axis[tuple(slice(length) for length in tensor.shape)]
         strides = tuple(stride // by_axis.itemsize for stride in by_axis.strides)
         layout.tensors.append(TensorPlace(tensor, layout.data_count, strides, stored.size))
         layout.parameter_index[list(tensor.numbers)] = layout.data_count + by_axis.ravel()
-        layout.data_count = aligned(layout.data_count + stored.size)
+        layout.data_count = aligned(layout.data_count + stored.size, layout.cache_line)
 
 
 def _innermost_axes(layout: Layout, program: Program) -> dict[str, int]:

@@ -10,7 +10,7 @@ from micrograd.nn import MLP
 SEED = 1
 
 
-def program() -> Program:
+def program(dtype: str = "float64", fma: bool = False, reorder: bool = False) -> Program:
     random.seed(SEED)
     model = MLP(784, [50, 10], init="fan_in")
     pixels = [Value(0) for _ in range(784)]
@@ -28,4 +28,7 @@ def program() -> Program:
         prediction="logits",
         learning_rate=0.008,
         description="MLP 784-50-10, relu, softmax cross-entropy",
+        dtype=dtype,
+        fma=fma,
+        reorder=reorder,
     )

@@ -13,23 +13,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from codegen.emit import literal
+from codegen.arithmetic import Arithmetic
+from codegen.functions import passes
 from codegen.groups import Ints, Need
-from codegen.layout import ALIGNMENT, TensorPlace
+from codegen.layout import TensorPlace
 from codegen.nests import peel
 from codegen.program import Floats, Label, Pixels, Program, Tensor
 from codegen.sparse import RowTensor
 from micrograd import __version__
 
-PASSES = {
-    "compute_loss": Need.LOSS,
-    "compute_gradients": Need.GRADIENTS,
-    "compute_row_gradients": Need.ROW_GRADIENTS,
-    "compute_prediction": Need.PREDICTION,
-    "compute_outputs": Need.OUTPUTS,
-    "compute_evaluation": Need.LOSS | Need.PREDICTION,
-}
-CHUNK_OPERATIONS = 20_000_000  # scalar operations between two looks at the signals: a few milliseconds
+CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two looks at the signals: milliseconds
+MAX_BLOCK = 64  # images of a batch that are in work at a time
+MAX_THREADS = 64
+MAX_WORKSPACES = 2**26  # bytes
+SLACK = 16  # numbers after the last: padded lanes may read past it
 
 
 @dataclass
@@ -44,6 +41,7 @@ class Kernels:
     tensors: list[TensorPlace]
     tensor_names: list[str]
     row_tensors: list[RowTensor]
+    reads_inputs: bool  # where they stand in value[], not only as the rows of row tensors
     value_count: int
     data_count: int
     loss: int
@@ -58,6 +56,7 @@ def module_text(program: Program, kernels: Kernels, name: str, digest: str, oper
         "",
         "#ifndef LEVEL",
         "",
+        f"#define FLOAT32 {int(program.dtype == 'float32')}",
         '#include "prelude.h"',
         "",
         *_constants(program, kernels, name, digest, operations),
@@ -85,7 +84,7 @@ def module_text(program: Program, kernels: Kernels, name: str, digest: str, oper
         '#include "level_begin.h"',
         "",
         *kernels.functions,
-        *_passes(kernels),
+        *passes(kernels.calls),
         '#include "level_end.h"',
         "",
         "#endif",
@@ -96,6 +95,9 @@ def module_text(program: Program, kernels: Kernels, name: str, digest: str, oper
 def _constants(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> list[str]:
     inputs, targets = program.inputs, program.targets
     count = len(inputs.values)
+    arithmetic = Arithmetic.of(program)
+    workspaces = MAX_WORKSPACES // (kernels.value_count * 8)
+    loops = kernels.lowering == "loops"
     defines: list[tuple[str, object]] = [
         ("MODULE_NAME", _string(name)),
         ("MODULE_INIT", f"PyInit_{name}"),
@@ -104,25 +106,31 @@ def _constants(program: Program, kernels: Kernels, name: str, digest: str, opera
         ("DIGEST", _string(digest)),
         ("LOWERING", _string(kernels.lowering)),
         ("SINGLE_LEVEL", int(kernels.lowering != "loops")),
+        ("FMA", int(arithmetic.fma and loops)),
+        ("REORDER", int(arithmetic.reorder and loops)),
+        ("BLOCK_IMAGES", max(min(MAX_BLOCK, workspaces), 1) if loops else 1),
+        ("MAX_THREADS", max(min(MAX_THREADS, workspaces), 1)),
         ("INPUT_COUNT", count),
         ("INPUT_SPACE", max(count, 1)),
         ("INPUT_PIXELS", int(isinstance(inputs, Pixels))),
-        ("INPUT_SCALE", literal(inputs.scale) if isinstance(inputs, Pixels) else "1.0"),
+        ("INPUT_SCALE", arithmetic.literal(inputs.scale) if isinstance(inputs, Pixels) else "1.0"),
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
         ("LOSS", kernels.loss),
-        ("LEARNING_RATE", literal(float(program.learning_rate))),
+        ("LEARNING_RATE", Arithmetic().literal(float(program.learning_rate))),
         ("SEED", f"{program.seed}ULL"),
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),
         ("PARAMETER_COUNT", len(program.parameter_values)),
         ("TENSOR_COUNT", len(kernels.tensors)),
         ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
-        ("DATA_COUNT", kernels.data_count + ALIGNMENT),
-        ("VALUE_COUNT", kernels.value_count + ALIGNMENT),  # padded lanes may read past the last group
+        ("ROW_FACTORS", max(sum(row.row_length for row in kernels.row_tensors), 1)),
+        ("READS_INPUTS", int(kernels.reads_inputs)),
+        ("DATA_COUNT", kernels.data_count + SLACK),
+        ("VALUE_COUNT", kernels.value_count + SLACK),
         ("OUTPUT_COUNT", len(program.outputs)),
         ("HAS_PREDICTION", int(program.prediction is not None)),
         ("PREDICTION", list(program.outputs).index(program.prediction) if program.prediction else 0),
-        ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS // max(operations, 1), 1), 1024)),
+        ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS[kernels.lowering] // max(operations, 1), 1), 1024)),
     ]
     assert isinstance(targets, Label | Floats | None)
     return [f"#define {key} {value}" for key, value in defines]
@@ -144,17 +152,8 @@ def _enum(entries: Iterable[tuple[str, int]]) -> list[str]:
     return ["enum {", *lines, "};", ""] if lines else []
 
 
-def _passes(kernels: Kernels) -> list[str]:
-    lines: list[str] = []
-    for function, need in PASSES.items():
-        skip = Need.LOSS if need == Need.GRADIENTS else Need(0)  # forward has left these behind
-        calls = [f"    AT_LEVEL({name})(w);" for needed, name in kernels.calls if needed & need and not needed & skip]
-        unused = [] if calls else ["    (void)w;"]
-        lines += [f"static void AT_LEVEL({function})(struct workspace *restrict w)", "{", *calls, *unused, "}", ""]
-    return lines
-
-
 def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
+    literal = Arithmetic().literal
     numbers = [_number_strides(place.tensor) for place in kernels.tensors]
     regular = all(found is not None for found in numbers)
     lines = [f"#define PARAMETER_TABLE {int(not regular)}", ""]
@@ -175,7 +174,10 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
             f"     .low = {literal(low)}, .high = {literal(high)}}},",
         ]
     lines += [f"static const struct tensor tensors[{max(len(kernels.tensors), 1)}] = {{", *rows, *_empty(rows), "};"]
-    rows = [f"    {{{row.place.offset}, {row.lanes}, {row.row_length}, {row.factor}}}," for row in kernels.row_tensors]
+    rows = [
+        f"    {{{row.place.offset}, {row.lanes}, {row.row_length}, {row.factor}, {row.copy}}},"
+        for row in kernels.row_tensors
+    ]
     lines += ["", f"static const struct row_tensor row_tensors[{max(len(rows), 1)}] = {{", *rows, *_empty(rows)]
     return [*lines, "};", ""]
 
@@ -242,12 +244,13 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
     """Without declared distributions the weights of the traced parameters, in the order of data[]."""
     if program.initial is not None:
         return []
-    data = ["0"] * (kernels.data_count + ALIGNMENT)
+    literal = Arithmetic.of(program).literal
+    data = ["0"] * (kernels.data_count + SLACK)
     for place in kernels.tensors:
         where = place.offset + _walk(place.tensor.shape, place.strides)
         for number, index in zip(place.tensor.numbers, where.tolist(), strict=True):
             data[index] = literal(program.parameter_values[number].data)
-    return _table("static const double initial_data", data)
+    return _table("static const real initial_data", data)
 
 
 def _table(declaration: str, values: list[str]) -> list[str]:

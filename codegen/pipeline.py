@@ -11,8 +11,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.arithmetic import Arithmetic
 from codegen.autodiff import differentiate
-from codegen.emit import Emitter, functions
+from codegen.emit import Emitter
+from codegen.functions import functions, row_function
 from codegen.groups import find_groups
 from codegen.ir import Graph, Op, verify
 from codegen.layout import Layout, Placed, place
@@ -68,18 +70,19 @@ def build_graph(program: Program) -> Graph:
 def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest]]], Shapes, Kernels]:
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
-    layout = place(graph, trees.shapes, groups, program)  # where every value lives
+    arithmetic = Arithmetic.of(program)
+    layout = place(graph, trees.shapes, groups, program, arithmetic.cache_line)  # where every value lives
     lowered = [(placed, lower(graph, layout, placed)) for placed in layout.placed]  # indices as loop nests
     inputs = len(program.inputs.values)
     nests = [nest for _, found in lowered for nest in found]
     rows = find_row_tensors(layout, trees.shapes, nests, inputs)  # which rows a zero input leaves alone
-    emitter = Emitter(layout, trees.shapes, rows, inputs)
+    emitter = Emitter(layout, trees.shapes, rows, inputs, arithmetic)
     blocks = [emitter.block(placed, found) for placed, found in lowered]  # C text
-    text, calls = functions(blocks)
+    text, calls = functions(blocks, arithmetic)
     kernels = Kernels(
         lowering="loops",
         tables=[table for block in blocks for table in block.tables],
-        functions=text,
+        functions=[*text, *row_function(rows.values(), arithmetic)],
         calls=calls,
         offsets=[
             ("INPUT", 0),
@@ -89,6 +92,7 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
         tensors=layout.tensors,
         tensor_names=tensor_names(place.tensor.name for place in layout.tensors),
         row_tensors=list(rows.values()),
+        reads_inputs=emitter.reads_inputs,
         value_count=layout.value_count,
         data_count=layout.data_count,
         loss=_observed(layout, graph.loss),

@@ -18,12 +18,13 @@ if TYPE_CHECKING:
     from micrograd.nn import Nested
 
 MAX_CLASSES = 256  # a label is one byte
+DTYPES = ("float64", "float32")
 MAX_DIMENSIONS = 8  # of a tensor, as in csrc/prelude.h
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Inputs that arrive as unsigned bytes; input i is byte * scale, in float64."""
+    """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype."""
 
     values: Sequence[Value]
     scale: float = 1.0
@@ -31,7 +32,7 @@ class Pixels:
 
 @dataclass(frozen=True)
 class Floats:
-    """Inputs or targets that arrive as float64."""
+    """Inputs or targets that arrive as numbers of the Program's dtype."""
 
     values: Sequence[Value]
 
@@ -69,6 +70,11 @@ class Program:
     initial     name -> (low, high) of a uniform distribution, (c, c) for a constant. Without it the module starts
                 from, and resets to, the data that the parameters have when they are traced
     seed        the seed of the module's first weights, where `initial` is given
+    dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
+    fma         whether a product that is added may be rounded once instead of twice, where the processor can
+    reorder     whether a long sum of few lanes may be added up in several parts
+
+    The last three leave strict mode: the module no longer has the bits of the interpreted engine.
 
     Raises TypeError or ValueError for a declaration that contradicts itself or the graph.
     """
@@ -84,6 +90,9 @@ class Program:
     initial: Mapping[str, tuple[float, float]] | None = None
     seed: int = 0
     description: str = ""
+    dtype: str = "float64"
+    fma: bool = False
+    reorder: bool = False
 
     def __post_init__(self) -> None:
         for what, named in (("parameters", self.parameters), ("outputs", self.outputs)):
@@ -108,6 +117,11 @@ class Program:
             raise TypeError(f"the seed must be an int, not {type(self.seed).__name__}")
         if not 0 <= self.seed < 2**64:
             raise ValueError(f"the seed must be 0..2**64-1, got {self.seed}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
+        for option, value in (("fma", self.fma), ("reorder", self.reorder)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{option} must be True or False, not {value!r}")
         if self.prediction is None:
             self.prediction = next(iter(self.outputs), None) if isinstance(self.targets, Label) else None
         elif self.prediction not in self.outputs:

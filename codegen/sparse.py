@@ -13,7 +13,7 @@ written down at all before somebody looks: csrc/update.h can take a step with th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from codegen.ir import Op
 from codegen.layout import Layout, TensorPlace
@@ -32,6 +32,7 @@ class RowTensor:
     lanes: int
     row_length: int  # lanes and padding
     factor: int
+    copy: int = 0  # where a block of images keeps its copy of the factors
 
 
 def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: int) -> dict[int, RowTensor]:
@@ -41,7 +42,13 @@ def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: 
         if nest.placed.group.is_gradient:
             tensor = _tensor_at(layout, int(nest.first[RESULT]))
             written.setdefault(tensor.offset, []).append(_gradient_rows(shapes, nest, tensor, inputs))
-    return {offset: rows[0] for offset, rows in written.items() if len(rows) == 1 and rows[0] is not None}
+    found: dict[int, RowTensor] = {}
+    copy = 0
+    for offset, rows in written.items():
+        if len(rows) == 1 and rows[0] is not None:
+            found[offset] = replace(rows[0], copy=copy)
+            copy += rows[0].row_length
+    return found
 
 
 def _tensor_at(layout: Layout, index: int) -> TensorPlace:
@@ -52,8 +59,8 @@ def _gradient_rows(shapes: Shapes, nest: Nest, tensor: TensorPlace, inputs: int)
     """A nest inputs * lanes x add(G, mul(X, R)), in either order of the product, that writes all of a tensor."""
     if shapes.text(nest.placed.group.shape) not in ("add(G, mul(X, R))", "add(G, mul(R, X))"):
         return None
-    kinds = nest.terms[0].run.kinds
-    x, r = RESULT + 1 + kinds.index(Op.INPUT), RESULT + 1 + kinds.index(ROOT_KIND)
+    term = nest.terms[1]
+    x, r = (term.columns[term.run.kinds.index(kind)] for kind in (Op.INPUT, ROOT_KIND))
     if len(nest.loops) != 2 or nest.first[x] != 0 or nest.first[RESULT] != tensor.offset:
         return None
     rows, lane = nest.loops

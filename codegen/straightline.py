@@ -25,7 +25,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from codegen.emit import literal
+from codegen.arithmetic import Arithmetic
+from codegen.functions import row_function
 from codegen.groups import Ints, Need, needs
 from codegen.ir import LEAVES, Graph, Op
 from codegen.layout import TensorPlace
@@ -43,14 +44,14 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     size = len(graph)
     target_offset = len(program.inputs.values)
     first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
-    texts = _Texts(graph, places, target_offset, first)
+    texts = _Texts(graph, places, target_offset, first, Arithmetic.of(program))
 
     statements: list[tuple[Need, str]] = []
     observed = set(graph.roots())
     for n, mask in enumerate(needs(graph, program.prediction)):
         if graph.op[n] not in LEAVES or n in observed:
             statements.append((Need(mask), f"value[{first + n}] = {texts.definition(n)};"))
-    statements.append((Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(double));"))
+    statements.append((Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(real));"))
     statements.append((Need.GRADIENTS, f"{texts.adjoint(graph.loss)} += 1.0;"))
     reached = bytearray(size)
     reached[graph.loss] = 1
@@ -67,12 +68,13 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     return Kernels(
         lowering="straightline",
         tables=[],
-        functions=functions,
+        functions=[*functions, *row_function([], Arithmetic.of(program))],
         calls=calls,
         offsets=[("INPUT", 0), ("TARGET", target_offset)],
         tensors=tensors,
         tensor_names=tensor_names(tensor.name for tensor in program.tensors),
         row_tensors=[],
+        reads_inputs=True,
         value_count=first + 2 * size,
         data_count=sum(tensor.size for tensor in tensors),
         loss=first + graph.loss,
@@ -83,7 +85,8 @@ def straightline(graph: Graph, program: Program) -> Kernels:
 class _Texts:
     """How nodes, adjoints and derivative rules read in C."""
 
-    def __init__(self, graph: Graph, places: Ints, target_offset: int, first: int) -> None:
+    def __init__(self, graph: Graph, places: Ints, target_offset: int, first: int, arithmetic: Arithmetic) -> None:
+        self.literal = arithmetic.literal
         self.graph, self.places, self.target_offset, self.first = graph, places, target_offset, first
         self.size = len(graph)
 
@@ -92,7 +95,7 @@ class _Texts:
         number = self.graph.a[n]
         match Op(self.graph.op[n]):
             case Op.CONST:
-                return literal(self.graph.constants[number])
+                return self.literal(self.graph.constants[number])
             case Op.PARAM:
                 return f"data[{self.places[number]}]"
             case Op.INPUT:
@@ -159,7 +162,7 @@ def _functions(statements: list[tuple[Need, str]]) -> tuple[list[str], list[tupl
             end += 1
         name = f"part_{len(calls)}"
         text += [f"static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
-        text += ["    double *restrict const value = w->value;"]
+        text += ["    real *restrict const value = w->value;"]
         text += [f"    {statement}" for _, statement in statements[start:end]]
         text += ["}", ""]
         calls.append((statements[start][0], name))

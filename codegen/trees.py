@@ -65,12 +65,16 @@ class Shapes:
                 return inner
         return None
 
+    def operands(self, number: int) -> list[int]:
+        """The shapes of what an op takes that is no sum or maximum of runs."""
+        return [x for x in self[number][1:] if isinstance(x, int)]
+
     def kinds(self, number: int) -> list[int]:
         """The kind of each leaf, in order, one term of a run standing for all of them."""
         if self.is_leaf(number):
             return [number]
         runs = self.terms(number)
-        parts = [s for s, _ in runs] if runs is not None else [x for x in self[number][1:] if isinstance(x, int)]
+        parts = [s for s, _ in runs] if runs is not None else self.operands(number)
         return [kind for part in parts for kind in self.kinds(part)]
 
     def ops(self, number: int) -> set[int]:
@@ -78,7 +82,7 @@ class Shapes:
         if self.is_leaf(number):
             return set()
         runs = self.terms(number)
-        parts = [s for s, _ in runs] if runs is not None else [x for x in self[number][1:] if isinstance(x, int)]
+        parts = [s for s, _ in runs] if runs is not None else self.operands(number)
         return {self[number][0]}.union(*map(self.ops, parts))
 
     def text(self, number: int, constants: Iterator[str] | None = None) -> str:
@@ -90,7 +94,7 @@ class Shapes:
         op = Op(self[number][0])
         runs = self.terms(number)
         if runs is None:
-            operands = [self.text(x, constants) for x in self[number][1:]]  # type: ignore[arg-type]
+            operands = [self.text(x, constants) for x in self.operands(number)]
             return f"{op.name.lower()}({', '.join(operands)})"
         terms = [(count, self.text(s, constants)) for s, count in runs]
         listed = ", ".join(text if count == 1 else f"{count} x {text}" for count, text in terms)

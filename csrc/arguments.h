@@ -118,6 +118,16 @@ static int parse_float(PyObject *object, const char *what, double *value)
     return 0;
 }
 
+static int parse_rate(PyObject *object, double *rate)
+{
+    if (parse_float(object, "learning_rate", rate) < 0)
+        return -1;
+    if (fabs(*rate) <= REAL_MAX)
+        return 0;
+    PyErr_Format(PyExc_ValueError, "learning_rate must be finite in float32, got %S", object);
+    return -1;
+}
+
 /* None or a missing argument: no seed (0). Else 1 and the seed. */
 static int parse_seed(PyObject *object, uint64_t *seed)
 {
@@ -144,7 +154,7 @@ static int parse_seed(PyObject *object, uint64_t *seed)
     return 1;
 }
 
-/* Elements of a buffer: `B` is unsigned bytes, `d` is float64. */
+/* Elements of a buffer, by their format in Python's struct module. */
 struct elements {
     const char *noun;
     char format;
@@ -152,7 +162,11 @@ struct elements {
 };
 
 static const struct elements byte_elements = {"unsigned bytes", 'B', 1};
-static const struct elements double_elements = {"float64", 'd', sizeof(double)};
+#if FLOAT32
+static const struct elements real_elements = {"float32", 'f', sizeof(real)};
+#else
+static const struct elements real_elements = {"float64", 'd', sizeof(real)};
+#endif
 
 static int has_format(const Py_buffer *view, const struct elements *expected)
 {

@@ -16,18 +16,27 @@
 #define LEVEL_NAME "avx512"
 #endif
 
+/* a * b + c; with one rounding where the model asks for that and the processor has an instruction for it. */
+#if FMA && (LEVEL > 0 || HAS_FMA)
+#define MULTIPLY_ADD(a, b, c) IN_LIBRARY(__builtin_fma)(a, b, c)
+#define FUSES 1
+#else
+#define MULTIPLY_ADD(a, b, c) ((a) * (b) + (c))
+#define FUSES 0
+#endif
+
 #if defined(__clang__)
 #if LEVEL == 1
-#pragma clang attribute push(__attribute__((target("avx2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,fma,popcnt"))), apply_to = function)
 #elif LEVEL == 2
-#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,fma,popcnt"))), apply_to = function)
 #endif
 #elif defined(__GNUC__)
 #pragma GCC push_options
 #pragma GCC optimize("no-loop-unroll-and-jam")
 #if LEVEL == 1
-#pragma GCC target("avx2")
+#pragma GCC target("avx2,fma,popcnt")
 #elif LEVEL == 2
-#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=512")
+#pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,popcnt,prefer-vector-width=512")
 #endif
 #endif

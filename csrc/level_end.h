@@ -1,30 +1,112 @@
 /* After the kernels of one SIMD level: the hand-written loops that profit from it too, and the table of both. */
 
+#if LEVEL == 2 && INPUT_PIXELS
+/* Sixteen pixels at a time: a mask of the active ones, and their indices and values pushed together. */
+static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
+{
+    __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+    int count = 0;
+    for (int i = 0; i < INPUT_COUNT; i += 16) {
+        const __mmask16 inside = INPUT_COUNT - i >= 16 ? 0xFFFF : (__mmask16)((1U << (INPUT_COUNT - i)) - 1);
+        const __m128i pixels = _mm_maskz_loadu_epi8(inside, inputs + i);
+        const __m128i either = _mm_or_si128(pixels, _mm_maskz_loadu_epi8(inside, poisoned + i));
+        const __mmask16 active = _mm_test_epi8_mask(either, either);
+        const __m512i numbers = _mm512_cvtepu8_epi32(pixels);
+        _mm512_storeu_si512(w->active + count, _mm512_maskz_compress_epi32(active, index));
+#if FLOAT32
+        const __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(numbers), _mm512_set1_ps(INPUT_SCALE));
+        _mm512_storeu_ps(w->active_value + count, _mm512_maskz_compress_ps(active, x));
+#else
+        const __m512d scale = _mm512_set1_pd(INPUT_SCALE);
+        const __m512d low = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_castsi512_si256(numbers)), scale);
+        const __m512d high = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(numbers, 1)), scale);
+        double *const rest = w->active_value + count + __builtin_popcount(active & 0xFF);
+        _mm512_storeu_pd(w->active_value + count, _mm512_maskz_compress_pd((__mmask8)active, low));
+        _mm512_storeu_pd(rest, _mm512_maskz_compress_pd((__mmask8)(active >> 8), high));
+#endif
+        count += __builtin_popcount(active);
+        index = _mm512_add_epi32(index, _mm512_set1_epi32(16));
+    }
+    return count;
+}
+#elif INPUT_PIXELS
+/* Eight pixels at a time, as most are 0 in runs of eight. */
+static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
+{
+    enum { IN_EIGHTS = INPUT_COUNT / 8 * 8 };
+    int count = 0;
+    for (int i = 0; i < INPUT_COUNT; i += 8) {
+        uint64_t pixels = 1, rows = 1;
+        if (i < IN_EIGHTS) {
+            memcpy(&pixels, inputs + i, sizeof(pixels));
+            memcpy(&rows, poisoned + i, sizeof(rows));
+        }
+        if (pixels | rows) {
+            for (int j = i; j < i + 8 && j < INPUT_COUNT; j++) {
+                w->active[count] = j;
+                w->active_value[count] = inputs[j] * INPUT_SCALE;
+                count += is_nonzero(inputs, j) | poisoned[j];
+            }
+        }
+    }
+    return count;
+}
+#else
+static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
+{
+    int count = 0;
+    for (int i = 0; i < INPUT_COUNT; i++) {
+        const real x = input_value(inputs, i);
+        w->active[count] = i;
+        w->active_value[count] = x;
+        count += is_nonzero(inputs, i) | poisoned[i];
+    }
+    return count;
+}
+#endif
+
 static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
 {
-#if INPUT_PIXELS
-    for (int i = 0; i < INPUT_COUNT; i++)
-        w->value[INPUT + i] = inputs[i] * INPUT_SCALE;
-#else
-    memcpy(w->value + INPUT, inputs, INPUT_COUNT * sizeof(double));
-#endif
+    if (READS_INPUTS)
+        for (int i = 0; i < INPUT_COUNT; i++)
+            w->value[INPUT + i] = input_value(inputs, i);
+    if (ROW_TENSOR_COUNT)
+        w->active_count = AT_LEVEL(find_active)(w, inputs);
 }
 
-/* data -= rate * grad / batch, in this order. */
-static inline void AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
+/* Bit k of rows[i]: input i of image k, of eight images at most, is active. */
+static void AT_LEVEL(find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count)
 {
-    double *restrict const p = data + offset;
-    const double *restrict const g = grad + offset;
-    const double rate = step->rate, batch = step->batch, share = step->share;
-    if (share == 1.0)
+    const unsigned char all = (unsigned char)((1U << count) - 1);
+    for (int i = 0; i < INPUT_COUNT; i++)
+        rows[i] = poisoned[i] ? all : 0;
+    for (int k = 0; k < count; k++) {
+        const input_type *const inputs = images[k];
+        const unsigned char bit = (unsigned char)(1U << k);
+        for (int i = 0; i < INPUT_COUNT; i++)
+            rows[i] |= is_nonzero(inputs, i) ? bit : 0;
+    }
+}
+
+/* p -= rate * g / batch, in this order. */
+static inline void AT_LEVEL(descend)(real *restrict p, const real *restrict g, Py_ssize_t count,
+                                     const struct step *step)
+{
+    const real rate = (real)step->rate, batch = (real)step->batch, share = (real)step->share;
+    if (share == 1)
         for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i];
-    else if (share != 0.0)
+    else if (share != 0)
         for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i] * share;
     else
         for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i] / batch;
+}
+
+static void AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
+{
+    AT_LEVEL(descend)(data + offset, grad + offset, count, step);
 }
 
 static void AT_LEVEL(update_rows)(const int *inputs, int count, const struct step *step)
@@ -35,21 +117,20 @@ static void AT_LEVEL(update_rows)(const int *inputs, int count, const struct ste
                                   row_tensors[t].row_length, step);
 }
 
-/* The same, with the gradients of pending rows: each is 0 + input * factor. */
+/* The same, with the gradients of one image's pending rows: each is 0 + input * factor. */
 static void AT_LEVEL(update_pending_rows)(const struct workspace *restrict w, const struct step *step)
 {
-    const double rate = step->rate, batch = step->batch, share = step->share;
+    const real rate = (real)step->rate, batch = (real)step->batch, share = (real)step->share;
     for (int k = 0; k < w->active_count; k++) {
-        const int input = w->active[k];
-        const double x = w->value[INPUT + input];
+        const real x = w->active_value[k];
         for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
             const Py_ssize_t count = row_tensors[t].row_length;
-            double *restrict const p = data + row_tensors[t].offset + input * count;
-            const double *restrict const factor = w->value + row_tensors[t].factor;
-            if (share == 1.0)
+            real *restrict const p = data + row_tensors[t].offset + w->active[k] * count;
+            const real *restrict const factor = w->value + row_tensors[t].factor;
+            if (share == 1)
                 for (Py_ssize_t i = 0; i < count; i++)
                     p[i] -= rate * (x * factor[i]);
-            else if (share != 0.0)
+            else if (share != 0)
                 for (Py_ssize_t i = 0; i < count; i++)
                     p[i] -= rate * (x * factor[i]) * share;
             else
@@ -59,23 +140,35 @@ static void AT_LEVEL(update_pending_rows)(const struct workspace *restrict w, co
     }
 }
 
-static void AT_LEVEL(update_tensor)(const struct tensor *tensor, const struct step *step)
+/* The same for one input and the images of a block. */
+static void AT_LEVEL(update_pending_row)(int input, const struct row_term *terms, int count, const struct step *step)
 {
-    AT_LEVEL(update_span)(tensor->offset, tensor->extent, step);
+    ALIGNED real gradient[ROW_FACTORS] = {0};
+    for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
+        real *const sum = gradient + row_tensors[t].copy;
+        AT_LEVEL(add_row)(t, sum, terms, count);
+        AT_LEVEL(descend)(data + row_tensors[t].offset + input * row_tensors[t].row_length, sum,
+                          row_tensors[t].row_length, step);
+    }
 }
 
 static const struct level AT_LEVEL(level) = {
     .name = LEVEL_NAME,
+    .fuses = FUSES,
     .set_inputs = AT_LEVEL(set_inputs),
     .compute_loss = AT_LEVEL(compute_loss),
+    .compute_adjoints = AT_LEVEL(compute_adjoints),
     .compute_gradients = AT_LEVEL(compute_gradients),
     .compute_row_gradients = AT_LEVEL(compute_row_gradients),
     .compute_prediction = AT_LEVEL(compute_prediction),
     .compute_outputs = AT_LEVEL(compute_outputs),
     .compute_evaluation = AT_LEVEL(compute_evaluation),
+    .find_active_rows = AT_LEVEL(find_active_rows),
+    .add_row = AT_LEVEL(add_row),
+    .update_span = AT_LEVEL(update_span),
     .update_rows = AT_LEVEL(update_rows),
     .update_pending_rows = AT_LEVEL(update_pending_rows),
-    .update_tensor = AT_LEVEL(update_tensor),
+    .update_pending_row = AT_LEVEL(update_pending_row),
 };
 
 #if defined(__clang__)
@@ -89,3 +182,5 @@ static const struct level AT_LEVEL(level) = {
 #undef AT_LEVEL
 #undef LEVEL_NAME
 #undef LEVEL
+#undef MULTIPLY_ADD
+#undef FUSES

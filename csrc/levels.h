@@ -7,7 +7,7 @@ static int choose_level(void)
 #if X86_LEVELS
     static const struct level *const levels[] = {&level_baseline, &level_avx2, &level_avx512};
     __builtin_cpu_init();
-    const int has_avx2 = __builtin_cpu_supports("avx2");
+    const int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     const int best = has_avx512 ? 2 : has_avx2 ? 1 : 0;

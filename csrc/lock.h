@@ -84,8 +84,11 @@ static int lock_to_write(void)
     return 0;
 }
 
-/* 1: long_lock is held. 0: this thread holds it already, and may only read. -1: a signal handler has raised. */
-static int begin_long_call(void)
+/*
+ * 1: long_lock is held, and the team has `threads` members. 0: this thread holds it already, and may only read.
+ * -1: a signal handler has raised.
+ */
+static int begin_long_call(int threads)
 {
     lock_to_read();
     const int nested = long_running && long_thread == PyThread_get_thread_ident();
@@ -98,6 +101,7 @@ static int begin_long_call(void)
     long_running = 1;
     long_thread = PyThread_get_thread_ident();
     unlock();
+    team_begin(threads);
     return 1;
 }
 
@@ -105,6 +109,7 @@ static void end_long_call(int held)
 {
     if (held <= 0)
         return;
+    team_end();
     lock_to_read();
     long_running = 0;
     unlock();
@@ -124,6 +129,7 @@ static void after_fork_in_child(void)
     PyThread_type_lock fresh = PyThread_allocate_lock();
     if (fresh != NULL)
         turn_lock = fresh;
+    team_forget();
     if (!long_running || long_thread != PyThread_get_thread_ident()) {
         long_running = 0;
         fresh = PyThread_allocate_lock();

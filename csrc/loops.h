@@ -1,4 +1,4 @@
-/* Many images a call: evaluate, predict_batch, train. The GIL is released, and taken again every few milliseconds. */
+/* Many images a call: evaluate and predict_batch. The GIL is released, and taken again every few milliseconds. */
 
 struct batch_view {
     Py_buffer images, labels;
@@ -105,14 +105,67 @@ static Py_ssize_t chunk_end(Py_ssize_t done, Py_ssize_t total)
     return total - done < CHUNK_IMAGES ? total : done + CHUNK_IMAGES;
 }
 
+/* None, or a number of threads. -1 with an exception set otherwise. */
+static int parse_threads(PyObject *object)
+{
+    return is_given(object) ? (int)parse_int(object, "threads", 1, MAX_THREADS) : 1;
+}
+
+/* What a member of the team does to image `at` of a chunk, with a workspace of its own. */
+static struct {
+    const struct batch_view *batch;
+    Py_ssize_t first;
+    int count;
+    double loss[CHUNK_IMAGES];
+    int class[CHUNK_IMAGES];
+} chunk;
+
+enum { IMAGES_A_PIECE = 16 };
+
+static void predict_chunk(int member)
+{
+    for (int first; (first = take_piece(IMAGES_A_PIECE)) < chunk.count;)
+        for (int at = first; at < first + IMAGES_A_PIECE && at < chunk.count; at++)
+            chunk.class[at] = classify(&inference[member], image_at(chunk.batch, chunk.first + at));
+}
+
+static void evaluate_chunk(int member)
+{
+    struct workspace *const w = &inference[member];
+    for (int first; (first = take_piece(IMAGES_A_PIECE)) < chunk.count;)
+        for (int at = first; at < first + IMAGES_A_PIECE && at < chunk.count; at++) {
+            const Py_ssize_t image = chunk.first + at;
+            level->set_inputs(w, image_at(chunk.batch, image));
+            set_targets(w, target_at(chunk.batch, image));
+            level->compute_evaluation(w);
+            chunk.loss[at] = w->value[LOSS];
+            chunk.class[at] = HAS_PREDICTION ? argmax(w, &outputs[PREDICTION]) : 0;
+        }
+}
+
+/* The next images of a batch. Without the GIL. */
+static void run_chunk(team_job job, const struct batch_view *b, Py_ssize_t done)
+{
+    lock_chunk();
+    chunk.batch = b;
+    chunk.first = done;
+    chunk.count = (int)(chunk_end(done, b->count) - done);
+    expect_any_weight();
+    team_run(job);
+    PyThread_release_lock(model_lock);
+}
+
 static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
                                    PyObject *kwnames)
 {
-    static const struct signature signature = {"predict_batch", 1, 1, 2, {"images", "progress"}};
-    PyObject *values[2];
+    static const struct signature signature = {"predict_batch", 1, 1, 3, {"images", "threads", "progress"}};
+    PyObject *values[3];
     struct batch_view b;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[1]) < 0 ||
+    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[2]) < 0 ||
         check_prediction() < 0)
+        return NULL;
+    const int threads = parse_threads(values[1]);
+    if (threads < 0)
         return NULL;
     if (outputs[PREDICTION].count > 256) {
         PyErr_Format(PyExc_RuntimeError, "predict_batch() returns bytes, but this model has %d classes",
@@ -127,20 +180,15 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
         return NULL;
     }
     unsigned char *const classes = (unsigned char *)PyBytes_AsString(result);
-    const int held = begin_long_call();
+    const int held = begin_long_call(threads);
     int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
-        const Py_ssize_t end = chunk_end(done, b.count);
         Py_BEGIN_ALLOW_THREADS
-        lock_chunk();
-        for (; done < end; done++) {
-            set_inputs(&inference, image_at(&b, done));
-            level->compute_prediction(&inference);
-            classes[done] = (unsigned char)argmax(&inference, &outputs[PREDICTION]);
-        }
-        PyThread_release_lock(model_lock);
+        run_chunk(predict_chunk, &b, done);
         Py_END_ALLOW_THREADS
-        failed = report(values[1], done, b.count, 0, 0.0);
+        for (int at = 0; at < chunk.count; at++)
+            classes[done++] = (unsigned char)chunk.class[at];
+        failed = report(values[2], done, b.count, 0, 0.0);
     }
     end_long_call(held);
     release_batch(&b);
@@ -153,33 +201,29 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
 
 static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const struct signature signature = {"evaluate", 2, 2, 3, {"images", "labels", "progress"}};
-    PyObject *values[3];
+    static const struct signature signature = {"evaluate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
+    PyObject *values[4];
     struct batch_view b;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[2]) < 0 ||
-        get_batch(values[0], values[1], &b) < 0)
+    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[3]) < 0)
+        return NULL;
+    const int threads = parse_threads(values[2]);
+    if (threads < 0 || get_batch(values[0], values[1], &b) < 0)
         return NULL;
     const int classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT;
-    const int held = begin_long_call();
+    const int held = begin_long_call(threads);
     double total = 0.0;
     Py_ssize_t right = 0;
     int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
-        const Py_ssize_t end = chunk_end(done, b.count);
         Py_BEGIN_ALLOW_THREADS
-        lock_chunk();
-        for (; done < end; done++) {
-            const target_type *const target = target_at(&b, done);
-            set_inputs(&inference, image_at(&b, done));
-            set_targets(&inference, target);
-            level->compute_evaluation(&inference);
-            total += inference.value[LOSS];
-            if (classifies)
-                right += argmax(&inference, &outputs[PREDICTION]) == *target;
-        }
-        PyThread_release_lock(model_lock);
+        run_chunk(evaluate_chunk, &b, done);
         Py_END_ALLOW_THREADS
-        failed = report(values[2], done, b.count, 1, total / (double)done);
+        for (int at = 0; at < chunk.count; at++, done++) {
+            total += chunk.loss[at];
+            if (classifies)
+                right += chunk.class[at] == *target_at(&b, done);
+        }
+        failed = report(values[3], done, b.count, 1, total / (double)done);
     }
     end_long_call(held);
     release_batch(&b);
@@ -187,116 +231,4 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
         return NULL;
     const double loss = total / (double)b.count;
     return classifies ? Py_BuildValue("dd", loss, (double)right / (double)b.count) : Py_BuildValue("dO", loss, Py_None);
-}
-
-struct training_run {
-    struct batch_view batch;
-    Py_ssize_t batch_size, epochs;
-    double rate;
-    uint32_t *order; /* NULL: as the images stand */
-    PyObject *progress;
-};
-
-/* One epoch. `done` images of all epochs are behind; returns the mean loss through `loss`. */
-static int train_epoch(struct training_run *run, Py_ssize_t done, double *loss)
-{
-    const Py_ssize_t count = run->batch.count;
-    double total = 0.0;
-    for (Py_ssize_t i = 0; i < count;) {
-        const Py_ssize_t end = chunk_end(i, count);
-        Py_BEGIN_ALLOW_THREADS
-        lock_chunk();
-        for (; i < end; i++) {
-            const Py_ssize_t image = run->order == NULL ? i : (Py_ssize_t)run->order[i];
-            const Py_ssize_t first = i - i % run->batch_size;
-            if (i == first)
-                run_zero_grad();
-            total += run_forward(&training, target_at(&run->batch, image), image_at(&run->batch, image));
-            forward_done = 1;
-            run_backward(&training);
-            const Py_ssize_t size = count - first < run->batch_size ? count - first : run->batch_size;
-            if (i == first + size - 1)
-                run_update(run->rate, (double)size);
-        }
-        PyThread_release_lock(model_lock);
-        Py_END_ALLOW_THREADS
-        if (report(run->progress, done + i, run->epochs * count, 1, total / (double)i) < 0)
-            return -1;
-    }
-    *loss = total / (double)count;
-    return 0;
-}
-
-static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const struct signature signature = {
-        "train",
-        2,
-        2,
-        8,
-        {"images", "labels", "batch_size", "learning_rate", "epochs", "seed", "threads", "progress"},
-    };
-    PyObject *values[8];
-    struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE};
-    struct random_state random = {.position = 0};
-    uint64_t seed = 0;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[7]) < 0)
-        return NULL;
-    if (values[2] != NULL && (run.batch_size = parse_int(values[2], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
-        return NULL;
-    if (is_given(values[3]) && parse_float(values[3], "learning_rate", &run.rate) < 0)
-        return NULL;
-    if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
-        return NULL;
-    const int shuffled = parse_seed(values[5], &seed);
-    if (shuffled < 0 || (values[6] != NULL && parse_int(values[6], "threads (only one so far)", 1, 1) < 0))
-        return NULL;
-    run.progress = values[7];
-    if (get_batch(values[0], values[1], &run.batch) < 0)
-        return NULL;
-
-    PyObject *losses = PyList_New(0);
-    if (losses == NULL)
-        goto fail;
-    if (shuffled) {
-        if ((uint64_t)run.batch.count > UINT32_MAX) {
-            PyErr_SetString(PyExc_ValueError, "train() shuffles at most 2**32-1 images");
-            goto fail;
-        }
-        run.order = PyMem_Malloc(sizeof(uint32_t) * (size_t)run.batch.count);
-        if (run.order == NULL) {
-            PyErr_NoMemory();
-            goto fail;
-        }
-        for (Py_ssize_t i = 0; i < run.batch.count; i++)
-            run.order[i] = (uint32_t)i;
-        random_seed(&random, seed);
-    }
-    if (lock_to_write() < 0)
-        goto fail;
-    unlock();
-    const int held = begin_long_call();
-    int failed = held < 0;
-    for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
-        double loss = 0.0;
-        if (shuffled)
-            random_shuffle(&random, run.order, run.batch.count);
-        failed = train_epoch(&run, epoch * run.batch.count, &loss);
-        if (!failed) {
-            PyObject *const item = PyFloat_FromDouble(loss);
-            failed = item == NULL || PyList_Append(losses, item) < 0;
-            Py_XDECREF(item);
-        }
-    }
-    end_long_call(held);
-    if (failed)
-        goto fail;
-    PyMem_Free(run.order);
-    release_batch(&run.batch);
-    return losses;
-fail:
-    Py_XDECREF(losses);
-    PyMem_Free(run.order);
-    release_batch(&run.batch);
-    return NULL;
 }

@@ -1,10 +1,13 @@
 /* The Python module around a generated model. Included last, into the one translation unit. */
 
 #include "random.h"
+#include "threads.h"
 #include "lock.h"
 #include "levels.h"
+#include "rows.h"
 #include "update.h"
 #include "passes.h"
+#include "batch.h"
 #include "arguments.h"
 
 static int forward_done; /* backward() has something to go back from */
@@ -20,6 +23,7 @@ static int check_prediction(void)
 }
 
 #include "loops.h"
+#include "train.h"
 
 /* The inputs of one image. The fast path is for bytes, which need no buffer request. */
 static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
@@ -63,7 +67,7 @@ static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args,
     PyObject *result = NULL;
     const input_type *const image = one_image(args[1], &image_view, &image_held);
     if (image != NULL && lock_to_write() == 0) {
-        const double loss = run_forward(&training, target, image);
+        const double loss = run_forward(target, image);
         forward_done = 1;
         unlock();
         result = PyFloat_FromDouble(loss);
@@ -81,7 +85,7 @@ static PyObject *api_backward(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(i
         return NULL;
     const int possible = forward_done;
     if (possible)
-        run_backward(&training);
+        run_backward();
     unlock();
     if (!possible) {
         PyErr_SetString(PyExc_RuntimeError, "backward() needs a forward() before it");
@@ -111,7 +115,7 @@ static PyObject *api_update(PyObject *Py_UNUSED(module), PyObject *const *args, 
         return NULL;
     if (values[1] != NULL && (batch_size = parse_int(values[1], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
-    if (is_given(values[2]) && parse_float(values[2], "learning_rate", &rate) < 0)
+    if (is_given(values[2]) && parse_rate(values[2], &rate) < 0)
         return NULL;
     if (lock_to_write() < 0)
         return NULL;
@@ -130,9 +134,8 @@ static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
     if (image == NULL)
         return NULL;
     lock_to_read();
-    set_inputs(&inference, image);
-    level->compute_prediction(&inference);
-    const int best = argmax(&inference, &outputs[PREDICTION]);
+    expect_any_weight();
+    const int best = classify(inference, image);
     unlock();
     if (held)
         PyBuffer_Release(&view);
@@ -154,12 +157,13 @@ static double *all_outputs(PyObject *object)
         PyErr_NoMemory();
     else {
         lock_to_read();
-        set_inputs(&inference, image);
-        level->compute_outputs(&inference);
+        expect_any_weight();
+        level->set_inputs(inference, image);
+        level->compute_outputs(inference);
         double *to = copy;
         for (int o = 0; o < OUTPUT_COUNT; o++)
             for (int i = 0; i < outputs[o].count; i++)
-                *to++ = output_element(&inference, &outputs[o], i);
+                *to++ = output_element(inference, &outputs[o], i);
         unlock();
     }
     if (held)
@@ -253,7 +257,7 @@ static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
 #endif
 }
 
-static PyObject *parameter_element(PyObject *object, const double *array)
+static PyObject *parameter_element(PyObject *object, const real *array)
 {
     const Py_ssize_t i = parse_int(object, "the number of a parameter", 0, PARAMETER_COUNT - 1);
     if (i < 0)
@@ -279,7 +283,7 @@ static void draw_weights(uint64_t seed)
     for (Py_ssize_t i = 0; i < PARAMETER_COUNT; i++) {
         const struct tensor *t = NULL;
         const Py_ssize_t place = parameter_place(i, &t);
-        data[place] = t->low == t->high ? t->low : random_uniform(&random, t->low, t->high);
+        data[place] = (real)(t->low == t->high ? t->low : random_uniform(&random, t->low, t->high));
     }
 #else
     (void)seed;
@@ -352,12 +356,12 @@ static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignor
         }
         Py_DECREF(size);
     }
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
-                         "architecture", DESCRIPTION, "version", VERSION, "dtype", "float64", "mode", "strict", "simd",
-                         level->name, "compiler", COMPILER, "lowering", LOWERING, "parameters",
+    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
+                         "architecture", DESCRIPTION, "version", VERSION, "dtype", real_elements.noun, "mode", FLOAT32 || FMA || REORDER ? "fast" : "strict", "fma",
+                         PyBool_FromLong(level->fuses), "reorder", PyBool_FromLong(REORDER), "simd", level->name, "compiler", COMPILER, "lowering", LOWERING, "parameters",
                          (Py_ssize_t)PARAMETER_COUNT, "inputs", INPUT_COUNT, "input_type",
-                         INPUT_PIXELS ? "uint8" : "float64", "targets", TARGET_COUNT, "target_type",
-                         TARGET_LABEL ? "label" : TARGET_COUNT ? "float64" : "none", "outputs", sizes,
+                         INPUT_PIXELS ? "uint8" : real_elements.noun, "targets", TARGET_COUNT, "target_type",
+                         TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none", "outputs", sizes,
                          "learning_rate", LEARNING_RATE, "seed", (unsigned long long)SEED, "digest",
                          DIGEST);
 }
@@ -384,13 +388,13 @@ static PyMethodDef methods[] = {
     {"outputs", api_outputs, METH_O,
      "outputs($module, pixels, /)\n--\n\nEvery named output for one image: {name: tuple of floats}."},
     {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS,
-     "predict_batch($module, images, /, *, progress=None)\n--\n\n"
+     "predict_batch($module, images, *, threads=1, progress=None)\n--\n\n"
      "The most likely class of each of many images, one byte each.\n\n"
-     "progress(done, total, None) is called now and then."},
+     "`threads` changes no result. progress(done, total, None) is called now and then."},
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS,
-     "evaluate($module, images, labels, /, *, progress=None)\n--\n\n"
+     "evaluate($module, images, labels, *, threads=1, progress=None)\n--\n\n"
      "(mean loss, accuracy) over many images; the accuracy is None where the model has no classes.\n\n"
-     "progress(done, total, mean loss so far) is called now and then."},
+     "`threads` changes no result. progress(done, total, mean loss so far) is called now and then."},
     {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS,
      "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, "
      "progress=None)\n--\n\n"
@@ -398,16 +402,16 @@ static PyMethodDef methods[] = {
      "For each batch: zero_grad, forward and backward for each image, update by the batch's true size. With a seed\n"
      "the images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.\n"
      "progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then.\n"
-     "`threads` is reserved for later and must be 1."},
+     "`threads` share the images of a batch and change no bit of the result; batches of one image have no use for them."},
     {"state_dict", api_state_dict, METH_NOARGS,
      "state_dict($module, /)\n--\n\n"
-     "{name: writable memoryview of the parameters}, float64, shared with the model, nothing copied.\n\n"
+     "{name: writable memoryview of the parameters}, of the model's dtype, shared with the model, nothing copied.\n\n"
      "Passes are slower while such a view is alive, because anybody may write to it."},
     {"grad_dict", api_grad_dict, METH_NOARGS,
      "grad_dict($module, /)\n--\n\n{name: writable memoryview of the gradients}, as state_dict()."},
     {"load_state_dict", api_load_state_dict, METH_O,
      "load_state_dict($module, mapping, /)\n--\n\n"
-     "Copies all parameters from {name: float64 buffer}. All names and shapes must fit, or nothing is changed."},
+     "Copies all parameters from {name: buffer of the model's dtype}. All names and shapes must fit, or nothing is changed."},
     {"data", api_data, METH_O, "data($module, i, /)\n--\n\nParameter i, in the order of the model's parameters()."},
     {"grad", api_grad, METH_O, "grad($module, i, /)\n--\n\nThe gradient of parameter i."},
     {"reset", FAST(api_reset), METH_FASTCALL | METH_KEYWORDS,
@@ -430,7 +434,7 @@ static int module_exec(PyObject *module)
     }
     for (int t = 0; t < TENSOR_COUNT; t++)
         for (int d = 0; d < tensors[t].dimensions; d++)
-            tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(double);
+            tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(real);
     state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
     if (state->tensor_type == NULL || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
         choose_level() < 0 || make_locks() < 0)

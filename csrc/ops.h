@@ -3,38 +3,48 @@
 #include <float.h>
 #include <math.h>
 
+#if FLOAT32
+#define IN_LIBRARY(function) function##f
+#define REAL_MAX FLT_MAX
+typedef uint32_t real_bits;
+#else
+#define IN_LIBRARY(function) function
+#define REAL_MAX DBL_MAX
+typedef uint64_t real_bits;
+#endif
+
 /*
  * Library functions are called through volatile pointers: a compiler that knew the callee would turn pow(x, 2) into
  * x * x, or fold a call with its own arithmetic, and round differently from the interpreted engine.
  */
-typedef double (*unary_function)(double);
-static double (*volatile const library_pow)(double, double) = pow;
-static volatile const unary_function library_exp = exp;
-static volatile const unary_function library_log = log;
-static volatile const unary_function library_tanh = tanh;
+typedef real (*unary_function)(real);
+static real (*volatile const library_pow)(real, real) = IN_LIBRARY(pow);
+static volatile const unary_function library_exp = IN_LIBRARY(exp);
+static volatile const unary_function library_log = IN_LIBRARY(log);
+static volatile const unary_function library_tanh = IN_LIBRARY(tanh);
 
-static inline double op_pow(double x, double y)
+static inline real op_pow(real x, real y)
 {
-    if (y == 1.0)
+    if (y == 1)
         return x;
-    if (y == 0.0)
-        return 1.0;
+    if (y == 0)
+        return 1;
     return library_pow(x, y);
 }
 
-static inline double op_exp(double x) { return library_exp(x); }
-static inline double op_log(double x) { return library_log(x); }
-static inline double op_tanh(double x) { return library_tanh(x); }
-static inline double op_sigmoid(double x) { return 1.0 / (1.0 + library_exp(-x)); }
+static inline real op_exp(real x) { return library_exp(x); }
+static inline real op_log(real x) { return library_log(x); }
+static inline real op_tanh(real x) { return library_tanh(x); }
+static inline real op_sigmoid(real x) { return 1 / (1 + library_exp(-x)); }
 
 /* Not fmax(x, 0): a nan must stay one. */
-static inline double op_relu(double x) { return x < 0.0 ? 0.0 : x; }
-static inline double op_step(double x) { return x > 0.0 ? 1.0 : 0.0; }
+static inline real op_relu(real x) { return x < 0 ? 0 : x; }
+static inline real op_step(real x) { return x > 0 ? 1 : 0; }
 
 /* The left operand on a tie, nan if either is nan. */
-static inline double op_max(double a, double b) { return (a >= b || a != a) ? a : b; }
-static inline double op_left(double a, double b) { return (a >= b || a != a) ? 1.0 : 0.0; }
-static inline double op_right(double a, double b) { return (a >= b || a != a) ? 0.0 : 1.0; }
+static inline real op_max(real a, real b) { return (a >= b || a != a) ? a : b; }
+static inline real op_left(real a, real b) { return (a >= b || a != a) ? 1 : 0; }
+static inline real op_right(real a, real b) { return (a >= b || a != a) ? 0 : 1; }
 
 static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
 
@@ -42,18 +52,18 @@ static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
  * The largest absolute value. Bit patterns without the sign are in the order of the numbers, infinity after all finite
  * ones and nan after infinity, so a result that is not finite says that one of the numbers is not.
  */
-static inline double largest_magnitude(const double *x, Py_ssize_t count)
+static inline real largest_magnitude(const real *x, Py_ssize_t count)
 {
-    uint64_t largest = 0;
-    double result;
+    real_bits largest = 0;
+    real result;
     for (Py_ssize_t i = 0; i < count; i++) {
-        uint64_t bits;
+        real_bits bits;
         memcpy(&bits, &x[i], sizeof(bits));
-        bits &= INT64_MAX;
+        bits &= (real_bits)-1 >> 1;
         largest = bits > largest ? bits : largest;
     }
     memcpy(&result, &largest, sizeof(result));
     return result;
 }
 
-static inline int all_finite(const double *x, Py_ssize_t count) { return is_finite(largest_magnitude(x, count)); }
+static inline int all_finite(const real *x, Py_ssize_t count) { return is_finite(largest_magnitude(x, count)); }

@@ -8,6 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* What the model computes in. */
+#if FLOAT32
+typedef float real;
+#else
+typedef double real;
+#endif
+
 #if defined(_MSC_VER)
 #define ALIGNED __declspec(align(64))
 #elif defined(__GNUC__) || defined(__clang__) || defined(__TINYC__)
@@ -15,6 +22,8 @@
 #else
 #define ALIGNED _Alignas(64)
 #endif
+
+enum { CACHE_LINE = 64 / sizeof(real) }; /* in elements */
 
 /*
  * A named tensor of parameters. Element (i, j, ...) is data[offset + i * strides[0] + j * strides[1] + ...]; it is
@@ -44,6 +53,13 @@ struct row_tensor {
     Py_ssize_t lanes;
     Py_ssize_t row_length; /* with padding, whose weights nobody reads: they may become anything */
     Py_ssize_t factor;
+    Py_ssize_t copy; /* where a block keeps a copy of the factors of an image: see csrc/batch.h */
+};
+
+/* What one image of a block adds to the gradients of one input's row: `input` times the factors of the image. */
+struct row_term {
+    int image;
+    real input;
 };
 
 /* Elements first, first + step, ... of value[]. */

@@ -9,23 +9,62 @@
 typedef unsigned char input_type;
 #define INPUT_ELEMENTS byte_elements
 #else
-typedef double input_type;
-#define INPUT_ELEMENTS double_elements
+typedef real input_type;
+#define INPUT_ELEMENTS real_elements
 #endif
 
-static ALIGNED double data[DATA_COUNT];
-static ALIGNED double grad[DATA_COUNT];
+#if TARGET_LABEL
+typedef unsigned char target_type;
+#define TARGET_ELEMENTS byte_elements
+#define TARGETS_PER_IMAGE 1
+#else
+typedef real target_type;
+#define TARGET_ELEMENTS real_elements
+#define TARGETS_PER_IMAGE TARGET_COUNT
+#endif
 
+/* Floats may stand at an odd address. */
+static inline real input_value(const input_type *inputs, int i)
+{
+#if INPUT_PIXELS
+    return inputs[i] * INPUT_SCALE;
+#else
+    real x;
+    memcpy(&x, (const char *)inputs + (size_t)i * sizeof(x), sizeof(x));
+    return x;
+#endif
+}
+
+static inline int is_nonzero(const input_type *inputs, int i)
+{
+#if INPUT_PIXELS
+    return inputs[i] != 0;
+#else
+    return input_value(inputs, i) != 0;
+#endif
+}
+
+static ALIGNED real data[DATA_COUNT];
+static ALIGNED real grad[DATA_COUNT];
+
+enum { VECTOR_OF_INPUTS = 16 }; /* what fills the lists of active inputs may write so many too many */
+
+/* What the passes compute for one image. */
 struct workspace {
-    ALIGNED double value[VALUE_COUNT];
+    ALIGNED real value[VALUE_COUNT]; /* the inputs stand here too where anything but a row tensor reads them */
     int active_count;
-    int active[INPUT_SPACE];
+    int active[INPUT_SPACE + VECTOR_OF_INPUTS];
+    real active_value[INPUT_SPACE + VECTOR_OF_INPUTS];
 };
 
 static int data_views, grad_views; /* how many writable buffers of data[] and grad[] are out */
 
-static struct workspace training;  /* forward and backward */
-static struct workspace inference; /* everything that must not disturb them */
+static struct workspace block[BLOCK_IMAGES];   /* forward and backward of some images of a batch */
+static struct workspace *training = block;     /* the last image that has been forward */
+static struct workspace inference[MAX_THREADS]; /* everything that must not disturb them */
+
+/* Copies of the factors of row tensors, close together: all rows read those of all images of a block. */
+static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS];
 
 static unsigned char poisoned[INPUT_SPACE]; /* inputs with a non-finite weight in their row */
 
@@ -34,55 +73,34 @@ static unsigned char poisoned[INPUT_SPACE]; /* inputs with a non-finite weight i
  * update can make a weight infinite, so none has to be looked at; inf where nothing is known.
  */
 static double weight_bound, grad_bound;
-#define SAFE_BOUND 1e300
+#define SAFE_BOUND (REAL_MAX * 1e-8)
 
 static struct {
     int all;
     int count;
-    int list[INPUT_SPACE + 1]; /* one more: touch_active writes before it counts */
+    int list[INPUT_SPACE + 1]; /* one more: touch() writes before it counts */
     unsigned char flag[INPUT_SPACE];
 } touched;
 
 /*
- * The last backward pass has not written the gradients of row tensors: they were all zero before it, so they are the
- * outer products of inputs and factors that the training workspace still holds. settle() writes them when somebody
- * is about to look, to add, or to overwrite the workspace. In a loop of zero_grad, forward, backward, update nobody is.
+ * The images, block[0] and so on, of which the last backward pass has not written the gradients of row tensors. They
+ * were all zero before it, so they are the outer products of inputs and factors that the workspaces still hold.
+ * settle() writes them when somebody is about to look, to add, or to overwrite a workspace. In a loop of zero_grad,
+ * forward, backward, update nobody is.
  */
 static int pending;
 
-/* The active inputs, in order. `inputs` are as they came: a pixel is a byte, and most are 0 in runs of eight. */
-static void find_active(struct workspace *w, const input_type *inputs)
+static inline void touch(int input)
 {
-    enum { IN_EIGHTS = INPUT_PIXELS ? INPUT_COUNT / 8 * 8 : 0 };
-    int count = 0;
-    for (int i = 0; i < IN_EIGHTS; i += 8) {
-        uint64_t pixels, rows;
-        memcpy(&pixels, inputs + i, sizeof(pixels));
-        memcpy(&rows, poisoned + i, sizeof(rows));
-        if (pixels | rows) {
-            for (int j = i; j < i + 8; j++) {
-                w->active[count] = j;
-                count += (inputs[j] != 0) | poisoned[j];
-            }
-        }
-    }
-    for (int i = IN_EIGHTS; i < INPUT_COUNT; i++) {
-        w->active[count] = i;
-        count += (w->value[INPUT + i] != 0.0) | poisoned[i]; /* floats may stand at an odd address in `inputs` */
-    }
-    w->active_count = count;
+    touched.list[touched.count] = input;
+    touched.count += !touched.flag[input];
+    touched.flag[input] = 1;
 }
 
 static inline void touch_active(const struct workspace *w)
 {
-    int count = touched.count;
-    for (int k = 0; k < w->active_count; k++) {
-        int i = w->active[k];
-        touched.list[count] = i;
-        count += !touched.flag[i];
-        touched.flag[i] = 1;
-    }
-    touched.count = count;
+    for (int k = 0; k < w->active_count; k++)
+        touch(w->active[k]);
 }
 
 static inline void touch_all(void) { touched.all = 1; }
@@ -103,20 +121,46 @@ struct step {
 /* What is compiled once for each SIMD level. */
 struct level {
     const char *name;
+    int fuses; /* multiplies and adds with one rounding */
     void (*set_inputs)(struct workspace *, const input_type *);
     void (*compute_loss)(struct workspace *restrict);
-    void (*compute_gradients)(struct workspace *restrict);
+    void (*compute_adjoints)(struct workspace *restrict);
+    /* Adds the gradients of some images, in order; each of `parts` calls does its part of the parameters. */
+    void (*compute_gradients)(const struct workspace *images, int count, int part, int parts);
     void (*compute_row_gradients)(struct workspace *restrict);
+    /* Bit k of rows[i]: input i of image k, of eight images at most, is active. */
+    void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
+    /* Adds to one row of the gradient of row tensor t. */
+    void (*add_row)(int t, real *restrict gradient, const struct row_term *restrict, int count);
     void (*compute_prediction)(struct workspace *restrict);
     void (*compute_outputs)(struct workspace *restrict);
     void (*compute_evaluation)(struct workspace *restrict);
     void (*update_rows)(const int *inputs, int count, const struct step *);
     void (*update_pending_rows)(const struct workspace *restrict, const struct step *);
-    void (*update_tensor)(const struct tensor *, const struct step *);
+    void (*update_pending_row)(int input, const struct row_term *, int count, const struct step *);
+    void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);
 };
+
+/* Where only row tensors read the inputs, the active ones are all there is until somebody needs the others. */
+static inline void expand_inputs(struct workspace *w)
+{
+    if (READS_INPUTS)
+        return;
+    memset(w->value + INPUT, 0, INPUT_COUNT * sizeof(real));
+    for (int k = 0; k < w->active_count; k++)
+        w->value[INPUT + w->active[k]] = w->active_value[k];
+}
 
 #if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
 #define X86_LEVELS 1
+#include <immintrin.h>
 #else
 #define X86_LEVELS 0
+#endif
+
+/* Whether the baseline has fused multiply-add, as on arm64. */
+#if defined(__GNUC__) && (FLOAT32 ? defined(__FP_FAST_FMAF) : defined(__FP_FAST_FMA)) || defined(__aarch64__)
+#define HAS_FMA 1
+#else
+#define HAS_FMA 0
 #endif

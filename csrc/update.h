@@ -1,10 +1,10 @@
 /* zero_grad and update: whole tensors, or the touched rows of a row tensor. */
 
-static double largest_in_row(int input)
+static real largest_in_row(int input)
 {
-    double largest = 0.0;
+    real largest = 0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
-        const double *const row = data + row_tensors[t].offset + input * row_tensors[t].row_length;
+        const real *const row = data + row_tensors[t].offset + input * row_tensors[t].row_length;
         largest = op_max(largest, largest_magnitude(row, row_tensors[t].lanes)); /* a nan stays */
     }
     return largest;
@@ -17,7 +17,7 @@ static void find_poisoned(void)
         return;
     weight_bound = 0.0;
     for (int i = 0; i < INPUT_COUNT; i++) {
-        const double largest = largest_in_row(i);
+        const real largest = largest_in_row(i);
         poisoned[i] = !is_finite(largest);
         if (!(largest <= weight_bound))
             weight_bound = poisoned[i] ? (double)INFINITY : largest;
@@ -37,16 +37,22 @@ static void *(*volatile const library_memset)(void *, int, size_t) = memset;
 
 static void clear_span(Py_ssize_t offset, Py_ssize_t count)
 {
-    library_memset(grad + offset, 0, (size_t)count * sizeof(double));
+    library_memset(grad + offset, 0, (size_t)count * sizeof(real));
 }
 
 /* Writes the gradients that the last backward pass left for later. */
 static void settle(void)
 {
-    if (pending) {
-        pending = 0;
-        level->compute_row_gradients(&training);
-    }
+    for (int image = 0; image < pending; image++)
+        level->compute_row_gradients(&block[image]);
+    pending = 0;
+}
+
+/* The same where the last backward pass had several images: an update of these needs to see them. */
+static void settle_block(void)
+{
+    if (pending > 1)
+        settle();
 }
 
 static void clear_touched(void)
@@ -80,21 +86,62 @@ static struct step make_step(double rate, double batch)
     return (struct step){rate, batch, frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0};
 }
 
-static void update_parameters(int everything, double rate, double batch)
+/* One update, shared by the members of the team: a share of each dense tensor, then rows, as many as one can get. */
+static struct {
+    struct step step;
+    int everything;
+} update;
+
+enum { ROWS_A_PIECE = 16 };
+
+static void update_dense_tensors(int part, int parts)
 {
-    const struct step step = make_step(rate, batch);
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        if (!is_row_tensor(&tensors[t]))
-            level->update_tensor(&tensors[t], &step);
+    for (int t = 0; t < TENSOR_COUNT; t++) {
+        if (is_row_tensor(&tensors[t]))
+            continue;
+        const Py_ssize_t lines = (tensors[t].extent + CACHE_LINE - 1) / CACHE_LINE;
+        const Py_ssize_t first = lines * part / parts * CACHE_LINE;
+        Py_ssize_t end = lines * (part + 1) / parts * CACHE_LINE;
+        end = end < tensors[t].extent ? end : tensors[t].extent;
+        level->update_span(tensors[t].offset + first, end - first, &update.step);
+    }
+}
+
+static void update_member(int member)
+{
+    update_dense_tensors(member, team.size);
     if (!ROW_TENSOR_COUNT)
         return;
-    if (pending)
-        level->update_pending_rows(&training, &step);
-    else if (!everything && !touched.all)
-        level->update_rows(touched.list, touched.count, &step);
+    const int in_batch = pending > 1, all = update.everything || touched.all;
+    const int count = in_batch ? active_rows.count : all ? INPUT_COUNT : touched.count;
+    for (int first; (first = take_piece(ROWS_A_PIECE)) < count;) {
+        const int end = count - first < ROWS_A_PIECE ? count : first + ROWS_A_PIECE;
+        for (int k = first; k < end; k++) {
+            const int input = in_batch ? active_rows.list[k] : all ? k : touched.list[k];
+            if (in_batch) {
+                struct row_term terms[BLOCK_IMAGES];
+                const int images = row_terms(input, terms);
+                level->update_pending_row(input, terms, images, &update.step);
+            }
+            else
+                level->update_rows(&input, 1, &update.step);
+        }
+    }
+}
+
+/* With `everything`, also the rows that no backward pass has touched. */
+static void update_parameters(int everything, double rate, double batch)
+{
+    update.step = make_step(rate, batch);
+    update.everything = everything;
+    if (pending == 1) {
+        update_dense_tensors(0, 1);
+        level->update_pending_rows(training, &update.step);
+    }
     else
-        for (int i = 0; i < INPUT_COUNT; i++)
-            level->update_rows(&i, 1, &step);
+        team_run(update_member);
+    if (!ROW_TENSOR_COUNT)
+        return;
     const double move = fabs(rate) * grad_bound; /* must not overflow either, before it is divided */
     weight_bound += move / batch;
     if (!(move < SAFE_BOUND && weight_bound < SAFE_BOUND))

@@ -16,11 +16,11 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct tensor_object *const object = (struct tensor_object *)self;
     const struct tensor *const t = object->tensor;
-    static char format[] = "d";
+    static char format[] = {FLOAT32 ? 'f' : 'd', '\0'};
     Py_buffer full = {
         .buf = (object->is_grad ? grad : data) + t->offset,
-        .len = t->size * (Py_ssize_t)sizeof(double),
-        .itemsize = sizeof(double),
+        .len = t->size * (Py_ssize_t)sizeof(real),
+        .itemsize = sizeof(real),
         .readonly = 0,
         .ndim = t->dimensions,
         .format = format,
@@ -124,20 +124,21 @@ static PyObject *api_state_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) 
 static PyObject *api_grad_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 1); }
 
 /* Copies one tensor, checked, to `to`, in C order. */
-static int read_tensor(PyObject *object, const struct tensor *t, double *to)
+static int read_tensor(PyObject *object, const struct tensor *t, real *to)
 {
     Py_buffer view;
     if (PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) {
         if (PyErr_ExceptionMatches(PyExc_MemoryError) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
             return -1;
         PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%s must be a buffer of float64, got %R", t->name, (PyObject *)Py_TYPE(object));
+        PyErr_Format(PyExc_TypeError, "%s must be a buffer of %s, got %R", t->name, real_elements.noun,
+                     (PyObject *)Py_TYPE(object));
         return -1;
     }
     int failed = -1;
-    if (!has_format(&view, &double_elements)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a buffer of float64 (format 'd'), got format '%s'", t->name,
-                     view.format == NULL ? "B" : view.format);
+    if (!has_format(&view, &real_elements)) {
+        PyErr_Format(PyExc_TypeError, "%s must be a buffer of %s (format '%c'), got format '%s'", t->name,
+                     real_elements.noun, real_elements.format, view.format == NULL ? "B" : view.format);
         goto done;
     }
     int same = view.ndim == t->dimensions;
@@ -163,7 +164,7 @@ done:
 }
 
 /* Writes a tensor that stands in C order at `from` to its place in data[]. */
-static void place_tensor(const struct tensor *t, const double *from)
+static void place_tensor(const struct tensor *t, const real *from)
 {
     Py_ssize_t at[MAX_DIMENSIONS] = {0};
     for (Py_ssize_t i = 0; i < t->size; i++) {
@@ -225,7 +226,7 @@ static PyObject *api_load_state_dict(PyObject *Py_UNUSED(module), PyObject *mapp
         raise_not_a_mapping(mapping);
         return NULL;
     }
-    double *const copy = PyMem_Malloc(sizeof(double) * DATA_COUNT);
+    real *const copy = PyMem_Malloc(sizeof(real) * DATA_COUNT);
     if (copy == NULL)
         return PyErr_NoMemory();
     if (check_names(mapping) < 0)

@@ -432,9 +432,9 @@ def test_groups_of_a_perceptron_with_one_hidden_layer(pixels, hidden, classes):
         f"1 x sum({classes} x mul(C, R))",
         "1 x mul(R, R)",
         f"{classes} x add(R, mul(R, R))",
-        f"{classes * hidden} x add(G, mul(R, R))",
         f"{hidden} x sum({classes} x mul(P, R))",
         f"{hidden} x mul(step(R), R)",
+        f"{classes * hidden} x add(G, mul(R, R))",
         f"{classes + hidden} x add(G, R)",
         f"{hidden * pixels} x add(G, mul(X, R))",
     ]

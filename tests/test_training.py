@@ -18,7 +18,7 @@ from micrograd.functional import total
 from micrograd.nn import MLP
 
 PARAMETERS = 39760
-COUNT = 200  # more than two chunks: between chunks the module looks at signals and calls progress
+COUNT = 2000  # more than two chunks: between chunks the module looks at signals and calls progress
 
 
 def numbers(element) -> bytes:

@@ -1,0 +1,134 @@
+/* train(): whole epochs, one batch after the other. */
+
+struct training_run {
+    struct batch_view batch;
+    Py_ssize_t batch_size, epochs;
+    double rate;
+    uint32_t *order; /* NULL: as the images stand */
+    PyObject *progress;
+};
+
+/* Forward and backward of the next images of the batch first .. first + size; returns how many. */
+static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t first, Py_ssize_t size, double *total)
+{
+    const Py_ssize_t rest = first + size - i;
+    block_images.count = rest < BLOCK_IMAGES ? (int)rest : BLOCK_IMAGES;
+    for (int k = 0; k < block_images.count; k++) {
+        const Py_ssize_t image = run->order == NULL ? i + k : (Py_ssize_t)run->order[i + k];
+        block_images.inputs[k] = image_at(&run->batch, image);
+        block_images.targets[k] = target_at(&run->batch, image);
+    }
+    if (size == 1) {
+        *total += run_forward(block_images.targets[0], block_images.inputs[0]);
+        run_backward();
+    }
+    else
+        *total = run_block(*total, block_images.count == size);
+    forward_done = 1;
+    return block_images.count;
+}
+
+/* One epoch. `done` images of all epochs are behind; returns the mean loss through `loss`. */
+static int train_epoch(struct training_run *run, Py_ssize_t done, double *loss)
+{
+    const Py_ssize_t count = run->batch.count;
+    double total = 0.0;
+    for (Py_ssize_t i = 0; i < count;) {
+        const Py_ssize_t end = chunk_end(i, count);
+        Py_BEGIN_ALLOW_THREADS
+        lock_chunk();
+        while (i < end) {
+            const Py_ssize_t first = i - i % run->batch_size;
+            const Py_ssize_t size = count - first < run->batch_size ? count - first : run->batch_size;
+            if (i == first)
+                run_zero_grad();
+            i += run_images(run, i, first, size, &total);
+            if (i == first + size)
+                run_update(run->rate, (double)size);
+        }
+        PyThread_release_lock(model_lock);
+        Py_END_ALLOW_THREADS
+        if (report(run->progress, done + i, run->epochs * count, 1, total / (double)i) < 0)
+            return -1;
+    }
+    *loss = total / (double)count;
+    return 0;
+}
+
+static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const struct signature signature = {
+        "train",
+        2,
+        2,
+        8,
+        {"images", "labels", "batch_size", "learning_rate", "epochs", "seed", "threads", "progress"},
+    };
+    PyObject *values[8];
+    struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE};
+    struct random_state random = {.position = 0};
+    uint64_t seed = 0;
+    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[7]) < 0)
+        return NULL;
+    if (values[2] != NULL && (run.batch_size = parse_int(values[2], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
+        return NULL;
+    if (is_given(values[3]) && parse_rate(values[3], &run.rate) < 0)
+        return NULL;
+    if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
+        return NULL;
+    const int shuffled = parse_seed(values[5], &seed);
+    const int threads = parse_threads(values[6]);
+    if (shuffled < 0 || threads < 0)
+        return NULL;
+    run.progress = values[7];
+    if (get_batch(values[0], values[1], &run.batch) < 0)
+        return NULL;
+
+    PyObject *losses = PyList_New(0);
+    if (losses == NULL)
+        goto fail;
+    if (shuffled) {
+        if ((uint64_t)run.batch.count > UINT32_MAX) {
+            PyErr_SetString(PyExc_ValueError, "train() shuffles at most 2**32-1 images");
+            goto fail;
+        }
+        run.order = PyMem_Malloc(sizeof(uint32_t) * (size_t)run.batch.count);
+        if (run.order == NULL) {
+            PyErr_NoMemory();
+            goto fail;
+        }
+        for (Py_ssize_t i = 0; i < run.batch.count; i++)
+            run.order[i] = (uint32_t)i;
+        random_seed(&random, seed);
+    }
+    if (lock_to_write() < 0)
+        goto fail;
+    unlock();
+    const int held = begin_long_call(threads);
+    int failed = held < 0;
+    for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
+        double loss = 0.0;
+        if (shuffled)
+            random_shuffle(&random, run.order, run.batch.count);
+        failed = train_epoch(&run, epoch * run.batch.count, &loss);
+        if (!failed) {
+            PyObject *const item = PyFloat_FromDouble(loss);
+            failed = item == NULL || PyList_Append(losses, item) < 0;
+            Py_XDECREF(item);
+        }
+    }
+    lock_to_read();
+    settle_block(); /* while the images are there */
+    unlock();
+    end_long_call(held);
+    if (failed)
+        goto fail;
+    PyMem_Free(run.order);
+    release_batch(&run.batch);
+    return losses;
+fail:
+    Py_XDECREF(losses);
+    PyMem_Free(run.order);
+    release_batch(&run.batch);
+    return NULL;
+}

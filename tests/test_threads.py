@@ -1,0 +1,136 @@
+"""Threads share the work of a batch and change no bit of its result, whatever the model."""
+
+from __future__ import annotations
+
+import math
+from array import array
+
+import numpy as np
+import pytest
+
+MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention"]
+COUNT = 150  # more than two blocks of images
+
+
+def examples(extension, seed: int = 0):
+    """Images and labels for any model: two thirds of the inputs 0."""
+    program = extension.program
+    rng = np.random.default_rng(seed)
+    shape = (COUNT, len(program.inputs.values))
+    zero = rng.random(shape) < 0.66
+    info = extension.module.info()
+    if info["input_type"] == "uint8":
+        inputs = np.where(zero, 0, rng.integers(1, 256, shape)).astype(np.uint8)
+    else:
+        inputs = np.where(zero, 0.0, rng.normal(size=shape))
+    targets = len(program.target_values)
+    if info["target_type"] == "label":
+        return inputs, rng.integers(0, targets, COUNT).astype(np.uint8)
+    return inputs, rng.normal(size=(COUNT, targets)) if targets else None
+
+
+def state(extension) -> tuple[bytes, bytes]:
+    return array("d", extension.data).tobytes(), array("d", extension.grads).tobytes()
+
+
+def by_hand(extension, inputs, targets, batch_size: int) -> float:
+    module, total = extension.module, 0.0
+    is_label = module.info()["target_type"] == "label"
+    for start in range(0, COUNT, batch_size):
+        module.zero_grad()
+        count = min(batch_size, COUNT - start)
+        for i in range(start, start + count):
+            target = None if targets is None else int(targets[i]) if is_label else targets[i]
+            total += module.forward(target, inputs[i])
+            module.backward()
+        module.update(0, count, learning_rate=0.01)
+    return total / COUNT
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64, 65, 149])
+@pytest.mark.parametrize("name", MODELS)
+def test_train_has_the_bits_of_the_loop_by_hand_with_any_number_of_threads(name, batch_size, compiled):
+    extension = compiled(name)
+    data = examples(extension)
+    loss = by_hand(extension, *data, batch_size)
+    expected = state(extension)
+    for threads in (1, 2, 3, 7):
+        module = compiled(name).module
+        assert module.train(*data, batch_size=batch_size, learning_rate=0.01, threads=threads) == [loss]
+        assert state(extension) == expected, threads
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_evaluate_and_predict_batch_do_not_depend_on_threads(name, compiled):
+    extension = compiled(name)
+    module = extension.module
+    data = examples(extension, seed=1)
+    loss, accuracy = module.evaluate(*data)
+    for threads in (2, 3, 8):
+        assert module.evaluate(*data, threads=threads) == (loss, accuracy)
+    if module.info()["target_type"] == "label":
+        classes = module.predict_batch(data[0])
+        assert classes == bytes(module.predict(image) for image in data[0])
+        assert module.predict_batch(data[0], threads=2) == classes
+        assert accuracy == np.mean(np.frombuffer(classes, np.uint8) == data[1])
+
+
+@pytest.mark.parametrize("bad", [math.inf, -math.inf, math.nan])
+@pytest.mark.parametrize("name", ["mlp", "wide", "deep_mlp"])
+def test_a_weight_that_is_not_finite_poisons_a_batch_as_it_does_image_by_image(name, bad, compiled):
+    extension = compiled(name)
+    data = examples(extension)
+
+    def poison(module) -> None:
+        views = module.state_dict()
+        weight = np.asarray(next(view for view in views.values() if view.ndim == 2))
+        weight[-1, 0] = bad
+
+    poison(extension.module)
+    loss = by_hand(extension, *data, 20)
+    expected = state(extension)
+    for threads in (1, 2):
+        module = compiled(name).module
+        poison(module)
+        (got,) = module.train(*data, batch_size=20, learning_rate=0.01, threads=threads)
+        assert array("d", [got]).tobytes() == array("d", [loss]).tobytes() or (math.isnan(got) and math.isnan(loss))
+        assert np.array_equal(np.frombuffer(state(extension)[0]), np.frombuffer(expected[0]), equal_nan=True)
+        assert np.array_equal(np.frombuffer(state(extension)[1]), np.frombuffer(expected[1]), equal_nan=True)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_gradients_of_the_last_batch_can_be_seen_and_used_again(threads, compiled):
+    extension = compiled("mlp")
+    module, data = extension.module, examples(extension)
+    by_hand(extension, *data, 50)
+    module.update(0, 7, learning_rate=0.5)
+    module.backward()
+    expected = state(extension)
+
+    module = compiled("mlp").module
+    module.train(*data, batch_size=50, learning_rate=0.01, threads=threads)
+    module.update(0, 7, learning_rate=0.5)
+    module.backward()
+    assert state(extension) == expected
+
+
+def test_a_view_of_the_gradients_is_kept_up_to_date_by_every_step(compiled):
+    extension = compiled("mlp")
+    data = examples(extension)
+    by_hand(extension, *data, 50)
+    expected = state(extension)
+    module = compiled("mlp").module
+    view = module.grad_dict()
+    seen = []
+    module.train(*data, batch_size=50, learning_rate=0.01, threads=2, progress=lambda *_: seen.append(view))
+    assert seen
+    assert state(extension) == expected
+
+
+def test_progress_may_evaluate_with_threads_of_its_own(compiled):
+    extension = compiled("mlp")
+    data = examples(extension)
+    module = extension.module
+    losses = []
+    module.train(*data, batch_size=16, threads=2, progress=lambda *_: losses.append(module.evaluate(*data, threads=3)))
+    assert losses[-1] == module.evaluate(*data)
