@@ -80,9 +80,10 @@ def passes(calls: list[tuple[Need, str]]) -> list[str]:
 
 
 def row_function(rows: Iterable[RowTensor], arithmetic: Arithmetic) -> list[str]:
-    """add_row(): what some images add to one row of a row tensor's gradient, in registers as far as it fits."""
-    parameters = "int t, {0} *restrict gradient, const struct row_term *restrict terms, int count"
-    lines = [f"static void AT_LEVEL(add_row)({parameters.format(arithmetic.type)})", "{"]
+    """add_row(): what the images of a block add to an input's row of a gradient, in registers as far as it fits."""
+    number_type = arithmetic.type
+    parameters = f"int t, {number_type} *restrict gradient, int input, uint64_t images"
+    lines = [f"static void AT_LEVEL(add_row)({parameters})", "{"]
     for number, row in enumerate(rows):
         length = row.row_length
         width = arithmetic.lane_block(length)
@@ -93,13 +94,13 @@ def row_function(rows: Iterable[RowTensor], arithmetic: Arithmetic) -> list[str]
             f"    if (t == {number}) /* {row.place.tensor.name} */",
             f"        for (ptrdiff_t block = 0; block < {length}; block += {width}) {{",
             f"            const ptrdiff_t lanes = {end} - block;",
-            f"            {arithmetic.type} sum[{width}];",
+            f"            {number_type} sum[{width}];",
             "            for (ptrdiff_t lane = 0; lane < lanes; lane++)",
             "                sum[lane] = gradient[block + lane];",
-            "            for (int k = 0; k < count; k++) {",
-            f"                const {arithmetic.type} x = terms[k].input;",
-            f"                const {arithmetic.type} *restrict const factor = row_factors[terms[k].image] + {row.copy}"
-            " + block;",
+            "            for (uint64_t rest = images; rest; rest &= rest - 1) {",
+            "                const int image = lowest_bit(rest);",
+            f"                const {number_type} x = input_value(block_images.inputs[image], input);",
+            f"                const {number_type} *restrict const factor = row_factors[image] + {row.copy} + block;",
             "                for (ptrdiff_t lane = 0; lane < lanes; lane++)",
             "                    sum[lane] = MULTIPLY_ADD(x, factor[lane], sum[lane]);",
             "            }",
@@ -108,5 +109,5 @@ def row_function(rows: Iterable[RowTensor], arithmetic: Arithmetic) -> list[str]
             "        }",
         ]
     if len(lines) == 2:
-        lines += [f"    (void){name};" for name in ("t", "gradient", "terms", "count")]
+        lines += [f"    (void){name};" for name in ("t", "gradient", "input", "images")]
     return [*lines, "}", ""]

@@ -18,9 +18,9 @@ static void compute_image(int image)
                (size_t)row_tensors[t].lanes * sizeof(real));
 }
 
-static void compute_images(int Py_UNUSED(member))
+static void compute_images(int member)
 {
-    for (int first; (first = take_piece(ROW_MASK_IMAGES)) < block_images.count;) {
+    for (int first = member * ROW_MASK_IMAGES; first < block_images.count; first += team.size * ROW_MASK_IMAGES) {
         const int rest = block_images.count - first, count = rest < ROW_MASK_IMAGES ? rest : ROW_MASK_IMAGES;
         for (int image = first; image < first + count; image++)
             compute_image(image);
@@ -37,15 +37,13 @@ static void compute_dense_gradients(int member)
 static void compute_all_gradients(int member)
 {
     compute_dense_gradients(member);
-    for (int first; (first = take_piece(ROWS_A_PIECE)) < active_rows.count;) {
-        const int rest = active_rows.count - first, count = rest < ROWS_A_PIECE ? rest : ROWS_A_PIECE;
-        for (int k = first; k < first + count; k++) {
-            const int input = active_rows.list[k];
-            struct row_term terms[BLOCK_IMAGES];
-            const int term_count = row_terms(input, terms);
-            for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-                level->add_row(t, grad + row_tensors[t].offset + input * row_tensors[t].row_length, terms, term_count);
-        }
+    for (int k = 0; k < active_rows.count; k++) {
+        const int input = active_rows.list[k];
+        if (!owns_row(member, input))
+            continue;
+        for (int t = 0; t < ROW_TENSOR_COUNT; t++)
+            level->add_row(t, grad + row_tensors[t].offset + input * row_tensors[t].row_length, input,
+                           images_of_row(input));
     }
 }
 

@@ -1,9 +1,10 @@
 /* After the kernels of one SIMD level: the hand-written loops that profit from it too, and the table of both. */
 
 #if LEVEL == 2 && INPUT_PIXELS
-/* Sixteen pixels at a time: a mask of the active ones, and their indices and values pushed together. */
+/* Sixteen pixels at a time: a mask of the active ones, and their indices and bytes pushed together. */
 static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
 {
+    int bytes[INPUT_SPACE + VECTOR_OF_INPUTS];
     __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     int count = 0;
     for (int i = 0; i < INPUT_COUNT; i += 16) {
@@ -11,22 +12,13 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
         const __m128i pixels = _mm_maskz_loadu_epi8(inside, inputs + i);
         const __m128i either = _mm_or_si128(pixels, _mm_maskz_loadu_epi8(inside, poisoned + i));
         const __mmask16 active = _mm_test_epi8_mask(either, either);
-        const __m512i numbers = _mm512_cvtepu8_epi32(pixels);
         _mm512_storeu_si512(w->active + count, _mm512_maskz_compress_epi32(active, index));
-#if FLOAT32
-        const __m512 x = _mm512_mul_ps(_mm512_cvtepi32_ps(numbers), _mm512_set1_ps(INPUT_SCALE));
-        _mm512_storeu_ps(w->active_value + count, _mm512_maskz_compress_ps(active, x));
-#else
-        const __m512d scale = _mm512_set1_pd(INPUT_SCALE);
-        const __m512d low = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_castsi512_si256(numbers)), scale);
-        const __m512d high = _mm512_mul_pd(_mm512_cvtepi32_pd(_mm512_extracti64x4_epi64(numbers, 1)), scale);
-        double *const rest = w->active_value + count + __builtin_popcount(active & 0xFF);
-        _mm512_storeu_pd(w->active_value + count, _mm512_maskz_compress_pd((__mmask8)active, low));
-        _mm512_storeu_pd(rest, _mm512_maskz_compress_pd((__mmask8)(active >> 8), high));
-#endif
+        _mm512_storeu_si512(bytes + count, _mm512_maskz_compress_epi32(active, _mm512_cvtepu8_epi32(pixels)));
         count += __builtin_popcount(active);
         index = _mm512_add_epi32(index, _mm512_set1_epi32(16));
     }
+    for (int k = 0; k < count; k++)
+        w->active_value[k] = bytes[k] * INPUT_SCALE;
     return count;
 }
 #elif INPUT_PIXELS
@@ -141,12 +133,12 @@ static void AT_LEVEL(update_pending_rows)(const struct workspace *restrict w, co
 }
 
 /* The same for one input and the images of a block. */
-static void AT_LEVEL(update_pending_row)(int input, const struct row_term *terms, int count, const struct step *step)
+static void AT_LEVEL(update_pending_row)(int input, uint64_t images, const struct step *step)
 {
     ALIGNED real gradient[ROW_FACTORS] = {0};
     for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
         real *const sum = gradient + row_tensors[t].copy;
-        AT_LEVEL(add_row)(t, sum, terms, count);
+        AT_LEVEL(add_row)(t, sum, input, images);
         AT_LEVEL(descend)(data + row_tensors[t].offset + input * row_tensors[t].row_length, sum,
                           row_tensors[t].row_length, step);
     }

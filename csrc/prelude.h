@@ -56,12 +56,6 @@ struct row_tensor {
     Py_ssize_t copy; /* where a block keeps a copy of the factors of an image: see csrc/batch.h */
 };
 
-/* What one image of a block adds to the gradients of one input's row: `input` times the factors of the image. */
-struct row_term {
-    int image;
-    real input;
-};
-
 /* Elements first, first + step, ... of value[]. */
 struct span {
     int first, step, count;

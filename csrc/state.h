@@ -57,11 +57,34 @@ struct workspace {
     real active_value[INPUT_SPACE + VECTOR_OF_INPUTS];
 };
 
+/* The number of the lowest bit that is set. */
+static inline int lowest_bit(uint64_t mask)
+{
+#if defined(__GNUC__) || defined(__clang__)
+    return __builtin_ctzll(mask);
+#else
+    int bit = 0;
+    for (; !(mask & 1); mask >>= 1)
+        bit++;
+    return bit;
+#endif
+}
+
 static int data_views, grad_views; /* how many writable buffers of data[] and grad[] are out */
 
 static struct workspace block[BLOCK_IMAGES];   /* forward and backward of some images of a batch */
 static struct workspace *training = block;     /* the last image that has been forward */
 static struct workspace inference[MAX_THREADS]; /* everything that must not disturb them */
+
+/* Images of a batch: image k is in block[k]. */
+static struct {
+    int count;
+    const input_type *inputs[BLOCK_IMAGES];
+    const target_type *targets[BLOCK_IMAGES];
+    double loss[BLOCK_IMAGES];
+    double factor[BLOCK_IMAGES];   /* the largest in absolute value, inf or nan if one of them is */
+    double gradient[BLOCK_IMAGES]; /* a bound of what the image adds to the gradients of row tensors */
+} block_images;
 
 /* Copies of the factors of row tensors, close together: all rows read those of all images of a block. */
 static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS];
@@ -130,14 +153,14 @@ struct level {
     void (*compute_row_gradients)(struct workspace *restrict);
     /* Bit k of rows[i]: input i of image k, of eight images at most, is active. */
     void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
-    /* Adds to one row of the gradient of row tensor t. */
-    void (*add_row)(int t, real *restrict gradient, const struct row_term *restrict, int count);
+    /* Adds what some images of the block, one a bit, give to one row of the gradient of row tensor t. */
+    void (*add_row)(int t, real *restrict gradient, int input, uint64_t images);
     void (*compute_prediction)(struct workspace *restrict);
     void (*compute_outputs)(struct workspace *restrict);
     void (*compute_evaluation)(struct workspace *restrict);
     void (*update_rows)(const int *inputs, int count, const struct step *);
     void (*update_pending_rows)(const struct workspace *restrict, const struct step *);
-    void (*update_pending_row)(int input, const struct row_term *, int count, const struct step *);
+    void (*update_pending_row)(int input, uint64_t images, const struct step *);
     void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);
 };
 

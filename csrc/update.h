@@ -86,13 +86,11 @@ static struct step make_step(double rate, double batch)
     return (struct step){rate, batch, frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0};
 }
 
-/* One update, shared by the members of the team: a share of each dense tensor, then rows, as many as one can get. */
+/* One update, shared by the members of the team: a part of each dense tensor, and the rows that each of them owns. */
 static struct {
     struct step step;
     int everything;
 } update;
-
-enum { ROWS_A_PIECE = 16 };
 
 static void update_dense_tensors(int part, int parts)
 {
@@ -114,18 +112,14 @@ static void update_member(int member)
         return;
     const int in_batch = pending > 1, all = update.everything || touched.all;
     const int count = in_batch ? active_rows.count : all ? INPUT_COUNT : touched.count;
-    for (int first; (first = take_piece(ROWS_A_PIECE)) < count;) {
-        const int end = count - first < ROWS_A_PIECE ? count : first + ROWS_A_PIECE;
-        for (int k = first; k < end; k++) {
-            const int input = in_batch ? active_rows.list[k] : all ? k : touched.list[k];
-            if (in_batch) {
-                struct row_term terms[BLOCK_IMAGES];
-                const int images = row_terms(input, terms);
-                level->update_pending_row(input, terms, images, &update.step);
-            }
-            else
-                level->update_rows(&input, 1, &update.step);
-        }
+    for (int k = 0; k < count; k++) {
+        const int input = in_batch ? active_rows.list[k] : all ? k : touched.list[k];
+        if (!owns_row(member, input))
+            continue;
+        if (in_batch)
+            level->update_pending_row(input, images_of_row(input), &update.step);
+        else
+            level->update_rows(&input, 1, &update.step);
     }
 }
 
