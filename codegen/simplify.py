@@ -21,9 +21,15 @@ Two nodes are one when op and operands are (a + b and b + a are two: which one w
 rule). x * 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
 """
 
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
 from struct import pack
 
-from codegen.ir import BINARY, LEAVES, Graph, Op
+import numpy as np
+
+from codegen.ir import Graph, Op
 from codegen.ops import PYTHON
 
 _MINUS_ZERO = pack("<d", -0.0)
@@ -31,40 +37,66 @@ _MINUS_ZERO = pack("<d", -0.0)
 
 def simplify(graph: Graph) -> Graph:
     """A new graph that computes the same observables, with the live nodes in the same order."""
+    # Folding leaves operands behind that nothing uses any more.
+    return _without_dead_nodes(_merged(_without_dead_nodes(graph)))
+
+
+def _merged(graph: Graph) -> Graph:
+    """Constants folded and repeated nodes merged. Every node of the graph is visited, so this loop is kept tight."""
     out = Graph()
-    live = graph.reachable(*graph.roots())
-    binary = {int(op) for op in BINARY}
-    leaves = {int(op) for op in LEAVES}
-    known: dict[int, int] = {}
-    new = [-1] * len(graph)
-    for n in range(len(graph)):
-        if not live[n]:
-            continue
-        op, a, b = graph.op[n], graph.a[n], graph.b[n]
-        if op in leaves:
-            if op == Op.CONST:
-                a = out.constant_number(graph.constants[a])
-        else:
+    for value in graph.constants:
+        out.constant_number(value)
+    last_leaf, constant, detach = int(Op.TARGET), int(Op.CONST), int(Op.DETACH)
+    op, size, width = out.op, 0, len(graph) + 1
+    new = array("i")  # a node's number in `out`, by its number in `graph`
+    known: list[dict[int, int]] = [{} for _ in Op]  # for each op: both operands as one integer -> number in `out`
+    for o, a, b in zip(graph.op, graph.a, graph.b, strict=True):
+        if o > last_leaf:
             a = new[a]
-            if op in binary:
+            if b >= 0:
                 b = new[b]
-            same = _replacement(out, op, a, b)
-            if same >= 0:
-                new[n] = same
-                continue
-            folded = _folded(out, op, a, b)
-            if folded is not None:
-                op, a, b = Op.CONST, out.constant_number(folded), -1
-        key = (op << 64) | (a << 32) | (b + 1)
-        number = known.get(key)
-        if number is None:
-            number = known[key] = out.add(op, a, b)
-        new[n] = number
+            if op[a] == constant or (b >= 0 and op[b] == constant) or o == detach:
+                same = _replacement(out, o, a, b)
+                if same >= 0:
+                    new.append(same)
+                    continue
+                folded = _folded(out, o, a, b)
+                if folded is not None:
+                    o, a, b = constant, out.constant_number(folded), -1
+        number = known[o].setdefault(a * width + b, size)
+        if number == size:
+            out.add(o, a, b)
+            size += 1
+        new.append(number)
+    _observe(out, graph, new)
+    return out
+
+
+def _without_dead_nodes(graph: Graph) -> Graph:
+    """The nodes that something observable depends on, and the constants among them, both in the same order."""
+    live = np.frombuffer(graph.reachable(*graph.roots()), dtype=bool)
+    new = np.cumsum(live, dtype=np.intc) - 1
+    op, a, b = (column[live] for column in graph.columns())
+    inner, binary, constant = op > Op.TARGET, b >= 0, op == Op.CONST
+    a[inner], b[binary] = new[a[inner]], new[b[binary]]
+    used, first = np.unique(a[constant], return_index=True)
+    used = used[np.argsort(first)]
+    out = Graph()
+    number = np.zeros(len(graph.constants), dtype=np.intc)
+    number[used] = [out.constant_number(graph.constants[i]) for i in used.tolist()]
+    a[constant] = number[a[constant]]
+    out.op = bytearray(op.tobytes())
+    out.a.frombytes(a.tobytes())
+    out.b.frombytes(b.tobytes())
+    _observe(out, graph, new.tolist())
+    return out
+
+
+def _observe(out: Graph, graph: Graph, new: Sequence[int]) -> None:
+    """The observables of `graph`, under their new numbers."""
     out.loss = new[graph.loss]
     out.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
     out.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
-    # Folding leaves operands behind that nothing uses any more.
-    return out if all(out.reachable(*out.roots())) else simplify(out)
 
 
 def _replacement(out: Graph, op: int, a: int, b: int) -> int:
