@@ -187,7 +187,8 @@ def machine(rounds: int) -> str:
     versions += [version(name) for name in dict.fromkeys(name for name, _ in found_compilers())]
     return (
         f"{processor()}, {platform.system()} {platform.machine()}, {', '.join(versions)}. "
-        f"The best of {rounds} processes. Time to C is from the Program to the C text; peak memory is that of the whole process, Values included."
+        f"The best of {rounds} processes. Time to C is from the Program to the C text; peak memory is that of the "
+        "whole process, Values included."
     )
 
 
