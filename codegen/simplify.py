@@ -37,39 +37,41 @@ _MINUS_ZERO = pack("<d", -0.0)
 
 def simplify(graph: Graph) -> Graph:
     """A new graph that computes the same observables, with the live nodes in the same order."""
-    # Folding leaves operands behind that nothing uses any more.
-    return _without_dead_nodes(_merged(_without_dead_nodes(graph)))
+    live = _without_dead_nodes(graph)  # a copy
+    _merge(live)
+    return _without_dead_nodes(live)
 
 
-def _merged(graph: Graph) -> Graph:
-    """Constants folded and repeated nodes merged. Every node of the graph is visited, so this loop is kept tight."""
-    out = Graph()
-    for value in graph.constants:
-        out.constant_number(value)
+def _merge(graph: Graph) -> None:
+    """Folds constants and lets users of repeated nodes read the first one. What nothing reads any more stays behind.
+
+    What a node becomes depends on what its operands have become, so this visits every node in turn, in a tight loop.
+    """
+    op, a, b = graph.op, graph.a, graph.b
     last_leaf, constant, detach = int(Op.TARGET), int(Op.CONST), int(Op.DETACH)
-    op, size, width = out.op, 0, len(graph) + 1
-    new = array("i")  # a node's number in `out`, by its number in `graph`
-    known: list[dict[int, int]] = [{} for _ in Op]  # for each op: both operands as one integer -> number in `out`
-    for o, a, b in zip(graph.op, graph.a, graph.b, strict=True):
+    size = len(graph)
+    # For each node, the one that is read instead, and whether it is a constant. Both end with an element for the b
+    # that leaves and unary ops lack, -1.
+    same = array("i", np.append(np.arange(size, dtype=np.intc), np.intc(-1)).tobytes())
+    is_constant = bytearray(graph.columns()[0] == constant) + b"\0"
+    known: list[dict[int, int]] = [{} for _ in Op]  # for each op: both operands as one integer -> the first such node
+    for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
         if o > last_leaf:
-            a = new[a]
-            if b >= 0:
-                b = new[b]
-            if op[a] == constant or (b >= 0 and op[b] == constant) or o == detach:
-                same = _replacement(out, o, a, b)
-                if same >= 0:
-                    new.append(same)
+            x, y = same[x], same[y]
+            if is_constant[x] or is_constant[y] or o == detach:
+                operand = _replacement(graph, o, x, y)
+                if operand >= 0:
+                    same[n] = operand
                     continue
-                folded = _folded(out, o, a, b)
+                folded = _folded(graph, o, x, y)
                 if folded is not None:
-                    o, a, b = constant, out.constant_number(folded), -1
-        number = known[o].setdefault(a * width + b, size)
-        if number == size:
-            out.add(o, a, b)
-            size += 1
-        new.append(number)
-    _observe(out, graph, new)
-    return out
+                    o, x, y = constant, graph.constant_number(folded), -1
+                    op[n], is_constant[n] = o, 1
+            a[n], b[n] = x, y
+        first = known[o].setdefault(x * size + y, n)
+        if first != n:
+            same[n] = first
+    _observe(graph, graph, same)
 
 
 def _without_dead_nodes(graph: Graph) -> Graph:
@@ -88,34 +90,34 @@ def _without_dead_nodes(graph: Graph) -> Graph:
     out.op = bytearray(op.tobytes())
     out.a.frombytes(a.tobytes())
     out.b.frombytes(b.tobytes())
-    _observe(out, graph, new.tolist())
+    _observe(out, graph, new.data)
     return out
 
 
 def _observe(out: Graph, graph: Graph, new: Sequence[int]) -> None:
-    """The observables of `graph`, under their new numbers."""
+    """Gives `out` the observables of `graph`, under their new numbers."""
     out.loss = new[graph.loss]
     out.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
     out.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
 
 
-def _replacement(out: Graph, op: int, a: int, b: int) -> int:
+def _replacement(graph: Graph, op: int, a: int, b: int) -> int:
     """The operand that a node always equals, or -1."""
     if op == Op.DETACH:
         return a
-    if op == Op.POW and out.op[b] == Op.CONST and out.constants[out.a[b]] == 1.0:
+    if op == Op.POW and graph.op[b] == Op.CONST and graph.constants[graph.a[b]] == 1.0:
         return a
     if op in (Op.ADD, Op.MUL):
         for x, other in ((a, b), (b, a)):
-            if out.op[x] == Op.CONST:
-                value = out.constants[out.a[x]]
+            if graph.op[x] == Op.CONST:
+                value = graph.constants[graph.a[x]]
                 if value == 1.0 if op == Op.MUL else pack("<d", value) == _MINUS_ZERO:
                     return other
     return -1
 
 
-def _folded(out: Graph, op: int, a: int, b: int) -> float | None:
-    if out.op[a] != Op.CONST or (b >= 0 and out.op[b] != Op.CONST):
+def _folded(graph: Graph, op: int, a: int, b: int) -> float | None:
+    if graph.op[a] != Op.CONST or (b >= 0 and graph.op[b] != Op.CONST):
         return None
-    operands = [out.constants[out.a[x]] for x in (a, b) if x >= 0]
+    operands = [graph.constants[graph.a[x]] for x in (a, b) if x >= 0]
     return PYTHON[Op(op)](*operands)
