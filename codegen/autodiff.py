@@ -24,25 +24,18 @@ to what is there already. A parameter starts from its old gradient, everything e
 starts from 0.0: the sum differs at most in the sign of a zero. Only nodes that depend on a parameter get an adjoint.
 """
 
-from codegen.ir import BINARY, Graph, Op
+from codegen.ir import Graph, Op
 from codegen.ops import DERIVATIVE
 
 
 def differentiate(graph: Graph) -> None:
     """Appends the adjoint nodes of `graph.loss` and fills `graph.gradients`."""
-    size = len(graph)
-    binary = {int(op) for op in BINARY}
+    size, parameter = len(graph), int(Op.PARAM)
     op, a, b = graph.op, graph.a, graph.b
-    needed = bytearray(size)  # depends on a parameter by a path that carries gradient
-    for n in range(size):
-        o = op[n]
-        if o == Op.PARAM:
-            needed[n] = 1
-        elif o > Op.TARGET and o != Op.DETACH:
-            needed[n] = needed[a[n]] or (o in binary and needed[b[n]])
-    rules = {int(op): DERIVATIVE.get(Op(op), ()) for op in Op}
+    needed = _needed(graph)
+    rules = [DERIVATIVE.get(op, ()) for op in Op]
     adjoint = [-1] * size
-    parameters: dict[int, int] = {}
+    gradients: dict[int, int] = {}
     if needed[graph.loss]:
         _accumulate(graph, adjoint, graph.loss, graph.const(1.0))
     for n in range(size - 1, -1, -1):
@@ -50,16 +43,29 @@ def differentiate(graph: Graph) -> None:
         if g < 0:
             continue
         o = op[n]
-        if o == Op.PARAM:
-            parameters[a[n]] = g
+        if o == parameter:
+            gradients[a[n]] = g
             continue
         for operand, rule in zip((a[n], b[n]), rules[o], strict=False):
             if needed[operand]:
                 _accumulate(graph, adjoint, operand, rule(graph, n, g))
-    graph.gradients = dict(sorted(parameters.items()))
+    graph.gradients = dict(sorted(gradients.items()))
+
+
+def _needed(graph: Graph) -> bytearray:
+    """For each node, 1 where it depends on a parameter by a path that carries gradient, else 0."""
+    last_leaf, parameter, detach = int(Op.TARGET), int(Op.PARAM), int(Op.DETACH)
+    needed = bytearray(len(graph) + 1)  # the last element is for the b that a unary op lacks, -1
+    for n, (op, a, b) in enumerate(zip(graph.op, graph.a, graph.b, strict=True)):
+        if op > last_leaf:
+            needed[n] = op != detach and (needed[a] or needed[b])
+        elif op == parameter:
+            needed[n] = 1
+    return needed
 
 
 def _accumulate(graph: Graph, adjoint: list[int], n: int, contribution: int) -> None:
-    if adjoint[n] < 0 and graph.op[n] == Op.PARAM:
-        adjoint[n] = graph.add(Op.GRAD, graph.a[n])
-    adjoint[n] = contribution if adjoint[n] < 0 else graph.add(Op.ADD, adjoint[n], contribution)
+    before = adjoint[n]
+    if before < 0 and graph.op[n] == Op.PARAM:
+        before = graph.add(Op.GRAD, graph.a[n])
+    adjoint[n] = contribution if before < 0 else graph.add(Op.ADD, before, contribution)

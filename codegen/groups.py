@@ -146,10 +146,10 @@ def _components(size: int, groups: list[Group]) -> list[list[Group]]:
 
 def _by_depth(component: list[Group]) -> list[Group]:
     """Splits the groups of one component so that none depends on itself: by the longest path inside it."""
+    if len(component) == 1 and not np.isin(component[0].leaves, component[0].roots).any():
+        return component
     roots = sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
     inside = {n for n, _, _ in roots}
-    if len(component) == 1 and inside.isdisjoint(component[0].leaves.ravel().tolist()):
-        return component
     depth: dict[int, int] = {}
     rows: dict[tuple[int, int], list[int]] = {}
     for n, g, row in roots:

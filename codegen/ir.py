@@ -24,6 +24,9 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from struct import pack
 
+import numpy as np
+import numpy.typing as npt
+
 
 class Op(IntEnum):
     CONST = 0
@@ -49,6 +52,8 @@ class Op(IntEnum):
 LEAVES = frozenset({Op.CONST, Op.PARAM, Op.GRAD, Op.INPUT, Op.TARGET})
 BINARY = frozenset({Op.ADD, Op.MUL, Op.POW, Op.MAX, Op.LEFT, Op.RIGHT})
 UNARY = frozenset(Op) - LEAVES - BINARY
+
+Column = npt.NDArray[np.intc]
 
 
 @dataclass
@@ -99,17 +104,37 @@ class Graph:
             yield from nodes
         yield from self.gradients.values()
 
+    def columns(self) -> tuple[npt.NDArray[np.uint8], Column, Column]:
+        """op, a and b for NumPy, without a copy: nothing can be added to the graph while one of them is around."""
+        return np.frombuffer(self.op, np.uint8), np.frombuffer(self.a, np.intc), np.frombuffer(self.b, np.intc)
+
+    def use_counts(self, size: int) -> npt.NDArray[np.int64]:
+        """How often each of the first `size` nodes is an operand of one of them."""
+        op, a, b = (column[:size] for column in self.columns())
+        return np.bincount(a[op > Op.TARGET], minlength=size) + np.bincount(b[b >= 0], minlength=size)
+
     def reachable(self, *roots: int) -> bytearray:
-        """For each node, 1 where one of the roots depends on it (a root depends on itself), else 0."""
-        seen = bytearray(len(self))
-        for root in roots:
-            seen[root] = 1
+        """For each node, 1 where one of the roots depends on it (a root depends on itself), else 0.
+
+        Found from the other side: what nothing uses is taken away, then what only that used, and so on. Few nodes are
+        taken away as a rule, so few are visited one by one.
+        """
+        size = max(roots, default=-1) + 1  # no root depends on what comes later
+        counts = self.use_counts(size)
+        np.add.at(counts, list(roots), 1)
+        unused = np.flatnonzero(counts == 0).tolist()
+        uses = counts.tolist() if unused else []
+        seen = bytearray(b"\1" * size + b"\0" * (len(self) - size))
         op, a, b = self.op, self.a, self.b
-        for n in range(max(roots, default=-1), -1, -1):
-            if seen[n] and op[n] > Op.TARGET:
-                seen[a[n]] = 1
-                if b[n] >= 0:
-                    seen[b[n]] = 1
+        last_leaf = int(Op.TARGET)
+        while unused:
+            n = unused.pop()
+            seen[n] = 0
+            for operand in (a[n], b[n]) if op[n] > last_leaf else ():
+                if operand >= 0:
+                    uses[operand] -= 1
+                    if not uses[operand]:
+                        unused.append(operand)
         return seen
 
 
@@ -141,23 +166,27 @@ def graph_text(graph: Graph) -> str:
     return "\n".join(graph_lines(graph)) + "\n"
 
 
+_ARITY = np.full(256, -1)  # of each op; -1: no such op
+_ARITY[list(LEAVES)], _ARITY[list(UNARY)], _ARITY[list(BINARY)] = 0, 1, 2
+
+
 def verify(graph: Graph) -> None:
     """Raises ValueError, with the node's text, for anything that is not a legal graph."""
-    ops = {int(op) for op in Op}
-    leaves = {int(op) for op in LEAVES}
-    unary = {int(op) for op in UNARY}
-    op, a, b = graph.op, graph.a, graph.b
-    if not len(op) == len(a) == len(b):
-        raise ValueError(f"columns of unequal length: {len(op)}, {len(a)}, {len(b)}")
-    for n in range(len(op)):
-        o = op[n]
-        if o not in ops:
-            raise ValueError(f"%{n}: no such op: {o}")
-        if o in leaves:
-            if a[n] < 0 or b[n] != -1 or (o == Op.CONST and a[n] >= len(graph.constants)):
-                raise ValueError(f"a leaf with a bad index: {node_text(graph, n)}")
-        elif not 0 <= a[n] < n or (b[n] != -1 if o in unary else not 0 <= b[n] < n):
-            raise ValueError(f"operands must stand before their user: {node_text(graph, n)}")
+    if not len(graph.op) == len(graph.a) == len(graph.b):
+        raise ValueError(f"columns of unequal length: {len(graph.op)}, {len(graph.a)}, {len(graph.b)}")
+    op, a, b = graph.columns()
+    number = np.arange(len(op))
+    a_before, b_before, no_b = (a >= 0) & (a < number), (b >= 0) & (b < number), b == -1
+    leaf = no_b & (a >= 0) & ((op != Op.CONST) | (a < len(graph.constants)))
+    arity = _ARITY[op]
+    legal = np.select([arity == 0, arity == 1, arity == 2], [leaf, a_before & no_b, a_before & b_before], False)
+    if not legal.all():
+        n = int(legal.argmin())
+        if arity[n] < 0:
+            raise ValueError(f"%{n}: no such op: {graph.op[n]}")
+        if arity[n] == 0:
+            raise ValueError(f"a leaf with a bad index: {node_text(graph, n)}")
+        raise ValueError(f"operands must stand before their user: {node_text(graph, n)}")
     for root in graph.roots():
         if not 0 <= root < len(op):
             raise ValueError(f"an observable that is no node: %{root}")

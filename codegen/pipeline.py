@@ -8,6 +8,7 @@ import keyword
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -104,7 +105,7 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
 def _check_outputs(graph: Graph) -> None:
     """Raises ValueError for an output that depends on a target: a prediction has none."""
     for name, nodes in graph.outputs.items():
-        if any(op == Op.TARGET and seen for op, seen in zip(graph.op, graph.reachable(*nodes), strict=True)):
+        if Op.TARGET in compress(graph.op, graph.reachable(*nodes)):
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
 
 

@@ -36,36 +36,53 @@ OPS = {
 }
 
 
+# For each kind of leaf: where a declared Value stands among its kind, by the Value's identity.
+Leaves = list[tuple[Op, dict[int, int]]]
+
+
 def trace(program: Program) -> Graph:
     """The forward graph of a Program, with its loss and outputs."""
     graph = Graph()
-    leaves: dict[int, tuple[Op, int]] = {}
-    for op, values in (
-        (Op.PARAM, program.parameter_values),
-        (Op.INPUT, program.inputs.values),
-        (Op.TARGET, program.target_values),
-    ):
-        leaves.update((id(value), (op, i)) for i, value in enumerate(values))
-    numbers: dict[int, int] = {}
-    # topo() of every root in turn walks shared parts again, so all roots hang under one node, the loss first.
-    everything = Value(0.0, tuple(program.roots()), "roots")
-    order = everything.topo()
-    order.pop()
-    for value in order:
-        numbers[id(value)] = _append(graph, value, leaves, numbers)
+    leaves: Leaves = [
+        (op, {id(value): i for i, value in enumerate(values)})
+        for op, values in (
+            (Op.PARAM, program.parameter_values),
+            (Op.INPUT, program.inputs.values),
+            (Op.TARGET, program.target_values),
+        )
+    ]
+    numbers: dict[int, int] = {}  # a Value's node, by the Value's identity
+    # The order of Value.topo(), from all roots together: walking each in turn would visit shared parts again.
+    stack = [*program.roots()][::-1]
+    while stack:
+        value = stack[-1]
+        operands = []
+        for child in value._prev:
+            number = numbers.get(id(child))
+            if number is None:  # the first operand without a number gets one before anything else
+                stack.append(child)
+                break
+            operands.append(number)
+        else:
+            stack.pop()
+            if id(value) not in numbers:
+                numbers[id(value)] = _append(graph, value, operands, leaves)
     graph.loss = numbers[id(program.loss)]
     graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
     return graph
 
 
-def _append(graph: Graph, value: Value, leaves: dict[int, tuple[Op, int]], numbers: dict[int, int]) -> int:
-    children = value._prev
-    if not children:
-        leaf = leaves.get(id(value))
-        return graph.const(value.data) if leaf is None else graph.add(*leaf)
-    a = numbers[id(children[0])]
-    if len(children) == 2:
-        return graph.add(OPS[value._op], a, numbers[id(children[1])])
+def _append(graph: Graph, value: Value, operands: list[int], leaves: Leaves) -> int:
+    """Appends the node of a Value, whose operands have their numbers."""
+    if len(operands) == 2:
+        return graph.add(OPS[value._op], operands[0], operands[1])
+    if not operands:
+        for op, positions in leaves:
+            position = positions.get(id(value))
+            if position is not None:
+                return graph.add(op, position)
+        return graph.const(value.data)
+    (a,) = operands
     if value._exponent is not None:
         if value._exponent == 0.0:  # the engine's rule: x**0 has the gradient 0, at x = 0 too
             a = graph.add(Op.DETACH, a)

@@ -27,7 +27,7 @@ from itertools import groupby
 
 import numpy as np
 
-from codegen.ir import BINARY, LEAVES, Graph, Op
+from codegen.ir import LEAVES, Graph, Op
 
 ROOT_KIND = len(Op)  # as a leaf: another root
 KIND_LETTERS = {Op.PARAM: "P", Op.GRAD: "G", Op.INPUT: "X", Op.TARGET: "T", Op.CONST: "C", ROOT_KIND: "R"}
@@ -35,6 +35,7 @@ MAX_TREE = 16  # operations in one tree
 
 # (op, shape) and (op, shape, shape) are trees, (op, ((shape, count), ...)) is a sum or a maximum of terms in order.
 Shape = tuple[int, ...] | tuple[int, tuple[tuple[int, int], ...]]
+Tree = tuple[int, tuple[int, ...], int]  # shape, leaves, operations in it
 
 
 class Shapes:
@@ -113,65 +114,54 @@ class Trees:
 
 def find_trees(graph: Graph) -> Trees:
     """Cuts a graph, all of whose nodes are live, into trees."""
-    size = len(graph)
     op, a, b = graph.op, graph.a, graph.b
-    uses, inner = _uses_and_spines(graph)
-    observed = bytearray(size)
-    for n in graph.roots():
-        observed[n] = 1
-    binary = {int(o) for o in BINARY}
-    leaf_ops = {int(o) for o in LEAVES}
-
+    nodes = _Nodes(graph)
+    kind, inner, single, pending = nodes.kind, nodes.inner, nodes.single, nodes.pending
     trees = Trees(Shapes())
     intern = trees.shapes.intern
     # A node waits here until its only user has decided whether to take it in: shape, leaves, size (0: has a sum).
-    waiting: dict[int, tuple[int, tuple[int, ...], int]] = {}
+    waiting: dict[int, Tree] = {}
 
-    def make_root(n: int, shape: int, leaves: tuple[int, ...]) -> None:
-        trees.shape_of[n] = shape
-        trees.leaves_of[n] = leaves
-
-    def operand(n: int, sum_allowed: bool = False) -> tuple[int, tuple[int, ...], int]:
-        if op[n] in leaf_ops:
-            return op[n], (n,), 0
+    def operand(n: int, sum_allowed: bool = False) -> Tree:
+        if single[n]:  # built where it is used
+            if b[n] < 0:
+                return intern((op[n], kind[a[n]])), (a[n],), 1
+            return intern((op[n], kind[a[n]], kind[b[n]])), (a[n], b[n]), 1
         tree = waiting.pop(n, None)
-        if tree is not None:
-            if 0 < tree[2] <= MAX_TREE or (tree[2] == 0 and sum_allowed):
-                return tree
-            make_root(n, tree[0], tree[1])
+        if tree is None:
+            return kind[n], (n,), 0
+        if 0 < tree[2] <= MAX_TREE or (tree[2] == 0 and sum_allowed):
+            return tree
+        trees.shape_of[n], trees.leaves_of[n], _ = tree
         return ROOT_KIND, (n,), 0
 
-    for n in range(size):
-        if inner[n]:
-            continue
-        o = op[n]
-        if o in leaf_ops:
-            if observed[n]:
-                make_root(n, o, (n,))
-            continue
-        if inner[a[n]] and op[a[n]] == o:
-            terms = [b[n]]
-            m = a[n]
-            while inner[m] and op[m] == o:
-                terms.append(b[m])
-                m = a[m]
-            terms.append(m)
+    for n in np.flatnonzero(nodes.visited).tolist():
+        o, left, right = op[n], a[n], b[n]
+        if inner[left] and op[left] == o:
+            terms = [right]
+            while inner[left] and op[left] == o:
+                terms.append(b[left])
+                left = a[left]
+            terms.append(left)
             parts = [operand(term) for term in reversed(terms)]
-            runs = tuple((s, sum(1 for _ in same)) for s, same in groupby(part[0] for part in parts))
-            tree = (intern((o, runs)), tuple(leaf for part in parts for leaf in part[1]), 0)
-        elif o in binary:
-            s, left, m = operand(a[n])
-            t, right, k = operand(b[n])
-            tree = (intern((o, s, t)), left + right, m + k + 1)
+            runs = tuple([(s, len(list(same))) for s, same in groupby([part[0] for part in parts])])
+            tree = (intern((o, runs)), tuple([leaf for part in parts for leaf in part[1]]), 0)
+        elif right >= 0:
+            s, s_leaves, s_size = operand(left)
+            t, t_leaves, t_size = operand(right)
+            tree = (intern((o, s, t)), s_leaves + t_leaves, s_size + t_size + 1)
         else:
-            s, left, m = operand(a[n], sum_allowed=True)
-            has_sum = m == 0 and len(left) > 0 and trees.shapes.terms(_innermost(trees.shapes, s)) is not None
-            tree = (intern((o, s)), left, 0 if has_sum else m + 1)
-        if uses[n] != 1 or observed[n]:
-            make_root(n, tree[0], tree[1])
-        else:
+            s, leaves, size = operand(left, sum_allowed=True)
+            has_sum = size == 0 and trees.shapes.terms(_innermost(trees.shapes, s)) is not None
+            tree = (intern((o, s)), leaves, 0 if has_sum else size + 1)
+        if pending[n]:
             waiting[n] = tree
+        else:
+            trees.shape_of[n], trees.leaves_of[n], _ = tree
     assert not waiting, "a node that nobody uses"
+    for n in graph.roots():
+        if op[n] in LEAVES:
+            trees.shape_of[n], trees.leaves_of[n] = op[n], (n,)
     trees.roots = sorted(trees.shape_of)
     return trees
 
@@ -183,18 +173,31 @@ def _innermost(shapes: Shapes, shape: int) -> int:
     return shape
 
 
-def _uses_and_spines(graph: Graph) -> tuple[list[int], bytearray]:
-    """How often each node is an operand, and which nodes are inside a left spine."""
-    op = np.frombuffer(graph.op, dtype=np.uint8)
-    a = np.frombuffer(graph.a, dtype=np.intc)
-    b = np.frombuffer(graph.b, dtype=np.intc)
-    inside = op > Op.TARGET
-    binary = inside & (b >= 0)
-    uses = np.bincount(a[inside], minlength=len(op)) + np.bincount(b[binary], minlength=len(op))
-    observed = np.zeros(len(op), dtype=bool)
-    observed[list(graph.roots())] = True
-    inner = np.zeros(len(op), dtype=bool)
-    for chain in (Op.ADD, Op.MAX):
-        below = a[op == chain]
-        inner[below[(op[below] == chain) & (uses[below] == 1) & ~observed[below]]] = True
-    return uses.tolist(), bytearray(inner.astype(np.uint8))
+class _Nodes:
+    """What can be said about each node before the graph is cut, a byte a node.
+
+    kind      as a leaf of a tree: its own op, or another root
+    inner     inside a left spine: has no tree of its own
+    pending   its only user decides whether it is a root
+    single    pending, and its operands are leaves or roots: its tree is one operation
+    visited   the other operations
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        op, a, b = graph.columns()
+        operation, binary = op > Op.TARGET, b >= 0
+        observed = np.zeros(len(op), dtype=bool)
+        observed[list(graph.roots())] = True
+        used_once = (graph.use_counts(len(op)) == 1) & ~observed
+        inner = np.zeros(len(op), dtype=bool)
+        for chain in (Op.ADD, Op.MAX):
+            below = a[op == chain]
+            inner[below[(op[below] == chain) & used_once[below]]] = True
+        pending = operation & used_once & ~inner
+        undecided = pending | inner
+        single = pending.copy()
+        single[operation] &= ~undecided[a[operation]]
+        single[binary] &= ~undecided[b[binary]]
+        self.kind = bytes(np.where(operation, np.uint8(ROOT_KIND), op))
+        self.inner, self.pending, self.single = bytes(inner), bytes(pending), bytes(single)
+        self.visited = operation & ~inner & ~single
