@@ -110,7 +110,7 @@ class NestWriter:
             return lane.count
         if group.is_gradient:
             index = int(nest.first[RESULT])
-            tensor = next(t for t in self.emitter.layout.tensors if t.offset <= index < t.offset + t.extent)
+            tensor = self.emitter.layout.tensor_at(index)
             rows = [index - tensor.offset, *(int(loop.strides[RESULT]) for loop in others)]
             owned = (1, lane.count) in zip(tensor.strides, tensor.tensor.shape, strict=True)
             owned = owned and all(row % (self.arithmetic.cache_line // 2) == 0 for row in rows)

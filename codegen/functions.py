@@ -60,7 +60,10 @@ def functions(blocks: list[Block], arithmetic: Arithmetic) -> tuple[list[str], l
             text += [f"static void AT_LEVEL({name})({IMAGES})", "{", *body, "}", ""]
         else:
             text += [f"static void AT_LEVEL({name})({WORKSPACE})", "{"]
-            text += [f"{INDENT}{arithmetic.type} *restrict const value = w->value;", *body, "}", ""]
+            text += [f"{INDENT}{arithmetic.type} *restrict const value = w->value;"]
+            if not any("value[" in line for line in body):  # a model that is made of parameters alone
+                text += [f"{INDENT}(void)value;"]
+            text += [*body, "}", ""]
         calls.append((need, name))
         i = j
     return text, calls

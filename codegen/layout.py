@@ -15,6 +15,7 @@ A group whose instances read from different arrays is split first, so that one i
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -84,6 +85,10 @@ class Layout:
     data_count: int
     cache_line: int  # in numbers
     parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
+
+    def tensor_at(self, index: int) -> TensorPlace:
+        """The tensor that has this element of data[] or grad[]."""
+        return self.tensors[bisect_right(self.tensors, index, key=lambda place: place.offset) - 1]
 
 
 def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], Op | None]:

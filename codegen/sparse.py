@@ -40,7 +40,7 @@ def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: 
     written: dict[int, list[RowTensor | None]] = {}  # offset of a tensor -> what each of its gradient nests is
     for nest in nests:
         if nest.placed.group.is_gradient:
-            tensor = _tensor_at(layout, int(nest.first[RESULT]))
+            tensor = layout.tensor_at(int(nest.first[RESULT]))
             written.setdefault(tensor.offset, []).append(_gradient_rows(shapes, nest, tensor, inputs))
     found: dict[int, RowTensor] = {}
     copy = 0
@@ -49,10 +49,6 @@ def find_row_tensors(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: 
             found[offset] = replace(rows[0], copy=copy)
             copy += rows[0].row_length
     return found
-
-
-def _tensor_at(layout: Layout, index: int) -> TensorPlace:
-    return next(t for t in layout.tensors if t.offset <= index < t.offset + t.extent)
 
 
 def _gradient_rows(shapes: Shapes, nest: Nest, tensor: TensorPlace, inputs: int) -> RowTensor | None:

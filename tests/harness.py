@@ -54,8 +54,9 @@ class Extension:
 
     def forward(self, target: object, inputs: object) -> float:
         is_floats = not isinstance(self.program.targets, Label | None)
-        targets = array("d", target) if is_floats else target
-        pixels = bytes(inputs) if isinstance(self.program.inputs, Pixels) else array("d", inputs)
+        typecode = "f" if self.program.dtype == "float32" else "d"
+        targets = array(typecode, target) if is_floats else target
+        pixels = bytes(inputs) if isinstance(self.program.inputs, Pixels) else array(typecode, inputs)
         self.pixels = pixels
         return self.module.forward(targets, pixels)
 

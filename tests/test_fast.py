@@ -1,0 +1,181 @@
+"""Fast mode: float32, fused multiply-add and reordered sums, each of which is close to strict mode, and how close."""
+
+from __future__ import annotations
+
+import random
+import re
+from array import array
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import LEVELS, Extension, bits, example
+from models import REGULAR, mlp
+
+from codegen import compile_program
+from codegen.arithmetic import Arithmetic
+from codegen.mnist import program as mnist_program
+from micrograd import mnist
+
+# What a step may differ from strict mode by, relative to the largest number of its kind.
+TOLERANCE = {
+    "float32": ({"dtype": "float32"}, 2e-5),
+    "float32, fused, reordered": ({"dtype": "float32", "fma": True, "reorder": True}, 2e-5),
+    "fused": ({"fma": True}, 1e-13),
+    "reordered": ({"reorder": True}, 1e-13),
+    "fused, reordered": ({"fma": True, "reorder": True}, 1e-13),
+}
+MODELS = ["deep_mlp", "convolution", "recurrence", "attention"]
+
+
+def declared(name: str, **options: object):
+    """A model of tests/models.py, with the same weights each time, and other arithmetic."""
+    random.seed(3)
+    program = REGULAR[name]() if name != "mnist" else mnist_program()
+    return replace(program, **options)
+
+
+def distance(expected, got) -> float:
+    expected, got = np.array(expected), np.array(got)
+    return float(np.abs(expected - got).max() / max(np.abs(expected).max(), 1e-30))
+
+
+CASES = [*((name, mode) for name in MODELS for mode in TOLERANCE), *(("mnist", mode) for mode in list(TOLERANCE)[:2])]
+
+
+@pytest.mark.parametrize(("name", "mode"), CASES)
+def test_fast_modes_stay_close_to_strict_mode(name, mode, tmp_path):
+    options, tolerance = TOLERANCE[mode]
+    flags = [] if name == "mnist" else ["-O0"]
+    strict = Extension(declared(name), tmp_path, "loops", flags=flags)
+    fast = Extension(declared(name, **options), tmp_path, "loops", flags=flags)
+    assert distance(strict.data, fast.data) < 1e-7
+    rng = random.Random(1)
+    for _ in range(3):
+        target, inputs = example(strict.program, rng)
+        for system in (strict, fast):
+            system.zero_grad()
+        assert distance(*([system.forward(target, inputs)] for system in (strict, fast))) < tolerance
+        for output in strict.program.outputs:
+            assert distance(strict.outputs()[output], fast.outputs()[output]) < tolerance
+        for system in (strict, fast):
+            system.backward()
+        assert distance(strict.grads, fast.grads) < tolerance
+        for system in (strict, fast):
+            system.update()
+        assert distance(strict.data, fast.data) < tolerance
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution", "recurrence"])
+def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number_of_threads(name, tmp_path):
+    first = Extension(declared(name, dtype="float32"), tmp_path, "loops")
+    systems = [first]
+    for level in LEVELS:
+        with suppress(ImportError):
+            systems.append(first.at_level(level))
+    assert len(systems) > 1
+    rng = random.Random(2)
+    batch = [example(first.program, rng) for _ in range(70)]
+    seen = set()
+    for threads, system in enumerate(systems, start=1):
+        typecode = "f"
+        inputs = [x for _, example_inputs in batch for x in example_inputs]
+        is_pixels, is_label = (system.module.info()[key] in ("uint8", "label") for key in ("input_type", "target_type"))
+        images = bytes(inputs) if is_pixels else array(typecode, inputs)
+        targets = [target for target, _ in batch]
+        labels = bytes(targets) if is_label else array(typecode, [x for target in targets for x in target])
+        losses = system.module.train(images, labels, batch_size=33, epochs=2, threads=threads)
+        seen.add((*bits(losses), *bits(system.data)))
+    assert len(seen) == 1
+
+
+def test_a_float32_model_speaks_float32(tmp_path):
+    extension = Extension(declared("xor", dtype="float32"), tmp_path, "loops", flags=["-O1"])
+    nn = extension.module
+    info = nn.info()
+    assert (info["dtype"], info["mode"], info["fma"], info["reorder"]) == ("float32", "fast", False, False)
+    assert (info["input_type"], info["target_type"]) == ("float32", "float32")
+    assert {view.format for view in (*nn.state_dict().values(), *nn.grad_dict().values())} == {"f"}
+    nn.load_state_dict({name: np.full(view.shape, 0.1, np.float32) for name, view in nn.state_dict().items()})
+    assert nn.data(0) == float(np.float32(0.1))
+    before = extension.data
+    wide = {name: np.zeros(view.shape) for name, view in nn.state_dict().items()}
+    with pytest.raises(TypeError, match=r"must be a buffer of float32 \(format 'f'\), got format 'd'"):
+        nn.load_state_dict(wide)
+    with pytest.raises(TypeError, match="inputs must be a buffer of float32"):
+        nn.forward(array("f", [1.0]), array("d", [0.0, 1.0]))
+    with pytest.raises(ValueError, match="learning_rate must be finite in float32, got 1e\\+39"):
+        nn.update(learning_rate=1e39)
+    assert extension.data == before
+
+
+def test_info_says_what_is_on(tmp_path):
+    fast = Extension(declared("mlp", fma=True, reorder=True), tmp_path, "loops", flags=["-O1"])
+    for level in LEVELS:
+        with suppress(ImportError):
+            info = fast.at_level(level).module.info()
+            assert (info["mode"], info["reorder"]) == ("fast", True)
+            assert info["fma"] == (level != "baseline")  # x86-64 has had the instruction since AVX2
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"dtype": "float16"}, ValueError, "dtype must be one of float64, float32, got 'float16'"),
+        ({"fma": 1}, TypeError, "fma must be True or False, not 1"),
+        ({"reorder": "yes"}, TypeError, "reorder must be True or False, not 'yes'"),
+    ],
+)
+def test_options_are_checked(options, error, message):
+    with pytest.raises(error, match=message):
+        mlp(**options)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.1, "0x1.99999ap-4f"), (2.0, "2.0f"), (-3.0, "(-3.0f)"), (1e300, "INFINITY"), (1e-50, "0x0p+0f")],
+)
+def test_float32_literals(value, text):
+    assert Arithmetic("float32").literal(value) == text
+
+
+def test_strict_mode_fuses_and_reorders_nothing():
+    text = compile_program(mlp()).text
+    assert not re.search(r"sum\[\d\]\[|sum\[part\]", text)
+    kernels = text[: text.index("AT_LEVEL(add_row)")]
+    assert "MULTIPLY_ADD" not in kernels
+    fast = compile_program(mlp(fma=True, reorder=True)).text
+    assert "sum[lane] = MULTIPLY_ADD(data[P_LAYERS_0_WEIGHT" in fast
+
+
+def test_a_long_sum_of_one_lane_is_added_up_in_parts():
+    from codegen import Floats, Program
+    from micrograd.engine import Value
+
+    def program(**options):
+        x, w = [Value(0.0) for _ in range(11)], [Value(1.0) for _ in range(11)]
+        y = sum((a * b for a, b in zip(w[1:], x[1:], strict=True)), w[0] * x[0])
+        return Program(Floats(x), None, {"w": w}, loss=y, outputs={"y": [y]}, **options)
+
+    assert "for (ptrdiff_t from = 0; from < 8; from += 4)" in compile_program(program(reorder=True)).text
+    assert "ptrdiff_t from" not in compile_program(program()).text
+
+
+@pytest.mark.slow
+def test_fast_modes_reach_the_same_accuracy_over_five_seeds(tmp_path):
+    data = mnist.load(None)
+    count = min(20_000, len(data.train_labels))
+    images, labels = data.train_images[: 784 * count], data.train_labels[:count]
+    modes = {"strict": {}} | {name: options for name, (options, _) in TOLERANCE.items()}
+    means, spreads = {}, {}
+    for name, options in modes.items():
+        nn = Extension(mnist_program(**options), tmp_path, "loops").module
+        found = []
+        for seed in range(5):
+            nn.reset(seed)
+            nn.train(images, labels, batch_size=10, learning_rate=0.1, epochs=2, seed=seed)
+            found.append(nn.evaluate(data.test_images, data.test_labels)[1])
+        means[name], spreads[name] = np.mean(found), np.std(found)
+    for name in modes:
+        assert abs(means[name] - means["strict"]) < max(2 * spreads["strict"], 0.002), (means, spreads)
