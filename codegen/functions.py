@@ -56,14 +56,13 @@ def functions(blocks: list[Block], arithmetic: Arithmetic) -> tuple[list[str], l
             j += 1
         first, last = blocks[i].number, blocks[j - 1].number
         name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
+        parameters, unused = WORKSPACE, [f"{INDENT}(void)value;"]
+        start = [f"{INDENT}{arithmetic.type} *restrict const value = w->value;"]
         if need == Need.DENSE_GRADIENTS:
-            text += [f"static void AT_LEVEL({name})({IMAGES})", "{", *body, "}", ""]
-        else:
-            text += [f"static void AT_LEVEL({name})({WORKSPACE})", "{"]
-            text += [f"{INDENT}{arithmetic.type} *restrict const value = w->value;"]
-            if not any("value[" in line for line in body):  # a model that is made of parameters alone
-                text += [f"{INDENT}(void)value;"]
-            text += [*body, "}", ""]
+            parameters, start, unused = IMAGES, [], [f"{INDENT}(void)images;"]
+        if not any("value[" in line for line in body):  # made of parameters alone
+            start += unused
+        text += [f"static void AT_LEVEL({name})({parameters})", "{", *start, *body, "}", ""]
         calls.append((need, name))
         i = j
     return text, calls

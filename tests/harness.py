@@ -96,6 +96,33 @@ def example(program: Program, rng: random.Random) -> tuple[object, object]:
     return [rng.uniform(-1, 1) for _ in range(targets)], inputs
 
 
+def many(program: Program, count: int, seed: int = 0) -> tuple[object, object]:
+    """Images and labels, as train() and evaluate() take them."""
+    examples = [example(program, random.Random(seed + i)) for i in range(count)]
+    typecode = "f" if program.dtype == "float32" else "d"
+    inputs = [x for _, xs in examples for x in xs]
+    images = bytes(inputs) if isinstance(program.inputs, Pixels) else array(typecode, inputs)
+    if program.targets is None:
+        return images, None
+    if isinstance(program.targets, Label):
+        return images, bytes(target for target, _ in examples)
+    return images, array(typecode, [x for target, _ in examples for x in target])
+
+
+def use_threads(program: Program, folder: Path, flags: list[str]) -> None:
+    """Trains and evaluates with several threads, for a sanitizer to watch. A model without inputs has no images."""
+    if not len(program.inputs.values):
+        return
+    module = Extension(program, folder, "loops", flags=flags).module
+    data = many(program, 150)
+    for batch_size in (1, 64, 100):
+        module.train(*data, batch_size=batch_size, threads=3, learning_rate=1e-6)
+        views = module.grad_dict()
+        module.train(*data, batch_size=batch_size, threads=2, learning_rate=1e-6)
+        del views
+        module.evaluate(*data, threads=3)
+
+
 def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, **options: object) -> None:
     """Engine = ir interpreter = straight-line C = loops C at every SIMD level, over some steps of training."""
     systems: dict[str, Reference | Extension] = {

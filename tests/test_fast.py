@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, bits, example
+from harness import LEVELS, Extension, bits, example, many
 from models import REGULAR, mlp
 
 from codegen import compile_program
@@ -75,17 +75,10 @@ def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number
         with suppress(ImportError):
             systems.append(first.at_level(level))
     assert len(systems) > 1
-    rng = random.Random(2)
-    batch = [example(first.program, rng) for _ in range(70)]
+    data = many(first.program, 70)
     seen = set()
     for threads, system in enumerate(systems, start=1):
-        typecode = "f"
-        inputs = [x for _, example_inputs in batch for x in example_inputs]
-        is_pixels, is_label = (system.module.info()[key] in ("uint8", "label") for key in ("input_type", "target_type"))
-        images = bytes(inputs) if is_pixels else array(typecode, inputs)
-        targets = [target for target, _ in batch]
-        labels = bytes(targets) if is_label else array(typecode, [x for target in targets for x in target])
-        losses = system.module.train(images, labels, batch_size=33, epochs=2, threads=threads)
+        losses = system.module.train(*data, batch_size=33, epochs=2, threads=threads)
         seen.add((*bits(losses), *bits(system.data)))
     assert len(seen) == 1
 
