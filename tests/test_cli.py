@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import struct
 import subprocess
@@ -148,6 +149,9 @@ def test_the_settings_reach_the_model(data: Path, trained: tuple[str, Path], tmp
     common = ("train", "--data", data, "--epochs", 2, "--seed", 5, "--save", tmp_path / "model")
     good(*common, "--batch-size", 7)
     assert not same_bits(tmp_path / "model", trained[1])
+    shutil.copy(tmp_path / "model", tmp_path / "one thread")
+    good(*common, "--batch-size", 7, "--threads", 2)
+    assert same_bits(tmp_path / "model", tmp_path / "one thread")
     good(*common, "--learning-rate", 0.02)
     assert not same_bits(tmp_path / "model", trained[1])
     good(*common, "--learning-rate", nn.info()["learning_rate"], "--batch-size", 1)  # the defaults
@@ -318,6 +322,7 @@ WRONG_ARGUMENTS = {
     ("train", "--epochs", "0"): "--epochs: expected 1..1000000000, got 0",
     ("train", "--epochs", "many"): "--epochs: expected a whole number, got 'many'",
     ("train", "--batch-size", "-1"): "--batch-size: expected 1..",
+    ("train", "--threads", "65"): "--threads: expected 1..64, got 65",
     ("train", "--learning-rate", "0"): "--learning-rate: expected a positive number, got 0",
     ("train", "--learning-rate", "nan"): "--learning-rate: expected a positive number, got nan",
     ("train", "--learning-rate", "inf"): "--learning-rate: expected a positive number, got inf",
