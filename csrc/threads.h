@@ -47,7 +47,8 @@ static int shared_swap(shared_int *x, int expected, int value)
 #endif
 
 #ifdef _WIN32
-#include <windows.h>
+/* Declared here: <windows.h> has names of its own for INPUT and others. */
+__declspec(dllimport) int __stdcall SwitchToThread(void);
 static void give_way(void) { SwitchToThread(); }
 #else
 #include <sched.h>
