@@ -109,11 +109,14 @@ static void AT_LEVEL(update_rows)(const int *inputs, int count, const struct ste
                                   row_tensors[t].row_length, step);
 }
 
-/* The same, with the gradients of one image's pending rows: each is 0 + input * factor. */
+/*
+ * The same, with the gradients of one image's pending rows: each is 0 + input * factor. The last rows come first: they
+ * are what forward has read last and still in the first-level cache, as the first ones will be for the next forward.
+ */
 static void AT_LEVEL(update_pending_rows)(const struct workspace *restrict w, const struct step *step)
 {
     const real rate = (real)step->rate, batch = (real)step->batch, share = (real)step->share;
-    for (int k = 0; k < w->active_count; k++) {
+    for (int k = w->active_count - 1; k >= 0; k--) {
         const real x = w->active_value[k];
         for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
             const Py_ssize_t count = row_tensors[t].row_length;

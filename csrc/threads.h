@@ -145,7 +145,7 @@ static void team_begin(int size)
             PyThread_acquire_lock(team.wake[member], WAIT_LOCK);
         }
         shared_add(&team.alive, 1);
-        if (PyThread_start_new_thread(member_main, (void *)(intptr_t)member) == PYTHREAD_INVALID_THREAD_ID) {
+        if (PyThread_start_new_thread(member_main, (void *)(intptr_t)member) == (unsigned long)-1) {
             shared_add(&team.alive, -1);
             return;
         }
