@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from itertools import product
 from time import perf_counter
 from typing import Any
 
@@ -25,8 +24,8 @@ import numpy as np
 from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest, initial
 
 VERSION = f"JAX {jax.__version__}"
-# Images a pass of single calls, so that one takes less than a second.
-STEPS = 10_000
+# Steps a run where each is a call, so that a run takes less than a second.
+STEPS = 5_000
 
 
 class Form:
@@ -51,14 +50,14 @@ class Form:
             for w, b in parameters
         ]
 
-    def pixels(self, images: Array) -> Any:
+    def pixels(self, images: Array) -> Array:
         """(batches, batch, 784), or (images, 784) for vectors."""
         shape = (-1, 784) if self.vector else (-1, self.task.batch, 784)
-        return jnp.asarray(images.reshape(shape) if self.bytes else (images / 255).reshape(shape).astype(self.dtype))
+        return images.reshape(shape) if self.bytes else (images / 255).reshape(shape).astype(self.dtype)
 
-    def one_hot(self, labels: Array) -> Any:
+    def one_hot(self, labels: Array) -> Array:
         shape = (-1, 10) if self.vector else (-1, self.task.batch, 10)
-        return jnp.asarray(np.eye(10, dtype=self.dtype)[labels].reshape(shape))
+        return np.eye(10, dtype=self.dtype)[labels].reshape(shape)
 
     def logits(self, parameters: Any, x: Any) -> Any:
         h = x.astype(self.dtype) * self.dtype(1 / 255) if self.bytes else x
@@ -81,14 +80,18 @@ class Form:
         return jax.tree.map(lambda p, g: p - rate * g, parameters, gradients), value
 
 
+def on_device(batches: Array) -> list[Any]:
+    return [jnp.asarray(batch) for batch in batches]
+
+
 class Scan:
     """One call an epoch. Compiled ahead, so that what it takes to compile can be told."""
 
-    def __init__(self, form: Form, data: Data) -> None:
-        self.form = form
-        self.parts = [(form.pixels(x), form.one_hot(y)) for x, y in data.parts(form.task)]
-        self.images = len(next(data.parts(form.task))[0])
-        self.load(initial(form.task.model))
+    def __init__(self, task: Task, data: Data, *form_: bool) -> None:
+        self.form = form = Form(task, *form_)
+        self.parts = [(jnp.asarray(form.pixels(x)), jnp.asarray(form.one_hot(y))) for x, y in data.parts(task)]
+        self.images = len(next(data.parts(task))[0])
+        self.load(initial(task.model))
         start = perf_counter()
         epoch = jax.jit(lambda p, xs, ys: jax.lax.scan(form.step, p, (xs, ys)), donate_argnums=0)
         self.epoch = epoch.lower(self.parameters, *self.parts[0]).compile()
@@ -108,11 +111,11 @@ class Scan:
 class Steps(Scan):
     """One call a step."""
 
-    def __init__(self, form: Form, data: Data) -> None:
-        self.form = form
-        most = max(STEPS, form.task.batch * 10)
-        self.parts = [list(zip(form.pixels(x), form.one_hot(y), strict=True)) for x, y in data.parts(form.task, most)]
-        self.images = len(self.parts[0]) * form.task.batch
+    def __init__(self, task: Task, data: Data, *form_: bool) -> None:
+        self.form = form = Form(task, *form_)
+        parts = data.parts(task, STEPS * task.batch)
+        self.parts = [list(zip(on_device(form.pixels(x)), on_device(form.one_hot(y)), strict=True)) for x, y in parts]
+        self.images = len(self.parts[0]) * task.batch
         self.step = jax.jit(lambda p, x, y: form.step(p, (x, y)), donate_argnums=0)
         self.note = form.note
 
@@ -127,11 +130,11 @@ class Steps(Scan):
 class Predict:
     """Images of the test set, `batch` a call, each call waited for."""
 
-    def __init__(self, form: Form, data: Data, constants: bool) -> None:
-        self.form, self.constants = form, constants
-        task = form.task
+    def __init__(self, task: Task, data: Data, constants: bool, *form_: bool) -> None:
+        form = self.form = Form(task, *form_)
+        self.constants = constants
         count, repeat = task.calls
-        self.calls = list(form.pixels(data.test_images[:count])) * repeat
+        self.calls = on_device(form.pixels(data.test_images[:count])) * repeat
         self.images = count * repeat
         self.note = f"{form.note}{', weights constant' if constants else ''}"
 
@@ -153,17 +156,17 @@ class Predict:
         return np.concatenate([np.asarray(self.logits(x)).reshape(-1, 10).argmax(1) for x in calls])
 
 
-def forms(task: Task) -> list[Form]:
-    choices = [(False, False), (True, True)] if task.batch == 1 else [(False, False), (True, False)]
-    return [Form(task, *choice, bytes_) for choice, bytes_ in product(choices, (True, False))]
+def forms(task: Task) -> list[tuple[bool, ...]]:
+    """(out_in, vector, bytes_) of what is tried."""
+    vector = task.batch == 1
+    return [(out_in, out_in and vector, bytes_) for out_in in (False, True) for bytes_ in (True, False)]
 
 
 def jobs(task: Task, data: Data, threads: int) -> dict[str, Callable[[], Job]]:
-    weights = initial(task.model)
     if task.kind == "infer":
-        candidates = product(forms(task), (True, False))
-        return {"JAX, jit": lambda: fastest([Predict(form, data, fixed) for form, fixed in candidates], weights)}
+        choices = [(constants, *form) for constants in (True, False) for form in forms(task)]
+        return {"JAX, jit": lambda: fastest(Predict, task, data, choices)}
     return {
-        "JAX, epoch in one lax.scan": lambda: fastest([Scan(form, data) for form in forms(task)], weights),
-        "JAX, a jitted call a step": lambda: fastest([Steps(form, data) for form in forms(task)], weights),
+        "JAX, epoch in one lax.scan": lambda: fastest(Scan, task, data, forms(task)),
+        "JAX, a jitted call a step": lambda: fastest(Steps, task, data, forms(task)),
     }

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest, initial
+from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest
 
 VERSION = f"NumPy {np.__version__}"
-STEPS = 20_000
+STEPS = 10_000
 
 
 class Batches:
@@ -145,9 +145,8 @@ class Predict:
 
 
 def jobs(task: Task, data: Data, threads: int) -> dict[str, Callable[[], Job]]:
-    weights = initial(task.model)
     if task.kind == "infer":
-        return {"NumPy": lambda: fastest([Predict(task, data, out_in) for out_in in (True, False)], weights)}
+        return {"NumPy": lambda: fastest(Predict, task, data, [(True,), (False,)])}
     if task.batch == 1:
         return {"NumPy, by hand": lambda: Single(task, data)}
-    return {"NumPy, by hand": lambda: fastest([Batches(task, data, out_in) for out_in in (True, False)], weights)}
+    return {"NumPy, by hand": lambda: fastest(Batches, task, data, [(True,), (False,)])}

@@ -14,7 +14,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest, initial
+from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest
 
 VERSION = f"ONNX Runtime {onnxruntime.__version__}"
 
@@ -87,5 +87,4 @@ class Session:
 def jobs(task: Task, data: Data, threads: int) -> dict[str, Callable[[], Job]]:
     if task.kind == "train":
         return {}
-    weights = initial(task.model)
-    return {"ONNX Runtime": lambda: fastest([Session(task, data, threads, bound) for bound in (False, True)], weights)}
+    return {"ONNX Runtime": lambda: fastest(Session, task, data, [(threads, False), (threads, True)])}

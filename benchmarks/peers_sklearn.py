@@ -11,10 +11,10 @@ import numpy as np
 import sklearn
 from sklearn.neural_network import MLPClassifier
 
-from benchmarks.tasks import Array, Data, Job, Task, Weights
+from benchmarks.tasks import Data, Job, Task, Weights
 
 VERSION = f"scikit-learn {sklearn.__version__}"
-STEPS = 2_000
+STEPS = 1_000
 
 
 class Classifier:

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest, initial
+from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest
 
 VERSION = f"PyTorch {torch.__version__}"
-# Steps a pass, so that one takes less than a second.
-STEPS = {"autograd": 2_000, "hand": 10_000}
+# Steps a run, so that it takes less than a second.
+STEPS = {"autograd": 1_000, "hand": 5_000}
 
 
 class Torch:
@@ -156,11 +156,10 @@ class Predict(Torch):
 
 def jobs(task: Task, data: Data, threads: int) -> dict[str, Callable[[], Job]]:
     torch.set_num_threads(threads)
-    weights = initial(task.model)
     if task.kind == "infer":
-        return {"PyTorch": lambda: fastest([Predict(task, data, modules) for modules in (True, False)], weights)}
+        return {"PyTorch": lambda: fastest(Predict, task, data, [(True,), (False,)])}
     return {
         "PyTorch, Sequential": lambda: Sequential(task, data),
         "PyTorch, torch.compile": lambda: Sequential(task, data, compiled=True),
-        "PyTorch, by hand": lambda: fastest([ByHand(task, data, out_in) for out_in in (True, False)], weights),
+        "PyTorch, by hand": lambda: fastest(ByHand, task, data, [(True,), (False,)]),
     }

@@ -42,7 +42,11 @@ class Peer:
         return list(self.made)
 
     def open(self, name: str) -> tuple[str, int]:
-        job = self.jobs[name] = self.made[name]()
+        return self.open_as(name, name)
+
+    def open_as(self, key: str, name: str) -> tuple[str, int]:
+        """Makes a system ready; it is asked by its key from then on."""
+        job = self.jobs[key] = self.made[name]()
         return job.note, job.images
 
     def run(self, name: str, weights: Any, part: int = 0) -> float:
@@ -80,7 +84,8 @@ class Worker:
 
     def __getattr__(self, method: str) -> Any:
         def ask(*arguments: Any) -> Any:
-            assert self.process.stdin and self.process.stdout
+            assert self.process.stdin
+            assert self.process.stdout
             self.signal("SIGCONT")
             try:
                 pickle.dump((method, arguments), self.process.stdin)
