@@ -18,7 +18,17 @@ from benchmarks.worker import Worker
 
 GOAL, PART, MOST = 0.97, 6_000, 600_000
 # batch size: (learning rate, thousands of images to 97 %), the best of benchmarks/grid.md
-GRID: dict[int, tuple[float, float]] = {}
+GRID: dict[int, tuple[float, float]] = {
+    1: (0.008, 216.0),
+    2: (0.008, 264.0),
+    4: (0.02, 258.0),
+    8: (0.05, 216.0),
+    16: (0.08, 258.0),
+    30: (0.12, 258.0),
+    60: (0.2, 258.0),
+    120: (0.5, 258.0),
+    240: (0.5, 366.0),
+}
 ENTRANTS = ("nn strict, train", "nn fast, train", "JAX, epoch", "PyTorch, Sequential", "PyTorch, by hand")
 
 

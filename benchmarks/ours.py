@@ -67,7 +67,9 @@ def module(model: str, dtype: str, mode: str) -> tuple[ModuleType, str]:
     except TypeError as error:
         raise Missing(f"this version of codegen has no such mode ({error})") from None
     built = codegen.load_extension(codegen.build(made, folder / name, name), name)
-    return built, f"{built.info()['simd']}; built in {perf_counter() - start:.1f} s"
+    info = built.info()
+    modes = [option for option in ("fma", "reorder") if info.get(option)]
+    return built, f"{', '.join([info['dtype'], *modes, info['simd']])}; built in {perf_counter() - start:.1f} s"
 
 
 class Ours:

@@ -44,7 +44,8 @@ def title(task: Task) -> str:
 
 def table(columns: list[Column]) -> str:
     """Systems down, columns across: µs an image. Of a peer's numbers of threads the better one."""
-    names = dict.fromkeys(r.name for c in columns for r in sorted(c.results, key=lambda r: r.library != OURS))
+    every = sorted((r for c in columns for r in c.results), key=lambda r: r.library != OURS)
+    names = dict.fromkeys(r.name for r in every)
     lines = [f"| µs an image | {' | '.join(title(c.task) for c in columns)} |", "|---" + "|---:" * len(columns) + "|"]
     for name in names:
         found = [min((r for r in c.results if r.name == name), key=lambda r: r.median, default=None) for c in columns]
