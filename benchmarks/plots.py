@@ -43,6 +43,8 @@ def speed(columns: list[Column], folder: Path) -> None:
 
     plt.rcParams.update({"font.size": 8, "svg.hashsalt": "micrograd-nn", "svg.fonttype": "none"})
     shown = [c for c in columns if c.task.model == "784-50-10" and (c.task.kind == "train" or c.task.dtype == "f32")]
+    if not shown:
+        return
     across = min(3, len(shown))
     down = -(-len(shown) // across)
     figure, axes = plt.subplots(down, across, figsize=(3.1 * across, 1.25 * down), squeeze=False)

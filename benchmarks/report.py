@@ -190,8 +190,8 @@ def document(
 
 
 CHECK = f"""Before it is timed, each system makes the very run that is timed, from the same weights. Training: the loss
-on the test set afterwards lies within {LOSS["f64"]:g} (f64) or {LOSS["f32"]:g} (f32, where the rounding of thousands
-of steps drifts apart) of strict float64, relatively; the distance is in the table. Inference: at most
+on the test set afterwards lies within {LOSS["f64"]:g} (f64) or {LOSS["f32"]:g} (f32, where a relu may fall on the other
+side of 0) of strict float64, relatively; the distance is in the table. Inference: at most
 {CLASSES["f64"]:g} (f64) or {CLASSES["f32"]:g} (f32) of the classes differ. After the dot: threads of a peer."""
 
 RACE = """Everybody starts from the same weights and goes through the file in the same order, with the learning rates of
