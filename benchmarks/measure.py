@@ -7,6 +7,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from benchmarks.tasks import Data, Missing, Task, Weights, initial, logits, loss
@@ -140,7 +141,7 @@ class Bench:
                     note, images = worker.open(name)
                     result = Result(task, worker.library, name, worker.threads, note, images)
                     self.check(worker, result)
-                    runs.append((result, lambda w=worker, n=name: w.run(n, self.start_weights(task))))
+                    runs.append((result, partial(worker.run, name, self.start_weights(task))))
                 except (Missing, Different) as error:
                     label = Result(task, worker.library, name, worker.threads, "", 0).label
                     column.missing.append(f"{label}: {error}")

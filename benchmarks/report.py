@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -170,7 +170,7 @@ def document(
     parts = ["# Speed\n\nWritten by `make bench`.", *head]
     if columns:
         parts += ["## Targets", target_table(columns, races, threads)]
-    groups = [
+    groups: list[tuple[str, Callable[[Task], bool]]] = [
         (f"## Training, {SMALL}, f64", lambda t: t.kind == "train" and t.dtype == "f64" and t.model == SMALL),
         (f"## Training, {SMALL}, f32", lambda t: t.kind == "train" and t.dtype == "f32" and t.model == SMALL),
         ("## Inference", lambda t: t.kind == "infer"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -29,12 +29,12 @@ TRIAL = 5_000
 class Task:
     """One column of a table.
 
-    kind "train": `images` images, `batch` a step. kind "infer": `batch` images a call. `parts` is how many pieces of
-    that many images a job must hold ready.
+    dtype is "f64" or "f32". kind "train": `images` images, `batch` a step. kind "infer": `batch` images a call. `parts`
+    is how many pieces of that many images a job must hold ready.
     """
 
-    kind: Literal["train", "infer"]
-    dtype: Literal["f64", "f32"]
+    kind: str
+    dtype: str
     batch: int
     model: str = SMALL
     images: int = 60_000

@@ -8,7 +8,6 @@ Requests and replies are pickles: (method, arguments) and (value, None) or (None
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import os
 import pickle
@@ -108,8 +107,6 @@ class Worker:
 
     def end(self) -> None:
         self.signal("SIGCONT")
-        with contextlib.suppress(OSError):
-            self.process.stdin.close()
         self.process.kill()
         self.process.wait()
 
@@ -130,7 +127,7 @@ def main() -> None:
             return
         try:
             peer = peer or Peer(library, threads, folder)
-            reply = getattr(peer, method)(*arguments), None
+            reply: tuple[Any, str | None] = getattr(peer, method)(*arguments), None
         except Exception as error:
             traceback.print_exc()
             reply = None, f"{type(error).__name__}: {error}" if type(error).__name__ != "Missing" else str(error)
