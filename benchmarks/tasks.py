@@ -22,7 +22,7 @@ SMALL, DEEP = "784-50-10", "784-200-100-10"
 # Plain SGD needs a rate for each batch size; these are sane, and the same for everybody.
 RATES = {1: 0.008, 64: 0.1, 1000: 0.5}
 MANY = 10_000
-TRIAL = 5_000
+TRIAL = 3_000
 
 
 @dataclass(frozen=True)
