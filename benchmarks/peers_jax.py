@@ -4,8 +4,8 @@ Training. The whole epoch is one compiled call: `lax.scan` over batches that are
 donated. What that takes depends on details that no one would guess: weights as (in, out) or (out, in), a batch of one
 as a matrix or as a vector, pixels as bytes or as floats on the device. All of these are compiled and tried, and the
 fastest is measured. Vector width, fast math, other libraries for products (XLA_FLAGS) and unrolling the scan changed
-nothing or made it slower. "a jitted call a step" is how JAX is mostly used, in the
-form that scan is fastest in; the steps are not waited for one by one.
+nothing or made it slower. "a jitted call a step" is how JAX is mostly used, in the form that scan is fastest in; the
+steps are not waited for one by one.
 
 Inference. A jitted function, images on the device, weights as arguments or as constants, whichever is faster. It
 stops at the logits.
