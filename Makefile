@@ -24,18 +24,19 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-# The speed of the compiled module beside straight-line C and the interpreted engine.
-bench: $(VENV)/dev.stamp
-	$(BIN)/python -m benchmarks --output benchmarks/results.md $(ARGS)
+# This module against PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own:
+# a quarter of an hour. make bench ARGS=--quick takes a minute or two.
+bench: $(VENV)-bench/bench.stamp
+	$(VENV)-bench/bin/python -m benchmarks --output benchmarks $(ARGS)
 
 wheel: $(VENV)/dev.stamp
 	$(BIN)/python -m pip wheel --no-deps -w dist .
 
-$(VENV)/%.stamp: $(SOURCES)
-	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --editable '.[$*]'
+%.stamp: $(SOURCES)
+	test -d $(@D) || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --quiet --upgrade pip
+	PYTHONWARNINGS=ignore $(@D)/bin/python -m pip install --quiet --editable '.[$(*F)]'
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info nn.*.so nn.*.pyd
+	rm -rf $(VENV) $(VENV)-bench build dist *.egg-info nn.*.so nn.*.pyd

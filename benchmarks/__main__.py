@@ -1,196 +1,122 @@
-"""One training step on MNIST, three ways: `python -m benchmarks [--images N] [--rounds N] [--output FILE]`.
+"""`make bench`, or `python -m benchmarks`: this module against the frameworks, interleaved in one run.
 
-    micrograd           the Value graph, interpreted
-    straight-line C     one statement a node and a gradient, under each compiler that is there
-    loops               what the wheel carries, once a call from Python and once as train()
+    training    us an image: f64 and f32, batches of 1, 64 and 1000
+    inference   one image a call, and 10,000
+    deeper      training of 784-200-100-10
+    accuracy    time to 97 % of the real MNIST's test set
+    essay       the same graph without its loops: straight-line C, and interpreted
 
-All run interleaved, so that a slow minute of the machine meets each of them; the table has medians and the spread.
-Before anything is timed, every system takes the same three steps and must arrive at the same bits.
+    python -m benchmarks --quick                            a minute or two: two columns of each, one round
+    python -m benchmarks --sections training --columns "f32 (1|64)$" --systems "nn|JAX" --rounds 3
+
+A peer that is not installed is named, and the rest runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import platform
-import shutil
-import statistics
-import subprocess
+import re
 import sys
 import tempfile
-import time
-from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 
-import codegen
-from codegen.mnist import program
-from codegen.reference import Engine
+from benchmarks import essay, report
+from benchmarks.accuracy import GRID, Race, race
+from benchmarks.measure import Bench, Column
+from benchmarks.tasks import DEEP, MANY, Data, Task
 from micrograd import mnist
 
-PIXELS = 784
-HEADING = """# Speed of one training step on MNIST
-
-Written by `make bench`; the systems arrive at the same bits."""
-
-
-class System:
-    """Something that trains, one image a step. `epoch` returns the seconds that `images` steps took."""
-
-    def __init__(self, name: str, step: Callable[[int, bytes], float], images: int, note: str = "") -> None:
-        self.name, self.step, self.images, self.note = name, step, images, note
-        self.seconds: list[float] = []
-
-    def run(self, data: list[tuple[int, bytes]]) -> None:
-        step = self.step
-        part = data[: self.images]
-        start = time.perf_counter()
-        for label, pixels in part:
-            step(label, pixels)
-        self.seconds.append((time.perf_counter() - start) / len(part))
-
-    @property
-    def median(self) -> float:
-        return statistics.median(self.seconds)
+SECTIONS = ("training", "inference", "deeper", "accuracy", "essay")
+PARTIAL = Path("build/benchmarks")
+QUICK = r"(train f(64|32) 1|infer f32 1)$"
 
 
-def calls(nn: ModuleType) -> Callable[[int, bytes], float]:
-    """The four calls that a training loop makes for each image."""
-    zero_grad, forward, backward, update = nn.zero_grad, nn.forward, nn.backward, nn.update
-
-    def step(label: int, pixels: bytes) -> float:
-        zero_grad()
-        loss: float = forward(label, pixels)
-        backward()
-        update()
-        return loss
-
-    return step
-
-
-def interpreted() -> Callable[[int, bytes], float]:
-    engine = Engine(program())
-
-    def step(label: int, pixels: bytes) -> float:
-        engine.zero_grad()
-        loss = engine.forward(label, pixels)
-        engine.backward()
-        engine.update()
-        return loss
-
-    return step
-
-
-class Train(System):
-    """Whole epochs in C."""
-
-    def __init__(self, nn: ModuleType, images: int) -> None:
-        super().__init__("loops, train()", lambda label, pixels: nn.train(pixels, bytes([label]))[0], images)
-        self.nn = nn
-
-    def run(self, data: list[tuple[int, bytes]]) -> None:
-        labels, images = bytes(label for label, _ in data), b"".join(pixels for _, pixels in data)
-        start = time.perf_counter()
-        self.nn.train(images, labels)
-        self.seconds.append((time.perf_counter() - start) / len(data))
-
-
-def compilers() -> list[tuple[str, str, list[str], int]]:
-    """(name, command, flags, images a round) of what can compile the straight-line C in a few seconds."""
-    candidates = [
-        ("tcc", "tcc", [], 2000),
-        ("gcc -O0", "gcc", ["-O0"], 2000),
-        ("clang -O0", "clang", ["-O0"], 2000),
-        ("clang -O1", "clang", ["-O1"], 5000),
-    ]
-    return [c for c in candidates if shutil.which(c[1])]
-
-
-def version(command: str) -> str:
-    text = subprocess.run([command, "--version"], capture_output=True, text=True, check=False).stdout
-    return text.splitlines()[0] if text else subprocess.run([command, "-v"], capture_output=True, text=True).stdout
-
-
-def build(folder: Path, name: str, lowering: str, compiler: str | None, flags: list[str]) -> tuple[ModuleType, float]:
-    """The module, and the seconds from the Values to it."""
-    start = time.perf_counter()
-    path = codegen.build(program(), folder / name, name, lowering, compiler=compiler, flags=flags)
-    seconds = time.perf_counter() - start
-    return codegen.load_extension(path, name), seconds
-
-
-def systems(folder: Path, images: int) -> list[System]:
-    loops, seconds = build(folder, "loops", "loops", None, [])
-    info = loops.info()
-    result = [
-        System(
-            "loops, four calls", calls(loops), images, f"{info['compiler']}, {info['simd']}; built in {seconds:.1f} s"
-        )
-    ]
-    whole, _ = build(folder, "whole", "loops", None, [])
-    result.append(Train(whole, images))
-    for label, command, flags, count in compilers():
-        name = "straight_" + label.replace(" ", "").replace("-", "")
-        module, seconds = build(folder, name, "straightline", command, flags)
-        note = f"{version(command)}; built in {seconds:.1f} s"
-        result.append(System(f"straight-line C, {label}", calls(module), min(count, images), note))
-    result.append(
-        System("micrograd, interpreted", interpreted(), min(3, images), f"CPython {platform.python_version()}")
-    )
-    return result
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
-
-
-def table(found: list[System], source: str, rounds: int) -> str:
-    fastest = found[0].median
-    lines = [
-        f"{processor()}, {platform.system()} {platform.machine()}, CPython {platform.python_version()}. "
-        f"One thread. Data: {source}. Median of {rounds} interleaved rounds.",
-        "",
-        "| one step: forward, backward, update | µs an image | spread | epoch of 60,000 | slower by | |",
-        "|---|---:|---:|---:|---:|---|",
-    ]
-    for system in found:
-        low, high = min(system.seconds), max(system.seconds)
-        lines.append(
-            f"| {system.name} | {system.median * 1e6:,.2f} | {low * 1e6:,.2f} to {high * 1e6:,.2f} "
-            f"| {system.median * 60_000:,.2f} s | {system.median / fastest:,.1f} | {system.note} |"
-        )
-    return "\n".join(lines) + "\n"
+def tasks(sections: list[str], columns: str, images: int) -> list[Task]:
+    """The columns that are asked for: `columns` is searched in names like "train f64 1000"."""
+    found: list[Task] = []
+    if "training" in sections:
+        found += [Task("train", d, batch, images=images) for d in ("f64", "f32") for batch in (1, 64, 1000)]
+    if "inference" in sections:
+        found += [Task("infer", d, batch) for d in ("f64", "f32") for batch in (1, MANY)]
+    if "deeper" in sections:
+        most = min(images, 12_800)
+        found += [Task("train", d, batch, DEEP, most) for d, batch in (("f64", 1), ("f32", 1), ("f32", 64))]
+    return [task for task in found if re.search(columns, f"{task.kind} {task.dtype} {task.batch}")]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, help="folder of the MNIST files")
-    parser.add_argument("--images", type=int, default=60_000, help="images a round for the fast systems")
+    parser.add_argument("--digits", action="store_true", help="the built-in digits")
+    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--columns", default="", help='what to search in names like "train f64 1000"')
+    parser.add_argument("--systems", default="", help='what to search in names like "JAX, epoch in one lax.scan"')
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--output", type=Path, help="also write the table to this Markdown file")
+    parser.add_argument("--images", type=int, default=60_000, help="images a run for the fast systems")
+    parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="beside one")
+    parser.add_argument("--quick", action="store_true", help="three columns, one round, fewer images")
+    parser.add_argument("--slow", action="store_true", help="straight-line C under clang -O1 too, which takes a minute")
+    parser.add_argument("--output", type=Path, help="folder for results.md and the pictures of a full run")
     options = parser.parse_args()
-    digits = mnist.load(options.data)
-    pixels = digits.train_images
-    data = [
-        (label, pixels[i * PIXELS : (i + 1) * PIXELS]) for i, label in enumerate(digits.train_labels[: options.images])
-    ]
+    partial = options.quick or options.systems or options.columns or set(options.sections) != set(SECTIONS)
+    if options.quick:
+        options.sections, options.columns = ["training", "inference"], options.columns or QUICK
+        options.rounds, options.images = 1, min(options.images, 12_000)
+
+    digits = mnist.load(options.data, "digits" if options.digits else "auto")
+    real = "built-in" not in digits.source
+    data = Data.of(digits)
+    started = datetime.now(UTC)
+    columns: list[Column] = []
+    races: list[Race] = []
     with tempfile.TemporaryDirectory() as folder:
-        found = systems(Path(folder), len(data))
-        losses = {tuple(system.step(*example).hex() for example in data[:3]) for system in found}
-        if len(losses) != 1:
-            print(f"the systems do not compute the same bits: {losses}", file=sys.stderr)
-            return 1
-        for _ in range(options.rounds):
-            for system in found:
-                system.run(data)
-        text = table(found, "the built-in digits" if "built-in" in digits.source else "MNIST", options.rounds)
+        bench = Bench(data, Path(folder), options.threads, options.systems, options.rounds)
+        try:
+            for task in tasks(options.sections, options.columns, options.images):
+                columns.append(bench.column(task, "^(nn|JAX, epoch|PyTorch)" if task.model == DEEP else ""))
+            if "accuracy" in options.sections and real and GRID:
+                races = race(bench, min(5, options.rounds))
+        finally:
+            bench.end()
+    straight = essay.essay(data, options.rounds, options.slow) if "essay" in options.sections else ""
+    minutes = (datetime.now(UTC) - started).total_seconds() / 60
+    machine = f"{report.processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
+    head = [
+        f"{machine}, CPython {platform.python_version()}; {', '.join(bench.versions)}. "
+        f"Data: {'MNIST' if real else 'the built-in digits'}. {options.rounds} rounds, "
+        f"all systems in turns, {minutes:.0f} minutes.",
+        "Medians, in brackets the lowest and the highest round. A peer ran with 1 and with "
+        f"{options.threads} threads, of which the better is shown, after the dot."
+        if options.threads > 1
+        else "Medians, in brackets the lowest and the highest round. One thread.",
+    ]
+    text = report.document(head, columns, races, straight, bench.missing, options.threads)
     print(text)
     if options.output:
-        options.output.write_text(f"{HEADING}\n\n{text}", encoding="utf-8")
+        if partial:
+            options.output = PARTIAL
+            print(f"part of the benchmark: {PARTIAL} has its results", file=sys.stderr)
+        options.output.mkdir(parents=True, exist_ok=True)
+        (options.output / "results.md").write_text(text, encoding="utf-8")
+        draw(columns, races, options.output)
     return 0
+
+
+def draw(columns: list[Column], races: list[Race], folder: Path) -> None:
+    try:
+        from benchmarks import plots
+
+        if any(column.results for column in columns):
+            plots.speed(columns, folder)
+        if races:
+            plots.accuracy(races, folder)
+    except ImportError as error:
+        print(f"no pictures: {error}", file=sys.stderr)
 
 
 if __name__ == "__main__":
