@@ -24,7 +24,7 @@ from micrograd import __version__
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two looks at the signals: milliseconds
 MAX_BLOCK = 64  # images of a batch that are in work at a time
-MAX_THREADS = 64
+MAX_THREADS = 64  # that a caller may ask for
 MAX_WORKSPACES = 2**26  # bytes
 SLACK = 16  # numbers after the last: padded lanes may read past it
 
@@ -109,7 +109,8 @@ def _constants(program: Program, kernels: Kernels, name: str, digest: str, opera
         ("FMA", int(arithmetic.fma and loops)),
         ("REORDER", int(arithmetic.reorder and loops)),
         ("BLOCK_IMAGES", max(min(MAX_BLOCK, workspaces), 1) if loops else 1),
-        ("MAX_THREADS", max(min(MAX_THREADS, workspaces), 1)),
+        ("MAX_THREADS", MAX_THREADS),
+        ("MAX_MEMBERS", max(min(MAX_THREADS, workspaces), 1)),
         ("INPUT_COUNT", count),
         ("INPUT_SPACE", max(count, 1)),
         ("INPUT_PIXELS", int(isinstance(inputs, Pixels))),

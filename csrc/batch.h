@@ -62,7 +62,8 @@ static double run_block(double total, int is_whole_batch)
     double factor = 0.0; /* the largest of all */
     for (int image = 0; image < block_images.count; image++) {
         total += block_images.loss[image];
-        factor = block_images.factor[image] <= factor ? factor : block_images.factor[image]; /* a nan stays */
+        if (factor == factor && !(block_images.factor[image] <= factor)) /* a nan stays */
+            factor = block_images.factor[image];
         grad_bound += block_images.gradient[image];
     }
     if (ROW_TENSOR_COUNT && is_finite(factor)) {

@@ -3,8 +3,8 @@
  *
  * Nobody makes a Python call, or waits for the GIL, while holding model_lock: whoever waits for it with the GIL in
  * hand would never get it. Long calls (train, evaluate, predict_batch) let go of it now and then, for signals and
- * `progress`, and hold `long_lock` throughout. Until they are done, other threads can read the model (it is as of a
- * whole step), and wait to change it.
+ * `progress`, and hold `long_lock` throughout. Until they are done, other threads can read the model (the weights are as
+ * of a whole step, the gradients perhaps those of half a batch), and wait to change it, or to begin a long call.
  *
  * A long call takes model_lock again at once, and would always be faster than a thread that has to wake up and get
  * the GIL first. So whoever has to wait holds `turn_lock` until it has model_lock, and a long call asks for its turn
@@ -14,6 +14,7 @@
 static PyThread_type_lock model_lock;
 static PyThread_type_lock turn_lock;
 static PyThread_type_lock long_lock;
+static PyThread_type_lock next_lock; /* as turn_lock, for long_lock */
 static unsigned long long_thread; /* who holds long_lock; written under model_lock */
 static int long_running;
 
@@ -51,18 +52,33 @@ static void lock_chunk(void)
         PyThread_release_lock(turn_lock);
 }
 
-/* Waits until no long call runs, and holds long_lock then. Fails where a signal handler raises. Needs the GIL. */
+static int lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T microseconds)
+{
+    int locked;
+    Py_BEGIN_ALLOW_THREADS
+    locked = PyThread_acquire_lock_timed(lock, microseconds, 0) == PY_LOCK_ACQUIRED;
+    Py_END_ALLOW_THREADS
+    return locked;
+}
+
+/*
+ * Waits until no long call runs, and holds long_lock then. Whoever waits is the next one: a thread that makes one long
+ * call after the other would always be faster. Fails where a signal handler raises. Needs the GIL.
+ */
 static int wait_for_long_calls(void)
 {
-    while (!PyThread_acquire_lock(long_lock, NOWAIT_LOCK)) {
+    const int turn = PyThread_acquire_lock(next_lock, NOWAIT_LOCK) || lock_timed(next_lock, TURN_MICROSECONDS);
+    int failed = 0;
+    while (!failed && !PyThread_acquire_lock(long_lock, NOWAIT_LOCK)) {
         Py_BEGIN_ALLOW_THREADS
         if (PyThread_acquire_lock_timed(long_lock, SIGNAL_MICROSECONDS, 0) == PY_LOCK_ACQUIRED)
             PyThread_release_lock(long_lock);
         Py_END_ALLOW_THREADS
-        if (PyErr_CheckSignals() < 0)
-            return -1;
+        failed = PyErr_CheckSignals() < 0;
     }
-    return 0;
+    if (turn)
+        PyThread_release_lock(next_lock);
+    return failed ? -1 : 0;
 }
 
 /* Fails inside the `progress` of a long call of this very thread, and where a signal handler raises. */
@@ -129,6 +145,9 @@ static void after_fork_in_child(void)
     PyThread_type_lock fresh = PyThread_allocate_lock();
     if (fresh != NULL)
         turn_lock = fresh;
+    fresh = PyThread_allocate_lock();
+    if (fresh != NULL)
+        next_lock = fresh;
     team_forget();
     if (!long_running || long_thread != PyThread_get_thread_ident()) {
         long_running = 0;
@@ -148,7 +167,8 @@ static int make_locks(void)
     PyThread_type_lock const fresh = PyThread_allocate_lock();
     turn_lock = PyThread_allocate_lock();
     long_lock = PyThread_allocate_lock();
-    if (fresh == NULL || turn_lock == NULL || long_lock == NULL) {
+    next_lock = PyThread_allocate_lock();
+    if (fresh == NULL || turn_lock == NULL || next_lock == NULL || long_lock == NULL) {
         PyErr_NoMemory();
         return -1;
     }

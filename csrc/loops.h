@@ -105,7 +105,7 @@ static Py_ssize_t chunk_end(Py_ssize_t done, Py_ssize_t total)
     return total - done < CHUNK_IMAGES ? total : done + CHUNK_IMAGES;
 }
 
-/* None, or a number of threads. -1 with an exception set otherwise. */
+/* None, or a number of threads; a large model runs on fewer. -1 with an exception set otherwise. */
 static int parse_threads(PyObject *object)
 {
     return is_given(object) ? (int)parse_int(object, "threads", 1, MAX_THREADS) : 1;

@@ -403,7 +403,8 @@ static PyMethodDef methods[] = {
      "the images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.\n"
      "progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then.\n"
      "`threads` share the images of a batch and change no bit of the result; batches of one image have no use for them.\n"
-     "No other thread can change the model meanwhile: a progress() that waits for one that tries to waits for ever."},
+     "Other threads' calls that change the model, evaluate() and predict_batch() wait until train() is done: a\n"
+     "progress() that waits for one of them waits for ever."},
     {"state_dict", api_state_dict, METH_NOARGS,
      "state_dict($module, /)\n--\n\n"
      "{name: writable memoryview of the parameters}, of the model's dtype, shared with the model, nothing copied.\n\n"

@@ -13,8 +13,9 @@ static struct {
 static void list_active_rows(void)
 {
     const int masks = (block_images.count + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES;
-    unsigned char any[INPUT_SPACE] = {0};
+    static unsigned char any[INPUT_SPACE];
     int count = 0;
+    memset(any, 0, sizeof(any));
     for (int m = 0; m < masks; m++)
         for (int i = 0; i < INPUT_COUNT; i++)
             any[i] |= active_rows.images[m][i];

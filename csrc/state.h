@@ -55,6 +55,9 @@ struct workspace {
     int active_count;
     int active[INPUT_SPACE + VECTOR_OF_INPUTS];
     real active_value[INPUT_SPACE + VECTOR_OF_INPUTS];
+#if INPUT_PIXELS
+    int active_byte[INPUT_SPACE + VECTOR_OF_INPUTS];
+#endif
 };
 
 /* The number of the lowest bit that is set. */
@@ -74,7 +77,7 @@ static int data_views, grad_views; /* how many writable buffers of data[] and gr
 
 static struct workspace block[BLOCK_IMAGES];   /* forward and backward of some images of a batch */
 static struct workspace *training = block;     /* the last image that has been forward */
-static struct workspace inference[MAX_THREADS]; /* everything that must not disturb them */
+static struct workspace inference[MAX_MEMBERS]; /* everything that must not disturb them */
 
 /* Images of a batch: image k is in block[k]. */
 static struct {

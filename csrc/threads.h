@@ -66,11 +66,11 @@ static struct {
     shared_int working;   /* members that are not done with the last one */
     shared_int alive;     /* threads that have not ended */
     shared_int next;      /* for jobs that hand out pieces of work: the first that nobody has taken */
-    shared_int asleep[MAX_THREADS];
-    PyThread_type_lock wake[MAX_THREADS]; /* held, but for the moment in which a sleeper is woken */
+    shared_int asleep[MAX_MEMBERS];
+    PyThread_type_lock wake[MAX_MEMBERS]; /* held, but for the moment in which a sleeper is woken */
 } team = {.size = 1};
 
-static void spin_once(int round)
+static void spin_once(unsigned round)
 {
     if (round > SPINS / 8)
         give_way();
@@ -81,15 +81,15 @@ static void spin_once(int round)
 }
 
 /* Waits for the job after number `done`. */
-static void wait_for_job(int member, int done)
+static void wait_for_job(int member, unsigned done)
 {
-    for (int round = 0; round < SPINS; round++) {
-        if (shared_load(&team.jobs) != done)
+    for (unsigned round = 0; round < SPINS; round++) {
+        if ((unsigned)shared_load(&team.jobs) != done)
             return;
         spin_once(round);
     }
     shared_store(&team.asleep[member], 1);
-    if (shared_load(&team.jobs) != done && shared_swap(&team.asleep[member], 1, 0))
+    if ((unsigned)shared_load(&team.jobs) != done && shared_swap(&team.asleep[member], 1, 0))
         return; /* it came just now, and nobody has begun to wake us */
     PyThread_acquire_lock(team.wake[member], WAIT_LOCK);
 }
@@ -97,7 +97,7 @@ static void wait_for_job(int member, int done)
 static void member_main(void *number)
 {
     const int member = (int)(intptr_t)number;
-    for (int done = 0;;) {
+    for (unsigned done = 0;;) {
         wait_for_job(member, done);
         done++;
         if (team.job == NULL)
@@ -123,7 +123,7 @@ static void team_run(team_job job)
 {
     hand_out(job);
     job(0);
-    for (int round = 0; shared_load(&team.working); round++)
+    for (unsigned round = 0; shared_load(&team.working); round++)
         spin_once(round);
 }
 
@@ -133,6 +133,7 @@ static int take_piece(int size) { return shared_add(&team.next, size); }
 /* Needs the GIL; the caller holds long_lock. */
 static void team_begin(int size)
 {
+    size = size < MAX_MEMBERS ? size : MAX_MEMBERS;
     team.size = 1;
     shared_store(&team.jobs, 0);
     shared_store(&team.alive, 0);
@@ -158,7 +159,7 @@ static void team_end(void)
     if (team.size == 1)
         return;
     hand_out(NULL);
-    for (int round = 0; shared_load(&team.alive); round++)
+    for (unsigned round = 0; shared_load(&team.alive); round++)
         spin_once(round);
     team.size = 1;
 }
@@ -167,6 +168,6 @@ static void team_end(void)
 static void team_forget(void)
 {
     team.size = 1;
-    for (int member = 0; member < MAX_THREADS; member++)
+    for (int member = 0; member < MAX_MEMBERS; member++)
         team.wake[member] = NULL;
 }

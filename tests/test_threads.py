@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
+import threading
 from array import array
 
 import numpy as np
 import pytest
+from harness import Extension
+
+from codegen import Floats, Program
+from micrograd.engine import Value
+from micrograd.functional import mse
+from micrograd.nn import MLP
 
 MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention"]
 COUNT = 150  # more than two blocks of images
@@ -33,18 +41,18 @@ def state(extension) -> tuple[bytes, bytes]:
     return array("d", extension.data).tobytes(), array("d", extension.grads).tobytes()
 
 
-def by_hand(extension, inputs, targets, batch_size: int) -> float:
+def by_hand(extension, inputs, targets, batch_size: int, count: int = COUNT) -> float:
     module, total = extension.module, 0.0
     is_label = module.info()["target_type"] == "label"
-    for start in range(0, COUNT, batch_size):
+    for start in range(0, count, batch_size):
         module.zero_grad()
-        count = min(batch_size, COUNT - start)
-        for i in range(start, start + count):
+        size = min(batch_size, count - start)
+        for i in range(start, start + size):
             target = None if targets is None else int(targets[i]) if is_label else targets[i]
             total += module.forward(target, inputs[i])
             module.backward()
-        module.update(0, count, learning_rate=0.01)
-    return total / COUNT
+        module.update(0, size, learning_rate=0.01)
+    return total / count
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 64, 65, 149])
@@ -134,3 +142,55 @@ def test_progress_may_evaluate_with_threads_of_its_own(compiled):
     losses = []
     module.train(*data, batch_size=16, threads=2, progress=lambda *_: losses.append(module.evaluate(*data, threads=3)))
     assert losses[-1] == module.evaluate(*data)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("where", [0, 7, 19])
+@pytest.mark.parametrize("what", ["input", "target"])
+def test_one_image_that_is_not_finite_spoils_its_batch_as_it_does_by_hand(what, where, threads, tmp_path):
+    x, y = [Value(0.0) for _ in range(12)], [Value(0.0) for _ in range(3)]
+    random.seed(5)
+    model = MLP(12, [8, 3])
+    out = model(x)
+    parameters, loss = model.named_parameters(), mse(out, y)
+    extension = Extension(Program(Floats(x), Floats(y), parameters, loss, {"out": out}), tmp_path, "loops")
+    assert "#define ROW_TENSOR_COUNT 1" in extension.path.with_name(f"{extension.name}.c").read_text()
+    inputs, targets = examples(extension)
+    (inputs if what == "input" else targets)[where, 1] = math.nan
+    by_hand(extension, inputs[:20], targets[:20], 20, count=20)
+    expected = state(extension)
+    extension.module.reset()
+    extension.module.train(inputs[:20], targets[:20], batch_size=20, learning_rate=0.01, threads=threads)
+    for got, wanted in zip(state(extension), expected, strict=True):
+        assert np.array_equal(np.frombuffer(got), np.frombuffer(wanted), equal_nan=True)
+
+
+def test_a_thread_that_waits_gets_its_turn_between_two_trainings(compiled):
+    extension = compiled("mlp")
+    module, data = extension.module, examples(extension)
+    stop, trainings = threading.Event(), []
+
+    def train() -> None:
+        while not stop.is_set():
+            trainings.append(module.train(*data, batch_size=64, epochs=20))
+
+    trainer = threading.Thread(target=train)
+    trainer.start()
+    waited = []
+    try:
+        for call in (module.zero_grad, lambda: module.evaluate(*data)) * 3:
+            before = len(trainings)
+            call()
+            waited.append(len(trainings) - before)
+    finally:
+        stop.set()
+        trainer.join()
+    assert max(waited) < 20  # without a queue it is hundreds
+
+
+def test_more_threads_than_a_large_model_has_workspaces_for(compiled):
+    extension = compiled("wide")
+    data = examples(extension)
+    assert extension.module.train(*data, batch_size=50, threads=64, learning_rate=0.0) == extension.module.train(
+        *data, batch_size=50, learning_rate=0.0
+    )
