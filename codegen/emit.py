@@ -293,10 +293,11 @@ class NestWriter:
     def accumulate(self) -> None:
         """A sum (or maximum) of terms for each instance, lanes side by side."""
         self.open_outer_loops()
-        if len(self.nest.loops) < 2:
+        opened = max(len(self.nest.loops) - 1, 0) + self.open_lanes()
+        if not opened:
             self.line("{")
             self.level += 1
-        opened = max(len(self.nest.loops) - 1, 1) + self.open_lanes()
+            opened = 1
         first = self.nest.terms[0]
         rest = self.nest.terms
         start = "-0.0" if self.nest.placed.combine == Op.ADD else "(-INFINITY)"  # changes no sum, no maximum
@@ -316,7 +317,10 @@ class NestWriter:
         self.close(opened)
 
     def gradient(self) -> None:
-        """A parameter's gradient: what is there already, then the terms of each image, in order."""
+        """A parameter's gradient: what is there already, then the terms of each image, in order.
+
+        In registers, but for a row of gradients with one term an image: there is nothing to keep between two terms.
+        """
         loops = self.nest.loops
         if len(loops) > 1:
             name, count = self.names[0], loops[0].count
@@ -329,8 +333,13 @@ class NestWriter:
         else:
             self.line(f"if (part == {self.nest.placed.number} % parts) {{")
             self.level += 1
-        opened = max(len(loops) - 1, 1) + self.open_lanes()
-        self.declare_sums(self.result(), False)
+        opened = max(len(loops) - 1, 1)
+        in_place = len(loops) < 2 and all(terms.run.count == 1 for terms in self.nest.terms)
+        if in_place:
+            self.sum, self.bounds = self.result(), ("0", str(self.lanes)) if loops else None
+        else:
+            opened += self.open_lanes()
+            self.declare_sums(self.result(), False)
         self.line("for (int image = 0; image < count; image++) {")
         self.level += 1
         body = len(self.block.lines)
@@ -340,7 +349,8 @@ class NestWriter:
             declaration = f"const {self.type} *restrict const value = images[image].value;"
             self.block.lines.insert(body, INDENT * self.level + declaration)
         self.close()
-        self.each_lane(f"{self.result()} = {self.sum};")
+        if not in_place:
+            self.each_lane(f"{self.result()} = {self.sum};")
         self.close(opened)
 
     def unhoisted(self, terms: Terms) -> list[str]:
