@@ -29,14 +29,14 @@ from codegen.ops import DERIVATIVE
 
 
 def differentiate(graph: Graph) -> None:
-    """Appends the adjoint nodes of `graph.loss` and fills `graph.gradients`."""
+    """Appends the adjoint nodes of `graph.loss`, if there is one, and fills `graph.gradients`."""
     size, parameter = len(graph), int(Op.PARAM)
     op, a, b = graph.op, graph.a, graph.b
     needed = _needed(graph)
     rules = [DERIVATIVE.get(op, ()) for op in Op]
     adjoint = [-1] * size
     gradients: dict[int, int] = {}
-    if needed[graph.loss]:
+    if graph.loss >= 0 and needed[graph.loss]:
         _accumulate(graph, adjoint, graph.loss, graph.const(1.0))
     for n in range(size - 1, -1, -1):
         g = adjoint[n]

@@ -68,15 +68,16 @@ def functions(blocks: list[Block], arithmetic: Arithmetic) -> tuple[list[str], l
     return text, calls
 
 
-def passes(calls: list[tuple[Need, str]]) -> list[str]:
+def passes(calls: list[tuple[Need, str]], names: Iterable[str] = PASSES) -> list[str]:
     """One function for each pass, which calls the others in order."""
     lines: list[str] = []
-    for function, (need, parameters) in PASSES.items():
+    for function in names:
+        need, parameters = PASSES[function]
         skip = Need.LOSS if need == Need.GRADIENTS else Need(0)  # forward has left these behind
-        names = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
-        arguments = ", ".join(names)
-        body = [f"{INDENT}AT_LEVEL({name})({arguments});" for has, name in calls if has & need and not has & skip]
-        unused = [] if body else [f"{INDENT}(void){name};" for name in names]
+        arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
+        listed = ", ".join(arguments)
+        body = [f"{INDENT}AT_LEVEL({name})({listed});" for has, name in calls if has & need and not has & skip]
+        unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
         lines += [f"static void AT_LEVEL({function})({parameters})", "{", *body, *unused, "}", ""]
     return lines
 

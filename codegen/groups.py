@@ -73,7 +73,7 @@ def needs(graph: Graph, prediction: str | None) -> list[int]:
     """For each node the passes that need it, as a Need."""
     everything = [n for nodes in graph.outputs.values() for n in nodes]
     sets = {
-        Need.LOSS: [graph.loss],
+        Need.LOSS: [graph.loss] if graph.loss >= 0 else [],
         Need.PREDICTION: graph.outputs[prediction] if prediction is not None else [],
         Need.OUTPUTS: everything,
         Need.GRADIENTS: list(graph.gradients.values()),

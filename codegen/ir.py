@@ -60,8 +60,8 @@ Column = npt.NDArray[np.intc]
 class Graph:
     """The nodes as columns, and the nodes that somebody can observe.
 
-    `loss` is a node, `outputs` names lists of nodes, `gradients` maps a parameter to the node that is its new
-    gradient. A parameter that is missing there keeps its gradient.
+    `loss` is a node, or -1 in a model that only predicts. `outputs` names lists of nodes. `gradients` maps a parameter
+    to the node that is its new gradient; a parameter that is missing there keeps its gradient.
     """
 
     op: bytearray = field(default_factory=bytearray)
@@ -99,7 +99,8 @@ class Graph:
 
     def roots(self) -> Iterator[int]:
         """Every observable node."""
-        yield self.loss
+        if self.loss >= 0:
+            yield self.loss
         for nodes in self.outputs.values():
             yield from nodes
         yield from self.gradients.values()
@@ -155,7 +156,8 @@ def graph_lines(graph: Graph) -> Iterator[str]:
     """The whole graph, one node a line, then one line for each observable."""
     for n in range(len(graph)):
         yield node_text(graph, n)
-    yield f"loss %{graph.loss}"
+    if graph.loss >= 0:
+        yield f"loss %{graph.loss}"
     for name, nodes in graph.outputs.items():
         yield f"output {name} {' '.join(f'%{n}' for n in nodes)}"
     for parameter, n in graph.gradients.items():

@@ -242,11 +242,12 @@ def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:
 def _innermost_axes(layout: Layout, program: Program) -> dict[str, int]:
     """For each tensor the axis along which the instances of the group that reads it most often advance."""
     starts = np.cumsum([0, *(len(tensor.numbers) for tensor in program.tensors)])
+    most_used = Need.LOSS if program.loss is not None else Need.OUTPUTS
     most: dict[str, int] = {}
     axes: dict[str, int] = {}
     for placed in layout.placed:
         group = placed.group
-        if not group.need & Need.LOSS or len(group.roots) == 1:
+        if not group.need & most_used or len(group.roots) == 1:
             continue
         first = np.hstack([run.columns(group.leaves)[:, 0] for run in placed.runs])
         kinds = [kind for run in placed.runs for kind in run.kinds]

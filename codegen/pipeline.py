@@ -17,6 +17,7 @@ from codegen.autodiff import differentiate
 from codegen.emit import Emitter
 from codegen.functions import functions, row_function
 from codegen.groups import find_groups
+from codegen.inference import inference_text
 from codegen.ir import Graph, Op, verify
 from codegen.layout import Layout, Placed, place
 from codegen.lower import Nest, lower
@@ -24,7 +25,7 @@ from codegen.module import Kernels, module_text
 from codegen.names import group_name, tensor_names
 from codegen.program import Program
 from codegen.simplify import simplify
-from codegen.sparse import find_row_tensors
+from codegen.sparse import find_constant_rows, find_row_tensors
 from codegen.straightline import straightline
 from codegen.trace import trace
 from codegen.trees import Shapes, find_trees
@@ -55,7 +56,8 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
         else:
             groups, shapes, kernels = _loops(graph, program)
         digest = graph_digest(graph)
-        return Compiled(graph, module_text(program, kernels, name, digest, len(graph)), digest, groups, shapes)
+        text = module_text if program.loss is not None else inference_text  # drivers, tables, wrappers
+        return Compiled(graph, text(program, kernels, name, digest, len(graph)), digest, groups, shapes)
 
 
 def build_graph(program: Program) -> Graph:
@@ -76,14 +78,15 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
     lowered = [(placed, lower(graph, layout, placed)) for placed in layout.placed]  # indices as loop nests
     inputs = len(program.inputs.values)
     nests = [nest for _, found in lowered for nest in found]
-    rows = find_row_tensors(layout, trees.shapes, nests, inputs)  # which rows a zero input leaves alone
+    find_rows = find_row_tensors if program.loss is not None else find_constant_rows
+    rows = find_rows(layout, trees.shapes, nests, inputs)  # which rows a zero input leaves alone
     emitter = Emitter(layout, trees.shapes, rows, inputs, arithmetic)
     blocks = [emitter.block(placed, found) for placed, found in lowered]  # C text
     text, calls = functions(blocks, arithmetic)
     kernels = Kernels(
         lowering="loops",
         tables=[table for block in blocks for table in block.tables],
-        functions=[*text, *row_function(rows.values(), arithmetic)],
+        functions=text if program.loss is None else [*text, *row_function(rows.values(), arithmetic)],
         calls=calls,
         offsets=[
             ("INPUT", 0),
@@ -96,7 +99,7 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
         reads_inputs=emitter.reads_inputs,
         value_count=layout.value_count,
         data_count=layout.data_count,
-        loss=_observed(layout, graph.loss),
+        loss=_observed(layout, graph.loss) if graph.loss >= 0 else -1,
         outputs={name: [_observed(layout, n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
     return lowered, trees.shapes, kernels

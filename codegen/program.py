@@ -61,7 +61,8 @@ class Program:
     inputs      Pixels or Floats
     targets     a Label, Floats, or None where the loss needs none
     parameters  name -> nested list of Values; every list on one level has the same length
-    loss        the Value that backward() starts from
+    loss        the Value that backward() starts from; None for a model that only predicts: its parameters are
+                constants then, and a module has no gradients, no targets and no way to change them
     outputs     name -> list of Values, what a caller may ask for. `prediction` names the one whose largest element
                 is predict()'s answer (default: the first, where there is a Label), the one that is named
                 `probabilities` is what probabilities() returns
@@ -82,7 +83,7 @@ class Program:
     inputs: Pixels | Floats
     targets: Label | Floats | None
     parameters: Mapping[str, Nested]
-    loss: Value
+    loss: Value | None
     outputs: Mapping[str, Sequence[Value]] = field(default_factory=dict)
     learning_rate: float = 0.1
     prediction: str | None = None
@@ -105,8 +106,10 @@ class Program:
             raise TypeError(f"inputs must be Pixels or Floats, not {type(self.inputs).__name__}")
         if not isinstance(self.targets, Label | Floats | None):
             raise TypeError(f"targets must be a Label, Floats or None, not {type(self.targets).__name__}")
-        if not isinstance(self.loss, Value):
-            raise TypeError(f"the loss must be a Value, not {type(self.loss).__name__}")
+        if not isinstance(self.loss, Value | None):
+            raise TypeError(f"the loss must be a Value or None, not {type(self.loss).__name__}")
+        if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
+            raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
         if not isfinite(self.learning_rate):
             raise ValueError(f"the learning rate must be finite, got {self.learning_rate}")
         if isinstance(self.inputs, Pixels) and not isfinite(self.inputs.scale):
@@ -167,7 +170,8 @@ class Program:
 
     def roots(self) -> Iterator[Value]:
         """What is observed: the loss, then the outputs."""
-        yield self.loss
+        if self.loss is not None:
+            yield self.loss
         for values in self.outputs.values():
             yield from values
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from codegen.interpret import interpret
@@ -22,7 +23,7 @@ class Reference:
         self.grads = [0.0] * len(self.data)
 
     def forward(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> float:
-        """The loss. `target` is a class, a list of numbers or None, as the Program has it."""
+        """The loss, nan where there is none. `target` is a class, a list of numbers or None, as the Program has it."""
         scale = self.program.inputs.scale if isinstance(self.program.inputs, Pixels) else 1.0
         xs = [float(x) * scale for x in inputs] if isinstance(self.program.inputs, Pixels) else list(inputs)
         if isinstance(self.program.targets, Label):
@@ -68,12 +69,13 @@ class Engine(Reference):
                 value.data = number
         for value in self.order:
             value._forward()
-        return program.loss.data
+        return program.loss.data if program.loss is not None else math.nan
 
     def backward(self) -> None:
         for value, grad in zip(self.program.parameter_values, self.grads, strict=True):
             value.grad = grad
-        self.program.loss.backward()
+        if self.program.loss is not None:
+            self.program.loss.backward()
         self.grads = [value.grad for value in self.program.parameter_values]
 
     def outputs(self) -> dict[str, list[float]]:
@@ -93,7 +95,7 @@ class Interpreter(Reference):
     def run(self, targets: list[float], inputs: list[float]) -> float:
         self.inputs, self.targets = inputs, targets
         self.values = interpret(self.graph, self.data, self.grads, inputs, targets)
-        return self.values[self.graph.loss]
+        return self.values[self.graph.loss] if self.graph.loss >= 0 else math.nan
 
     def backward(self) -> None:
         values = interpret(self.graph, self.data, self.grads, self.inputs, self.targets)

@@ -96,7 +96,7 @@ def _without_dead_nodes(graph: Graph) -> Graph:
 
 def _observe(out: Graph, graph: Graph, new: Sequence[int]) -> None:
     """Gives `out` the observables of `graph`, under their new numbers."""
-    out.loss = new[graph.loss]
+    out.loss = new[graph.loss] if graph.loss >= 0 else -1
     out.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
     out.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
 

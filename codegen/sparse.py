@@ -68,24 +68,43 @@ def _gradient_rows(shapes: Shapes, nest: Nest, tensor: TensorPlace, inputs: int)
     return RowTensor(tensor, lane.count, row_length, int(nest.first[r])) if walks_rows and walks_lanes else None
 
 
+def find_constant_rows(layout: Layout, shapes: Shapes, nests: list[Nest], inputs: int) -> dict[int, RowTensor]:
+    """The row tensors of a model that only predicts, by their offset in data[].
+
+    No gradient is written and all weights are finite constants, so whatever is read as rows can be left out as rows.
+    """
+    found: dict[int, RowTensor] = {}
+    for nest in nests:
+        for terms in nest.terms:
+            rows = _rows_read(shapes, nest, terms, inputs)
+            if rows is not None:
+                offset, lanes, row_length = rows
+                found[offset] = RowTensor(layout.tensor_at(offset), lanes, row_length, factor=0)
+    return found
+
+
 def skips_zero_inputs(shapes: Shapes, nest: Nest, terms: Terms, tensors: dict[int, RowTensor], inputs: int) -> bool:
     """Whether a run of terms is one row of a row tensor for each input, the same inputs for every lane."""
+    rows = _rows_read(shapes, nest, terms, inputs)
+    if rows is None:
+        return False
+    offset, lanes, row_length = rows
+    tensor = tensors.get(offset)
+    return tensor is not None and (tensor.lanes, tensor.row_length) == (lanes, row_length)
+
+
+def _rows_read(shapes: Shapes, nest: Nest, terms: Terms, inputs: int) -> tuple[int, int, int] | None:
+    """Offset, lanes and row length of a run inputs x mul(P, X) that takes one row of weights for each input."""
     if nest.placed.combine != Op.ADD or len(nest.loops) != 1 or terms.run.count != inputs:
-        return False
+        return None
     if shapes.text(terms.run.shape) not in ("mul(P, X)", "mul(X, P)") or len(terms.pieces) != 1:
-        return False
+        return None
     kinds = terms.run.kinds
     p, x = kinds.index(Op.PARAM), kinds.index(Op.INPUT)
-    tensor = tensors.get(int(nest.first[terms.columns[p]]))
     (lane,) = nest.loops
     walk = terms.pieces[0].loops
-    return (
-        tensor is not None
-        and len(walk) == 1
-        and walk[0].rows is None
-        and lane.rows is None
-        and nest.first[terms.columns[x]] == 0
-        and (walk[0].strides[p], walk[0].strides[x]) == (tensor.row_length, 1)
-        and (lane.strides[terms.columns[p]], lane.strides[terms.columns[x]]) == (1, 0)
-        and lane.count == tensor.lanes
-    )
+    if len(walk) != 1 or walk[0].rows is not None or lane.rows is not None or nest.first[terms.columns[x]] != 0:
+        return None
+    if walk[0].strides[x] != 1 or (lane.strides[terms.columns[p]], lane.strides[terms.columns[x]]) != (1, 0):
+        return None
+    return int(nest.first[terms.columns[p]]), lane.count, int(walk[0].strides[p])

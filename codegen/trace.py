@@ -67,7 +67,8 @@ def trace(program: Program) -> Graph:
             stack.pop()
             if id(value) not in numbers:
                 numbers[id(value)] = _append(graph, value, operands, leaves)
-    graph.loss = numbers[id(program.loss)]
+    if program.loss is not None:
+        graph.loss = numbers[id(program.loss)]
     graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
     return graph
 

@@ -1,5 +1,7 @@
 /* Arguments: wrong count or type is a TypeError, wrong size or range a ValueError that says what came. */
 
+#define FAST(function) ((PyCFunction)(void (*)(void))(function))
+
 struct signature {
     const char *function;
     int positional; /* how many may be given by position */
@@ -49,15 +51,6 @@ static int parse_arguments(const struct signature *s, PyObject *const *args, Py_
 /* None stands for an argument that was not given. */
 static int is_given(PyObject *value) { return value != NULL && value != Py_None; }
 
-static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expected)
-{
-    if (nargs == expected)
-        return 0;
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd argument%s, got %zd", function, expected,
-                 expected == 1 ? "" : "s", nargs);
-    return -1;
-}
-
 static void raise_range(const char *what, Py_ssize_t low, Py_ssize_t high, PyObject *number)
 {
     PyObject *got = PyObject_Str(number);
@@ -94,64 +87,6 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
     }
     Py_DECREF(number);
     return value;
-}
-
-/* A finite float. */
-static int parse_float(PyObject *object, const char *what, double *value)
-{
-    *value = PyFloat_AsDouble(object);
-    if (*value == -1.0 && PyErr_Occurred()) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "%s must be a number, not %R", what, (PyObject *)Py_TYPE(object));
-        }
-        else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_ValueError, "%s must be finite, got an int beyond the range of float64", what);
-        }
-        return -1;
-    }
-    if (!is_finite(*value)) {
-        PyErr_Format(PyExc_ValueError, "%s must be finite, got %S", what, object);
-        return -1;
-    }
-    return 0;
-}
-
-static int parse_rate(PyObject *object, double *rate)
-{
-    if (parse_float(object, "learning_rate", rate) < 0)
-        return -1;
-    if (fabs(*rate) <= REAL_MAX)
-        return 0;
-    PyErr_Format(PyExc_ValueError, "learning_rate must be finite in float32, got %S", object);
-    return -1;
-}
-
-/* None or a missing argument: no seed (0). Else 1 and the seed. */
-static int parse_seed(PyObject *object, uint64_t *seed)
-{
-    if (object == NULL || object == Py_None)
-        return 0;
-    PyObject *const number = PyNumber_Index(object);
-    if (number == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "seed must be an int or None, not %R", (PyObject *)Py_TYPE(object));
-        }
-        return -1;
-    }
-    *seed = PyLong_AsUnsignedLongLong(number);
-    if (PyErr_Occurred()) {
-        if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_ValueError, "seed must be 0..2**64-1, got %S", number);
-        }
-        Py_DECREF(number);
-        return -1;
-    }
-    Py_DECREF(number);
-    return 1;
 }
 
 /* Elements of a buffer, by their format in Python's struct module. */

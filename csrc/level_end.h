@@ -1,69 +1,6 @@
 /* After the kernels of one SIMD level: the hand-written loops that profit from it too, and the table of both. */
 
-#if LEVEL == 2 && INPUT_PIXELS
-/* Sixteen pixels at a time: a mask of the active ones, and their indices and bytes pushed together. */
-static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
-{
-    __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-    int count = 0;
-    for (int i = 0; i < INPUT_COUNT; i += 16) {
-        const __mmask16 inside = INPUT_COUNT - i >= 16 ? 0xFFFF : (__mmask16)((1U << (INPUT_COUNT - i)) - 1);
-        const __m128i pixels = _mm_maskz_loadu_epi8(inside, inputs + i);
-        const __m128i either = _mm_or_si128(pixels, _mm_maskz_loadu_epi8(inside, poisoned + i));
-        const __mmask16 active = _mm_test_epi8_mask(either, either);
-        _mm512_storeu_si512(w->active + count, _mm512_maskz_compress_epi32(active, index));
-        _mm512_storeu_si512(w->active_byte + count, _mm512_maskz_compress_epi32(active, _mm512_cvtepu8_epi32(pixels)));
-        count += __builtin_popcount(active);
-        index = _mm512_add_epi32(index, _mm512_set1_epi32(16));
-    }
-    for (int k = 0; k < count; k++)
-        w->active_value[k] = w->active_byte[k] * INPUT_SCALE;
-    return count;
-}
-#elif INPUT_PIXELS
-/* Eight pixels at a time, as most are 0 in runs of eight. */
-static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
-{
-    enum { IN_EIGHTS = INPUT_COUNT / 8 * 8 };
-    int count = 0;
-    for (int i = 0; i < INPUT_COUNT; i += 8) {
-        uint64_t pixels = 1, rows = 1;
-        if (i < IN_EIGHTS) {
-            memcpy(&pixels, inputs + i, sizeof(pixels));
-            memcpy(&rows, poisoned + i, sizeof(rows));
-        }
-        if (pixels | rows) {
-            for (int j = i; j < i + 8 && j < INPUT_COUNT; j++) {
-                w->active[count] = j;
-                w->active_value[count] = inputs[j] * INPUT_SCALE;
-                count += is_nonzero(inputs, j) | poisoned[j];
-            }
-        }
-    }
-    return count;
-}
-#else
-static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
-{
-    int count = 0;
-    for (int i = 0; i < INPUT_COUNT; i++) {
-        const real x = input_value(inputs, i);
-        w->active[count] = i;
-        w->active_value[count] = x;
-        count += is_nonzero(inputs, i) | poisoned[i];
-    }
-    return count;
-}
-#endif
-
-static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
-{
-    if (READS_INPUTS)
-        for (int i = 0; i < INPUT_COUNT; i++)
-            w->value[INPUT + i] = input_value(inputs, i);
-    if (ROW_TENSOR_COUNT)
-        w->active_count = AT_LEVEL(find_active)(w, inputs);
-}
+#include "scan.h"
 
 /* Bit k of rows[i]: input i of image k, of eight images at most, is active. */
 static void AT_LEVEL(find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count)
@@ -165,16 +102,4 @@ static const struct level AT_LEVEL(level) = {
     .update_pending_row = AT_LEVEL(update_pending_row),
 };
 
-#if defined(__clang__)
-#if LEVEL > 0
-#pragma clang attribute pop
-#endif
-#elif defined(__GNUC__)
-#pragma GCC pop_options
-#endif
-
-#undef AT_LEVEL
-#undef LEVEL_NAME
-#undef LEVEL
-#undef MULTIPLY_ADD
-#undef FUSES
+#include "level_pop.h"

@@ -81,25 +81,6 @@ static int wait_for_long_calls(void)
     return failed ? -1 : 0;
 }
 
-/* Fails inside the `progress` of a long call of this very thread, and where a signal handler raises. */
-static int lock_to_write(void)
-{
-    lock_to_read();
-    while (long_running) {
-        const int mine = long_thread == PyThread_get_thread_ident();
-        unlock();
-        if (mine) {
-            PyErr_SetString(PyExc_RuntimeError, "the model cannot be changed from inside a progress callback");
-            return -1;
-        }
-        if (wait_for_long_calls() < 0)
-            return -1;
-        PyThread_release_lock(long_lock);
-        lock_to_read();
-    }
-    return 0;
-}
-
 /*
  * 1: long_lock is held, and the team has `threads` members. 0: this thread holds it already, and may only read.
  * -1: a signal handler has raised.
@@ -180,4 +161,16 @@ static int make_locks(void)
 #endif
     model_lock = fresh;
     return 0;
+}
+
+static int loaded; /* the arrays are static, so there is one model in a process */
+
+static int check_first_load(void)
+{
+    if (!loaded)
+        return 0;
+    PyErr_SetString(PyExc_ImportError, "'" MODULE_NAME "' is loaded already, in this or another interpreter, and its "
+                                       "arrays are static: build a changed model under another name, or start a "
+                                       "new process");
+    return -1;
 }

@@ -3,40 +3,31 @@
 #include "random.h"
 #include "threads.h"
 #include "lock.h"
+#include "write_lock.h"
 #include "levels.h"
 #include "rows.h"
 #include "update.h"
 #include "passes.h"
 #include "batch.h"
 #include "arguments.h"
+#include "numbers.h"
 
 static int forward_done; /* backward() has something to go back from */
 
 #include "views.h"
 
-static int check_prediction(void)
-{
-    if (HAS_PREDICTION)
-        return 0;
-    PyErr_SetString(PyExc_RuntimeError, "this model declares no prediction, as it has no classes: outputs() has its outputs");
-    return -1;
-}
-
-#include "loops.h"
+#include "predictions.h"
+#include "images.h"
+#include "evaluate.h"
 #include "train.h"
 
-/* The inputs of one image. The fast path is for bytes, which need no buffer request. */
-static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
+static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expected)
 {
-    *held = 0;
-#if INPUT_PIXELS
-    if (PyBytes_CheckExact(object) && PyBytes_Size(object) == INPUT_COUNT)
-        return (const input_type *)PyBytes_AsString(object);
-#endif
-    if (get_buffer_of(object, INPUT_PIXELS ? "pixels" : "inputs", &INPUT_ELEMENTS, INPUT_COUNT, view) < 0)
-        return NULL;
-    *held = 1;
-    return view->buf;
+    if (nargs == expected)
+        return 0;
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd argument%s, got %zd", function, expected,
+                 expected == 1 ? "" : "s", nargs);
+    return -1;
 }
 
 static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
@@ -122,103 +113,6 @@ static PyObject *api_update(PyObject *Py_UNUSED(module), PyObject *const *args, 
     run_update(rate, (double)batch_size);
     unlock();
     Py_RETURN_NONE;
-}
-
-static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
-{
-    Py_buffer view;
-    int held;
-    if (check_prediction() < 0)
-        return NULL;
-    const input_type *const image = one_image(object, &view, &held);
-    if (image == NULL)
-        return NULL;
-    lock_to_read();
-    expect_any_weight();
-    const int best = classify(inference, image);
-    unlock();
-    if (held)
-        PyBuffer_Release(&view);
-    return PyLong_FromLong(best);
-}
-
-/* The outputs' elements of one image, one after the other, in memory that the caller frees. */
-static double *all_outputs(PyObject *object)
-{
-    Py_buffer view;
-    int held, count = 0;
-    const input_type *const image = one_image(object, &view, &held);
-    if (image == NULL)
-        return NULL;
-    for (int o = 0; o < OUTPUT_COUNT; o++)
-        count += outputs[o].count;
-    double *const copy = PyMem_Malloc(sizeof(double) * (size_t)(count + 1));
-    if (copy == NULL)
-        PyErr_NoMemory();
-    else {
-        lock_to_read();
-        expect_any_weight();
-        level->set_inputs(inference, image);
-        level->compute_outputs(inference);
-        double *to = copy;
-        for (int o = 0; o < OUTPUT_COUNT; o++)
-            for (int i = 0; i < outputs[o].count; i++)
-                *to++ = output_element(inference, &outputs[o], i);
-        unlock();
-    }
-    if (held)
-        PyBuffer_Release(&view);
-    return copy;
-}
-
-static PyObject *float_tuple(const double *from, int count)
-{
-    PyObject *const tuple = PyTuple_New(count);
-    for (int i = 0; tuple != NULL && i < count; i++) {
-        PyObject *const item = PyFloat_FromDouble(from[i]);
-        if (item == NULL || PyTuple_SetItem(tuple, i, item) < 0) {
-            Py_DECREF(tuple);
-            return NULL;
-        }
-    }
-    return tuple;
-}
-
-static PyObject *api_outputs(PyObject *Py_UNUSED(module), PyObject *object)
-{
-    double *const elements = all_outputs(object);
-    if (elements == NULL)
-        return NULL;
-    PyObject *dict = PyDict_New();
-    const double *from = elements;
-    for (int o = 0; dict != NULL && o < OUTPUT_COUNT; o++) {
-        PyObject *const tuple = float_tuple(from, outputs[o].count);
-        if (tuple == NULL || PyDict_SetItemString(dict, outputs[o].name, tuple) < 0) {
-            Py_DECREF(dict);
-            dict = NULL;
-        }
-        Py_XDECREF(tuple);
-        from += outputs[o].count;
-    }
-    PyMem_Free(elements);
-    return dict;
-}
-
-static PyObject *api_probabilities(PyObject *Py_UNUSED(module), PyObject *object)
-{
-    int o = 0, start = 0;
-    while (o < OUTPUT_COUNT && strcmp(outputs[o].name, "probabilities") != 0)
-        start += outputs[o++].count;
-    if (o == OUTPUT_COUNT) {
-        PyErr_SetString(PyExc_RuntimeError, "this model declares no output named 'probabilities'");
-        return NULL;
-    }
-    double *const elements = all_outputs(object);
-    if (elements == NULL)
-        return NULL;
-    PyObject *const tuple = float_tuple(elements + start, outputs[o].count);
-    PyMem_Free(elements);
-    return tuple;
 }
 
 /* Where parameter i of parameters() stands in data[]; the tensor too, if asked. */
@@ -330,32 +224,11 @@ static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, P
     Py_RETURN_NONE;
 }
 
-#if defined(__clang__)
-#define COMPILER "clang " __clang_version__
-#elif defined(__GNUC__)
-#define COMPILER "gcc " __VERSION__
-#elif defined(_MSC_VER)
-#define COMPILER "msvc"
-#elif defined(__TINYC__)
-#define COMPILER "tcc"
-#else
-#define COMPILER "unknown"
-#endif
-
 static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    PyObject *const sizes = PyDict_New();
+    PyObject *const sizes = output_sizes();
     if (sizes == NULL)
         return NULL;
-    for (int o = 0; o < OUTPUT_COUNT; o++) {
-        PyObject *const size = PyLong_FromLong(outputs[o].count);
-        if (size == NULL || PyDict_SetItemString(sizes, outputs[o].name, size) < 0) {
-            Py_XDECREF(size);
-            Py_DECREF(sizes);
-            return NULL;
-        }
-        Py_DECREF(size);
-    }
     return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
                          "architecture", DESCRIPTION, "version", VERSION, "dtype", real_elements.noun, "mode", FLOAT32 || FMA || REORDER ? "fast" : "strict", "fma",
                          PyBool_FromLong(level->fuses), "reorder", PyBool_FromLong(REORDER), "simd", level->name, "compiler", COMPILER, "lowering", LOWERING, "parameters",
@@ -365,8 +238,6 @@ static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignor
                          "learning_rate", LEARNING_RATE, "seed", (unsigned long long)SEED, "digest",
                          DIGEST);
 }
-
-#define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 static PyMethodDef methods[] = {
     {"forward", FAST(api_forward), METH_FASTCALL,
@@ -381,16 +252,7 @@ static PyMethodDef methods[] = {
      "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n"
      "data -= learning_rate * grad / batch_size for each parameter.\n\n"
      "The learning rate is the model's own where it is not given; `step` is for loops that count, and changes nothing."},
-    {"predict", api_predict, METH_O,
-     "predict($module, pixels, /)\n--\n\nThe most likely class of one image, as an int."},
-    {"probabilities", api_probabilities, METH_O,
-     "probabilities($module, pixels, /)\n--\n\nThe probability of each class for one image, as a tuple of floats."},
-    {"outputs", api_outputs, METH_O,
-     "outputs($module, pixels, /)\n--\n\nEvery named output for one image: {name: tuple of floats}."},
-    {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS,
-     "predict_batch($module, images, *, threads=1, progress=None)\n--\n\n"
-     "The most likely class of each of many images, one byte each.\n\n"
-     "`threads` changes no result. progress(done, total, None) is called now and then."},
+    PREDICTION_METHODS,
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS,
      "evaluate($module, images, labels, *, threads=1, progress=None)\n--\n\n"
      "(mean loss, accuracy) over many images; the accuracy is None where the model has no classes.\n\n"
@@ -423,17 +285,11 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static int loaded; /* the arrays are static, so there is one model in a process */
-
 static int module_exec(PyObject *module)
 {
     struct module_state *const state = PyModule_GetState(module);
-    if (loaded) {
-        PyErr_SetString(PyExc_ImportError, "'" MODULE_NAME "' is loaded already, in this or another interpreter, and its "
-                                           "arrays are static: build a changed model under another name, or start a "
-                                           "new process");
+    if (check_first_load() < 0)
         return -1;
-    }
     for (int t = 0; t < TENSOR_COUNT; t++)
         for (int d = 0; d < tensors[t].dimensions; d++)
             tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(real);
@@ -460,16 +316,7 @@ static int module_clear(PyObject *module)
     return 0;
 }
 
-static PyModuleDef_Slot module_slots[] = {
-    {Py_mod_exec, (void *)module_exec},
-#if PY_VERSION_HEX >= 0x030C0000 && (!defined(Py_LIMITED_API) || Py_LIMITED_API + 0 >= 0x030C0000)
-    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
-#endif
-#if PY_VERSION_HEX >= 0x030D0000 && (!defined(Py_LIMITED_API) || Py_LIMITED_API + 0 >= 0x030D0000)
-    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
-#endif
-    {0, NULL},
-};
+#include "slots.h"
 
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,

@@ -26,40 +26,6 @@ static double compute_loss(struct workspace *w, const target_type *targets, cons
     return w->value[LOSS];
 }
 
-static real output_element(const struct workspace *w, const struct output *output, int element)
-{
-    const struct span *span = output->spans;
-    for (; element >= span->count; span++)
-        element -= span->count;
-    return w->value[span->first + element * span->step];
-}
-
-/* The index of the largest element, the first one on a tie; a nan is never larger. */
-static int argmax(const struct workspace *w, const struct output *output)
-{
-    int best = 0, i = 0;
-    real largest = output_element(w, output, 0);
-    for (int s = 0; s < output->span_count; s++) {
-        const struct span *const span = &output->spans[s];
-        for (int k = 0; k < span->count; k++, i++) {
-            const real x = w->value[span->first + k * span->step];
-            if (x > largest) {
-                largest = x;
-                best = i;
-            }
-        }
-    }
-    return best;
-}
-
-/* The most likely class of one image. */
-static int classify(struct workspace *w, const input_type *inputs)
-{
-    level->set_inputs(w, inputs);
-    level->compute_prediction(w);
-    return argmax(w, &outputs[PREDICTION]);
-}
-
 static double run_forward(const target_type *targets, const input_type *inputs)
 {
     settle(); /* before the workspace is overwritten */

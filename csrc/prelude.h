@@ -23,6 +23,18 @@ typedef double real;
 #define ALIGNED _Alignas(64)
 #endif
 
+#if defined(__clang__)
+#define COMPILER "clang " __clang_version__
+#elif defined(__GNUC__)
+#define COMPILER "gcc " __VERSION__
+#elif defined(_MSC_VER)
+#define COMPILER "msvc"
+#elif defined(__TINYC__)
+#define COMPILER "tcc"
+#else
+#define COMPILER "unknown"
+#endif
+
 enum { CACHE_LINE = 64 / sizeof(real) }; /* in elements */
 
 /*
@@ -54,16 +66,4 @@ struct row_tensor {
     Py_ssize_t row_length; /* with padding, whose weights nobody reads: they may become anything */
     Py_ssize_t factor;
     Py_ssize_t copy; /* where a block keeps a copy of the factors of an image: see csrc/batch.h */
-};
-
-/* Elements first, first + step, ... of value[]. */
-struct span {
-    int first, step, count;
-};
-
-struct output {
-    const char *name;
-    int count;
-    int span_count;
-    const struct span *spans;
 };

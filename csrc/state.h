@@ -5,14 +5,6 @@
  * *active* otherwise. A row of grad[] is *touched* when a backward pass has added to it since the last zero_grad().
  */
 
-#if INPUT_PIXELS
-typedef unsigned char input_type;
-#define INPUT_ELEMENTS byte_elements
-#else
-typedef real input_type;
-#define INPUT_ELEMENTS real_elements
-#endif
-
 #if TARGET_LABEL
 typedef unsigned char target_type;
 #define TARGET_ELEMENTS byte_elements
@@ -23,42 +15,8 @@ typedef real target_type;
 #define TARGETS_PER_IMAGE TARGET_COUNT
 #endif
 
-/* Floats may stand at an odd address. */
-static inline real input_value(const input_type *inputs, int i)
-{
-#if INPUT_PIXELS
-    return inputs[i] * INPUT_SCALE;
-#else
-    real x;
-    memcpy(&x, (const char *)inputs + (size_t)i * sizeof(x), sizeof(x));
-    return x;
-#endif
-}
-
-static inline int is_nonzero(const input_type *inputs, int i)
-{
-#if INPUT_PIXELS
-    return inputs[i] != 0;
-#else
-    return input_value(inputs, i) != 0;
-#endif
-}
-
 static ALIGNED real data[DATA_COUNT];
 static ALIGNED real grad[DATA_COUNT];
-
-enum { VECTOR_OF_INPUTS = 16 }; /* what fills the lists of active inputs may write so many too many */
-
-/* What the passes compute for one image. */
-struct workspace {
-    ALIGNED real value[VALUE_COUNT]; /* the inputs stand here too where anything but a row tensor reads them */
-    int active_count;
-    int active[INPUT_SPACE + VECTOR_OF_INPUTS];
-    real active_value[INPUT_SPACE + VECTOR_OF_INPUTS];
-#if INPUT_PIXELS
-    int active_byte[INPUT_SPACE + VECTOR_OF_INPUTS];
-#endif
-};
 
 /* The number of the lowest bit that is set. */
 static inline int lowest_bit(uint64_t mask)
@@ -93,6 +51,17 @@ static struct {
 static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS];
 
 static unsigned char poisoned[INPUT_SPACE]; /* inputs with a non-finite weight in their row */
+
+static inline int is_poisoned(int input) { return poisoned[input]; }
+
+/* Not 0 where one of eight inputs may be poisoned. */
+static inline uint64_t poisoned_of_eight(int first)
+{
+    uint64_t eight = 1;
+    if (first + 8 <= INPUT_COUNT)
+        memcpy(&eight, poisoned + first, sizeof(eight));
+    return eight;
+}
 
 /*
  * No weight of a row tensor, and no gradient, is larger in absolute value. While the bound stays far from overflow no
@@ -176,17 +145,3 @@ static inline void expand_inputs(struct workspace *w)
     for (int k = 0; k < w->active_count; k++)
         w->value[INPUT + w->active[k]] = w->active_value[k];
 }
-
-#if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
-#define X86_LEVELS 1
-#include <immintrin.h>
-#else
-#define X86_LEVELS 0
-#endif
-
-/* Whether the baseline has fused multiply-add, as on arm64. */
-#if defined(__GNUC__) && (FLOAT32 ? defined(__FP_FAST_FMAF) : defined(__FP_FAST_FMA)) || defined(__aarch64__)
-#define HAS_FMA 1
-#else
-#define HAS_FMA 0
-#endif

@@ -1,4 +1,4 @@
-/* Many images a call: evaluate and predict_batch. The GIL is released, and taken again every few milliseconds. */
+/* Many images a call, as predict_batch: the GIL is released, and taken again every few milliseconds. */
 
 struct batch_view {
     Py_buffer images, labels;
@@ -16,11 +16,6 @@ static void release_batch(struct batch_view *b)
 static const input_type *image_at(const struct batch_view *b, Py_ssize_t i)
 {
     return (const input_type *)b->images.buf + i * INPUT_COUNT;
-}
-
-static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
-{
-    return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
 }
 
 static int get_images(PyObject *images, struct batch_view *b)
@@ -41,42 +36,6 @@ static int get_images(PyObject *images, struct batch_view *b)
         return -1;
     }
     return 0;
-}
-
-/* Labels must be classes: found out before anything is computed. */
-static int check_labels(const struct batch_view *b)
-{
-#if TARGET_LABEL
-    const unsigned char *const label = b->labels.buf;
-    for (Py_ssize_t i = 0; i < b->count; i++) {
-        const int class = label[i]; /* with 256 classes every byte is one, and a compiler would warn */
-        if (class >= TARGET_COUNT) {
-            PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %d", i, TARGET_COUNT - 1, class);
-            return -1;
-        }
-    }
-#else
-    (void)b;
-#endif
-    return 0;
-}
-
-static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
-{
-    if (get_images(images, b) < 0)
-        return -1;
-    if (TARGET_COUNT == 0) {
-        if (labels == Py_None)
-            return 0;
-        PyErr_SetString(PyExc_TypeError, "labels must be None: this model has no targets");
-    }
-    else if (get_buffer_of(labels, "labels", &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, &b->labels) == 0) {
-        b->has_labels = 1;
-        if (check_labels(b) == 0)
-            return 0;
-    }
-    release_batch(b);
-    return -1;
 }
 
 /* Between two chunks of a long call: signals, then progress(done, total, loss). */
@@ -127,20 +86,6 @@ static void predict_chunk(int member)
     for (int first; (first = take_piece(IMAGES_A_PIECE)) < chunk.count;)
         for (int at = first; at < first + IMAGES_A_PIECE && at < chunk.count; at++)
             chunk.class[at] = classify(&inference[member], image_at(chunk.batch, chunk.first + at));
-}
-
-static void evaluate_chunk(int member)
-{
-    struct workspace *const w = &inference[member];
-    for (int first; (first = take_piece(IMAGES_A_PIECE)) < chunk.count;)
-        for (int at = first; at < first + IMAGES_A_PIECE && at < chunk.count; at++) {
-            const Py_ssize_t image = chunk.first + at;
-            level->set_inputs(w, image_at(chunk.batch, image));
-            set_targets(w, target_at(chunk.batch, image));
-            level->compute_evaluation(w);
-            chunk.loss[at] = w->value[LOSS];
-            chunk.class[at] = HAS_PREDICTION ? argmax(w, &outputs[PREDICTION]) : 0;
-        }
 }
 
 /* The next images of a batch. Without the GIL. */
@@ -199,36 +144,15 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
     return result;
 }
 
-static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
-{
-    static const struct signature signature = {"evaluate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
-    PyObject *values[4];
-    struct batch_view b;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[3]) < 0)
-        return NULL;
-    const int threads = parse_threads(values[2]);
-    if (threads < 0 || get_batch(values[0], values[1], &b) < 0)
-        return NULL;
-    const int classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT;
-    const int held = begin_long_call(threads);
-    double total = 0.0;
-    Py_ssize_t right = 0;
-    int failed = held < 0;
-    for (Py_ssize_t done = 0; done < b.count && !failed;) {
-        Py_BEGIN_ALLOW_THREADS
-        run_chunk(evaluate_chunk, &b, done);
-        Py_END_ALLOW_THREADS
-        for (int at = 0; at < chunk.count; at++, done++) {
-            total += chunk.loss[at];
-            if (classifies)
-                right += chunk.class[at] == *target_at(&b, done);
-        }
-        failed = report(values[3], done, b.count, 1, total / (double)done);
-    }
-    end_long_call(held);
-    release_batch(&b);
-    if (failed)
-        return NULL;
-    const double loss = total / (double)b.count;
-    return classifies ? Py_BuildValue("dd", loss, (double)right / (double)b.count) : Py_BuildValue("dO", loss, Py_None);
-}
+/* The functions that every module has. */
+#define PREDICTION_METHODS \
+    {"predict", api_predict, METH_O, \
+     "predict($module, pixels, /)\n--\n\nThe most likely class of one image, as an int."}, \
+    {"probabilities", api_probabilities, METH_O, \
+     "probabilities($module, pixels, /)\n--\n\nThe probability of each class for one image, as a tuple of floats."}, \
+    {"outputs", api_outputs, METH_O, \
+     "outputs($module, pixels, /)\n--\n\nEvery named output for one image: {name: tuple of floats}."}, \
+    {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, \
+     "predict_batch($module, images, *, threads=1, progress=None)\n--\n\n" \
+     "The most likely class of each of many images, one byte each.\n\n" \
+     "`threads` changes no result. progress(done, total, None) is called now and then."}

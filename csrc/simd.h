@@ -1,0 +1,15 @@
+/* Which SIMD levels there are, besides the compiler's baseline. */
+
+#if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
+#define X86_LEVELS 1
+#include <immintrin.h>
+#else
+#define X86_LEVELS 0
+#endif
+
+/* Whether the baseline has fused multiply-add, as on arm64. */
+#if defined(__GNUC__) && (FLOAT32 ? defined(__FP_FAST_FMAF) : defined(__FP_FAST_FMA)) || defined(__aarch64__)
+#define HAS_FMA 1
+#else
+#define HAS_FMA 0
+#endif
