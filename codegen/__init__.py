@@ -12,7 +12,19 @@ except ModuleNotFoundError as error:
     ) from error
 
 from codegen.build import build, load_extension
+from codegen.freeze import freeze, freeze_standalone
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, load
 
-__all__ = ["Floats", "Label", "Pixels", "Program", "build", "compile_program", "load", "load_extension"]
+__all__ = [
+    "Floats",
+    "Label",
+    "Pixels",
+    "Program",
+    "build",
+    "compile_program",
+    "freeze",
+    "freeze_standalone",
+    "load",
+    "load_extension",
+]

@@ -27,10 +27,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from codegen.build import build
+from codegen.build import build, write_if_changed
 from codegen.ops import PYTHON
+from codegen.pipeline import compile_program
 from codegen.program import Floats, Pixels, Program, Tensor
+from codegen.standalone import standalone_text
 from codegen.trace import OPS
+from micrograd import checkpoint
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
@@ -57,6 +60,23 @@ def freeze(
     are those of build(). Raises ValueError for weights that do not fit the Program or are not finite.
     """
     return build(frozen_program(program, weights), directory, name, compiler=compiler, flags=flags)
+
+
+def freeze_standalone(
+    program: Program, weights: Mapping[str, npt.ArrayLike], directory: str | os.PathLike[str], name: str = "nn_infer"
+) -> tuple[Path, Path]:
+    """The same as plain C for programs without Python: writes NAME.h and NAME.c and returns their paths."""
+    frozen = frozen_program(program, weights)
+    compiled = compile_program(frozen, name)
+    paths = Path(directory, f"{name}.h"), Path(directory, f"{name}.c")
+    for path, text in zip(paths, standalone_text(frozen, compiled.kernels, name, compiled.digest), strict=True):
+        write_if_changed(path, text)
+    return paths
+
+
+def read_weights(program: Program, path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float64]]:
+    """The weights of a safetensors file. Raises what checkpoint.load() does."""
+    return checkpoint.load(os.fspath(path), {tensor.name: tensor.shape for tensor in program.tensors})
 
 
 def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Program:

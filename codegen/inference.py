@@ -40,7 +40,7 @@ def inference_text(program: Program, kernels: Kernels, name: str, digest: str, o
         *defines([*constants, ("WEIGHTS", string(weights_digest(program)))]),
         "",
         *offsets(kernels),
-        *includes("ops", "finite", "simd", "workspace", "frozen_state"),
+        *includes("ops", "finite", "simd", "inputs", "workspace", "outputs", "finite_weights", "frozen_state"),
         "",
         *weights_table(program, kernels),
         *output_tables(program, kernels),

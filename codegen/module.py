@@ -54,7 +54,7 @@ def module_text(program: Program, kernels: Kernels, name: str, digest: str, oper
         *defines([*shared_constants(program, kernels, name, digest, operations), *_constants(program, kernels)]),
         "",
         *offsets(kernels),
-        *includes("ops", "finite", "simd", "workspace", "state"),
+        *includes("ops", "finite", "simd", "inputs", "workspace", "outputs", "state"),
         "",
         *_tensor_table(program, kernels),
         *output_tables(program, kernels),

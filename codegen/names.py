@@ -12,14 +12,22 @@ DATA, GRAD, VALUE = "data", "grad", "value"
 
 
 def tensor_names(names: Iterable[str]) -> list[str]:
-    """C names for named tensors: `layers.0.weight` is LAYERS_0_WEIGHT; names that would clash get a number."""
-    taken: set[str] = set()
+    """C names for named tensors: `layers.0.weight` is P_LAYERS_0_WEIGHT; names that would clash get a number."""
+    return unique_names("P_" + c_identifier(name).upper() for name in names)
+
+
+def c_identifier(name: str) -> str:
+    """A name with everything replaced that cannot stand inside a C identifier."""
+    return re.sub(r"\W", "_", name, flags=re.ASCII)
+
+
+def unique_names(names: Iterable[str], reserved: Iterable[str] = ()) -> list[str]:
+    taken = set(reserved)
     result: list[str] = []
     for name in names:
-        base = "P_" + re.sub(r"\W", "_", name, flags=re.ASCII).upper()
-        unique, n = base, 2
+        unique, n = name, 2
         while unique in taken:
-            unique, n = f"{base}_{n}", n + 1
+            unique, n = f"{name}_{n}", n + 1
         taken.add(unique)
         result.append(unique)
     return result

@@ -36,6 +36,7 @@ class Compiled:
     """A program's final ir and its C text. `groups` is empty for the straight-line lowering."""
 
     graph: Graph
+    kernels: Kernels
     text: str
     digest: str
     groups: list[tuple[Placed, list[Nest]]]
@@ -57,7 +58,7 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
             groups, shapes, kernels = _loops(graph, program)
         digest = graph_digest(graph)
         text = module_text if program.loss is not None else inference_text  # drivers, tables, wrappers
-        return Compiled(graph, text(program, kernels, name, digest, len(graph)), digest, groups, shapes)
+        return Compiled(graph, kernels, text(program, kernels, name, digest, len(graph)), digest, groups, shapes)
 
 
 def build_graph(program: Program) -> Graph:

@@ -103,6 +103,12 @@ static const struct elements real_elements = {"float32", 'f', sizeof(real)};
 static const struct elements real_elements = {"float64", 'd', sizeof(real)};
 #endif
 
+#if INPUT_PIXELS
+#define INPUT_ELEMENTS byte_elements
+#else
+#define INPUT_ELEMENTS real_elements
+#endif
+
 static int has_format(const Py_buffer *view, const struct elements *expected)
 {
     const char *format = view->format == NULL ? "B" : view->format;

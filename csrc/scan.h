@@ -1,46 +1,8 @@
-/* The inputs of one image into a workspace, and a list of those that are active. */
+/* How inputs get into a workspace, at one SIMD level. */
 
 #if LEVEL == 2 && INPUT_PIXELS
 #include "scan_avx512.h"
-#elif INPUT_PIXELS
-/* Eight pixels at a time, as most are 0 in runs of eight. */
-static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
-{
-    enum { IN_EIGHTS = INPUT_COUNT / 8 * 8 };
-    int count = 0;
-    for (int i = 0; i < INPUT_COUNT; i += 8) {
-        uint64_t pixels = 1;
-        if (i < IN_EIGHTS)
-            memcpy(&pixels, inputs + i, sizeof(pixels));
-        if (pixels | poisoned_of_eight(i)) {
-            for (int j = i; j < i + 8 && j < INPUT_COUNT; j++) {
-                w->active[count] = j;
-                w->active_value[count] = inputs[j] * INPUT_SCALE;
-                count += is_nonzero(inputs, j) | is_poisoned(j);
-            }
-        }
-    }
-    return count;
-}
 #else
-static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
-{
-    int count = 0;
-    for (int i = 0; i < INPUT_COUNT; i++) {
-        const real x = input_value(inputs, i);
-        w->active[count] = i;
-        w->active_value[count] = x;
-        count += is_nonzero(inputs, i) | is_poisoned(i);
-    }
-    return count;
-}
+#include "scan_portable.h"
 #endif
-
-static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
-{
-    if (READS_INPUTS)
-        for (int i = 0; i < INPUT_COUNT; i++)
-            w->value[INPUT + i] = input_value(inputs, i);
-    if (ROW_TENSOR_COUNT)
-        w->active_count = AT_LEVEL(find_active)(w, inputs);
-}
+#include "set_inputs.h"

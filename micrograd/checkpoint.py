@@ -47,12 +47,13 @@ def save(path: str | Path, state: Mapping[str, npt.ArrayLike], metadata: Mapping
 
 
 def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, npt.NDArray[np.float64]]:
-    """The tensors of a checkpoint, for each expected name one of the expected shape, float64.
+    """The tensors of a checkpoint, for each expected name one of the expected shape, float64 (float32 is widened).
 
     Raises CheckpointError for a file that is damaged or that holds anything else than the expected tensors, OSError
     for one that cannot be read and ImportError where NumPy or safetensors is not installed.
     """
     _check_packages()
+    import numpy as np
     from safetensors import SafetensorError, safe_open
 
     with open(path, "rb"):
@@ -69,9 +70,9 @@ def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
                 found, dtype = tuple(tensor.get_shape()), tensor.get_dtype()
                 if found != tuple(shape):
                     raise CheckpointError(f"{path}: {name!r} has the shape {found}, expected {tuple(shape)}")
-                if dtype != "F64":
-                    raise CheckpointError(f"{path}: {name!r} is {dtype}, expected F64")
-            return {name: file.get_tensor(name) for name in expected}
+                if dtype not in ("F64", "F32"):
+                    raise CheckpointError(f"{path}: {name!r} is {dtype}, expected F64 or F32")
+            return {name: np.asarray(file.get_tensor(name), dtype=np.float64) for name in expected}
     except SafetensorError as error:
         raise CheckpointError(f"{path}: not a whole safetensors file: {error}") from error
 

@@ -1,0 +1,94 @@
+"""python -m codegen build | freeze: a Program becomes an extension module, or C for programs without Python."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NoReturn
+
+from codegen.build import build
+from codegen.freeze import freeze, freeze_standalone, read_weights
+from codegen.program import DTYPES, Program, load
+
+USER_ERROR = 2
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that explains an error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USER_ERROR, f"error: {message}\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs a command and returns the exit code: 0, or 2 after an error of the user's."""
+    options = parser().parse_args(arguments)
+    try:
+        for path in options.command(options):
+            print(path)
+    except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return USER_ERROR
+    return 0
+
+
+def parser() -> Parser:
+    top = Parser(prog="python -m codegen", description=__doc__)
+    commands = top.add_subparsers(required=True, parser_class=Parser)
+    shared = Parser(add_help=False)
+    shared.add_argument(
+        "program", metavar="PROGRAM", help="a Python file, or a module as codegen.mnist, with a function program()"
+    )
+    shared.add_argument("--output", type=Path, default=Path("build"), metavar="DIR", help="default: build")
+    shared.add_argument("--dtype", choices=DTYPES, help="default: what the program says")
+    shared.add_argument("--compiler", metavar="COMMAND", help="another C compiler than Python's own")
+
+    build_parser = commands.add_parser("build", parents=[shared], help="compile a program: forward, backward, update")
+    build_parser.add_argument("--name", default="nn", help="of the module; default: nn")
+    build_parser.set_defaults(command=run_build)
+
+    freeze_parser = commands.add_parser(
+        "freeze",
+        parents=[shared],
+        help="compile a program with trained weights: it only predicts",
+        description="Weights become constants. Labels, gradients and units that no output depends on are left out.",
+    )
+    freeze_parser.add_argument("weights", type=Path, metavar="WEIGHTS", help="a safetensors file with the parameters")
+    freeze_parser.add_argument("--name", default="nn_infer", help="of the module; default: nn_infer")
+    freeze_parser.add_argument(
+        "--standalone", action="store_true", help="NAME.h and NAME.c for C programs, instead of a Python module"
+    )
+    freeze_parser.set_defaults(command=run_freeze)
+    return top
+
+
+def run_build(options: argparse.Namespace) -> list[Path]:
+    return [build(read_program(options), options.output, options.name, compiler=options.compiler)]
+
+
+def run_freeze(options: argparse.Namespace) -> list[Path]:
+    program = read_program(options)
+    weights = read_weights(program, options.weights)
+    if options.standalone:
+        return [*freeze_standalone(program, weights, options.output, options.name)]
+    return [freeze(program, weights, options.output, options.name, compiler=options.compiler)]
+
+
+def read_program(options: argparse.Namespace) -> Program:
+    """The Program of a file or module. Raises ValueError or TypeError where there is none."""
+    text: str = options.program
+    if text.endswith(".py"):
+        program = load(Path(text))
+    else:
+        program = importlib.import_module(text).program()
+        if not isinstance(program, Program):
+            raise TypeError(f"program() in {text} returned a {type(program).__name__}, not a codegen.Program")
+    return program if options.dtype is None else replace(program, dtype=options.dtype)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
