@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py micrograd/*.py csrc/*.h)
+SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py micrograd/*.py csrc/*.h) weights/mnist.safetensors
 ARGS ?=
 
 .PHONY: train test test-slow lint bench wheel clean
@@ -39,4 +39,4 @@ wheel: $(VENV)/dev.stamp
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VENV)-bench build dist *.egg-info nn.*.so nn.*.pyd
+	rm -rf $(VENV) $(VENV)-bench build dist *.egg-info nn.*.so nn_infer.*.so nn.*.pyd nn_infer.*.pyd

@@ -1,6 +1,6 @@
-"""Builds `nn`: traces the program of codegen/mnist.py, writes nn.c into the build folder, compiles it.
+"""Builds `nn` and `nn_infer`: traces the program of codegen/mnist.py, writes C into the build folder, compiles it.
 
-Everything else is in pyproject.toml.
+nn_infer is the same program with the weights of weights/mnist.safetensors. Everything else is in pyproject.toml.
 """
 
 import hashlib
@@ -13,8 +13,9 @@ from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
 ROOT = Path(__file__).resolve().parent
-# What nn.c is made from. The same inputs give the same file, so it is made once.
-GENERATORS = sorted([*ROOT.glob("codegen/*.py"), *ROOT.glob("micrograd/*.py")])
+WEIGHTS = ROOT / "weights" / "mnist.safetensors"
+# What the C is made from. The same inputs give the same file, so it is made once.
+GENERATORS = sorted([*ROOT.glob("codegen/*.py"), *ROOT.glob("micrograd/*.py"), WEIGHTS])
 HEADERS = sorted(ROOT.glob("csrc/*.h"))
 # One wheel for CPython 3.11 and all later ones that have a GIL. Only the oldest of them can build it: newer
 # setuptools would name the file in a way that 3.11 does not import.
@@ -37,7 +38,7 @@ class BuildExtension(build_ext):  # type: ignore[misc]
         sys.path.insert(0, str(ROOT))
         from codegen.build import compile_flags
 
-        source = self.generate()
+        source = self.generate(ext.name)
         declared = ext.sources
         ext.sources = [str(source)]
         ext.extra_compile_args = compile_flags(self.compiler.compiler_type)
@@ -47,18 +48,21 @@ class BuildExtension(build_ext):  # type: ignore[misc]
             ext.sources = declared
             sys.path.remove(str(ROOT))
 
-    def generate(self) -> Path:
+    def generate(self, name: str) -> Path:
         folder = Path(self.build_temp)
-        source, stamp = folder / "nn.c", folder / "nn.inputs"
+        source, stamp = folder / f"{name}.c", folder / f"{name}.inputs"
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in GENERATORS)).hexdigest()
         if source.is_file() and stamp.is_file() and stamp.read_text() == digest:
             return source
         from codegen.build import write_sources
+        from codegen.freeze import frozen_program
         from codegen.mnist import program
         from codegen.pipeline import compile_program
+        from codegen.weights import read_weights
 
+        model = program() if name == "nn" else frozen_program(program(), read_weights(WEIGHTS))
         folder.mkdir(parents=True, exist_ok=True)
-        write_sources(compile_program(program()), folder, "nn")
+        write_sources(compile_program(model, name), folder, name)
         stamp.write_text(digest)
         return source
 
@@ -66,13 +70,14 @@ class BuildExtension(build_ext):  # type: ignore[misc]
 setup(
     ext_modules=[
         Extension(
-            "nn",
+            name,
             sources=[],
             include_dirs=[str(ROOT / "csrc")],
             depends=[str(path) for path in HEADERS],
             py_limited_api=ABI3,
             define_macros=[("Py_LIMITED_API", "0x030b0000")] if ABI3 else [],
         )
+        for name in ("nn", "nn_infer")
     ],
     cmdclass={"build_ext": BuildExtension},
     options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from codegen.build import build
-from codegen.freeze import freeze, freeze_standalone, read_weights
+from codegen.freeze import freeze, freeze_standalone
 from codegen.program import DTYPES, Program, load
+from codegen.weights import read_weights
 
 USER_ERROR = 2
 
@@ -72,7 +73,7 @@ def run_build(options: argparse.Namespace) -> list[Path]:
 
 def run_freeze(options: argparse.Namespace) -> list[Path]:
     program = read_program(options)
-    weights = read_weights(program, options.weights)
+    weights = read_weights(options.weights)
     if options.standalone:
         return [*freeze_standalone(program, weights, options.output, options.name)]
     return [freeze(program, weights, options.output, options.name, compiler=options.compiler)]

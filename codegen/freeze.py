@@ -33,7 +33,6 @@ from codegen.pipeline import compile_program
 from codegen.program import Floats, Pixels, Program, Tensor
 from codegen.standalone import standalone_text
 from codegen.trace import OPS
-from micrograd import checkpoint
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
@@ -74,11 +73,6 @@ def freeze_standalone(
     return paths
 
 
-def read_weights(program: Program, path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float64]]:
-    """The weights of a safetensors file. Raises what checkpoint.load() does."""
-    return checkpoint.load(os.fspath(path), {tensor.name: tensor.shape for tensor in program.tensors})
-
-
 def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Program:
     """The smallest Program that the weights leave of the outputs. Raises ValueError as freeze() does."""
     set_weights(program, weights)
@@ -93,7 +87,7 @@ def set_weights(program: Program, weights: Mapping[str, npt.ArrayLike]) -> None:
     expected = {tensor.name for tensor in program.tensors}
     if set(weights) != expected:
         raise ValueError(f"the weights are named {sorted(weights)}, but the parameters {sorted(expected)}")
-    arrays = {name: np.asarray(array, dtype=np.dtype(program.dtype)) for name, array in weights.items()}
+    arrays = {name: np.asarray(array).astype(program.dtype) for name, array in weights.items()}
     for tensor in program.tensors:
         array = arrays[tensor.name]
         if array.shape != tensor.shape:

@@ -1,0 +1,62 @@
+"""Weight files: safetensors, read with NumPy alone.
+
+The build of a wheel reads one, and must not need more than NumPy and a C compiler on any platform. The format
+(https://huggingface.co/docs/safetensors) is eight bytes with the length of a JSON header, little-endian; the header,
+which maps each name to its dtype, shape and place; then the numbers. Everything else reads and writes such files with
+the safetensors package, in micrograd/checkpoint.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from math import prod
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
+DTYPES = {"F32": "<f4", "F64": "<f8"}
+
+
+def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.floating[Any]]]:
+    """The tensors of a file, float32 or float64 as they are stored.
+
+    Raises OSError where it cannot be read and ValueError for anything that is not a whole safetensors file of floats.
+    """
+    content = Path(path).read_bytes()
+    length = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or not 2 <= length <= min(len(content) - 8, MAX_HEADER):
+        raise ValueError(f"{path}: not a safetensors file: {len(content)} bytes with a header of {length}")
+    try:
+        header = json.loads(content[8 : 8 + length].decode())
+        header.pop("__metadata__", None)
+        entries = {str(name): _entry(entry) for name, entry in header.items()}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise ValueError(f"{path}: not a safetensors file: its header is damaged ({error!r})") from error
+    numbers = memoryview(content)[8 + length :]
+    place = 0
+    tensors = {}
+    for name, (dtype, shape, begin, end) in sorted(entries.items(), key=lambda item: item[1][2:]):
+        if begin != place or end - begin != prod(shape) * np.dtype(dtype).itemsize or end > len(numbers):
+            raise ValueError(f"{path}: the tensor {name!r} is not where the header says")
+        tensors[name] = np.frombuffer(numbers[begin:end], dtype=dtype).reshape(shape)
+        place = end
+    if place != len(numbers):
+        raise ValueError(f"{path}: {len(numbers) - place} bytes too many")
+    return tensors
+
+
+def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
+    """dtype, shape, begin and end of a tensor. Raises one of the errors that read_weights() expects."""
+    if entry["dtype"] not in DTYPES:
+        raise ValueError(f"dtype {entry['dtype']!r}, expected {' or '.join(DTYPES)}")
+    begin, end = entry["data_offsets"]
+    shape = tuple(entry["shape"])
+    if any(type(number) is not int or number < 0 for number in (*shape, begin, end)):
+        raise ValueError(f"a shape or place that is no number: {shape}, {begin}, {end}")
+    return DTYPES[entry["dtype"]], shape, begin, end

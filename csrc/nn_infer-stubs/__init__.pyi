@@ -1,0 +1,16 @@
+"""Types of the compiled model that only predicts."""
+
+from collections.abc import Callable
+from typing import Any
+
+from typing_extensions import Buffer
+
+__version__: str
+
+def predict(pixels: Buffer, /) -> int: ...
+def probabilities(pixels: Buffer, /) -> tuple[float, ...]: ...
+def outputs(pixels: Buffer, /) -> dict[str, tuple[float, ...]]: ...
+def predict_batch(
+    images: Buffer, *, threads: int = 1, progress: Callable[[int, int, None], object] | None = None
+) -> bytes: ...
+def info() -> dict[str, Any]: ...
