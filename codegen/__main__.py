@@ -12,7 +12,7 @@ from typing import NoReturn
 
 from codegen.build import build
 from codegen.freeze import freeze, freeze_standalone
-from codegen.program import DTYPES, Program, load
+from codegen.program import DTYPES, Program, declared, load
 from codegen.weights import read_weights
 
 USER_ERROR = 2
@@ -31,8 +31,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         for path in options.command(options):
             print(path)
-    except (OSError, ValueError, TypeError, ImportError, RuntimeError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:  # the Program is the user's own code, which may raise anything
+        lines = str(error).splitlines() or [""]
+        print(f"error: {type(error).__name__}: {lines[0]}", *lines[1:], sep="\n", file=sys.stderr)
         return USER_ERROR
     return 0
 
@@ -82,12 +83,7 @@ def run_freeze(options: argparse.Namespace) -> list[Path]:
 def read_program(options: argparse.Namespace) -> Program:
     """The Program of a file or module. Raises ValueError or TypeError where there is none."""
     text: str = options.program
-    if text.endswith(".py"):
-        program = load(Path(text))
-    else:
-        program = importlib.import_module(text).program()
-        if not isinstance(program, Program):
-            raise TypeError(f"program() in {text} returned a {type(program).__name__}, not a codegen.Program")
+    program = load(Path(text)) if text.endswith(".py") else declared(vars(importlib.import_module(text)), text)
     return program if options.dtype is None else replace(program, dtype=options.dtype)
 
 

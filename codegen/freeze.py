@@ -87,7 +87,8 @@ def set_weights(program: Program, weights: Mapping[str, npt.ArrayLike]) -> None:
     expected = {tensor.name for tensor in program.tensors}
     if set(weights) != expected:
         raise ValueError(f"the weights are named {sorted(weights)}, but the parameters {sorted(expected)}")
-    arrays = {name: np.asarray(array).astype(program.dtype) for name, array in weights.items()}
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, which is refused
+        arrays = {name: np.asarray(array).astype(program.dtype) for name, array in weights.items()}
     for tensor in program.tensors:
         array = arrays[tensor.name]
         if array.shape != tensor.shape:

@@ -213,10 +213,15 @@ def load(path: Path) -> Program:
     """The Program that a Python file declares by a function `program()`. Runs that file."""
     namespace: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
+    return declared(namespace, str(path))
+
+
+def declared(namespace: Mapping[str, object], where: str) -> Program:
+    """The Program that program() in a namespace returns. Raises ValueError or TypeError where there is none."""
     make = namespace.get("program")
     if not isinstance(make, Callable):  # type: ignore[arg-type]
-        raise ValueError(f"{path} must define a function program() that returns a codegen.Program")
+        raise ValueError(f"{where} must define a function program() that returns a codegen.Program")
     program = make()  # type: ignore[operator]
     if not isinstance(program, Program):
-        raise TypeError(f"program() in {path} returned a {type(program).__name__}, not a codegen.Program")
+        raise TypeError(f"program() in {where} returned a {type(program).__name__}, not a codegen.Program")
     return program

@@ -200,6 +200,14 @@ def test_another_type(path: Path, dtype: npt.DTypeLike, name: str) -> None:
     assert f"'layers.0.bias' is {name}, expected F64 or F32" in failure(path)
 
 
+def test_float32_is_widened(path: Path) -> None:
+    """What PyTorch and others save."""
+    save_file({**tensors(), "layers.0.weight": np.float32([[0.1, 2], [3, 4], [5, 6]])}, path)
+    loaded = checkpoint.load(path, SHAPES)
+    assert loaded["layers.0.weight"].dtype == np.float64
+    assert loaded["layers.0.weight"][0, 0] == float(np.float32(0.1))
+
+
 def test_check_writable(path: Path) -> None:
     checkpoint.check_writable(path)
     assert not path.exists()

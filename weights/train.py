@@ -52,7 +52,8 @@ def main() -> None:
         rate = SLOWEST + (FASTEST - SLOWEST) * (1 + math.cos(math.pi * epoch / options.epochs)) / 2
         nn.train(moved(images, rng), labels, batch_size=BATCH, learning_rate=rate, seed=SEED + epoch)
 
-    weights = {name: np.array(view, dtype=np.float32) for name, view in nn.state_dict().items()}
+    # In C order: safetensors writes an array's memory as it lies.
+    weights = {name: np.array(view, dtype=np.float32, order="C") for name, view in nn.state_dict().items()}
     nn.load_state_dict({name: tensor.astype(np.float64) for name, tensor in weights.items()})
     held = nn.evaluate(data.train_images[-HELD_OUT * 784 :], data.train_labels[-HELD_OUT:])[1]
     test = nn.evaluate(data.test_images, data.test_labels)[1]
