@@ -22,6 +22,7 @@ from models import REGULAR, random_programs
 
 from codegen import Floats, Pixels, Program, freeze, freeze_standalone, load_extension
 from codegen.freeze import frozen_program
+from codegen.mnist import program as mnist_program
 from codegen.pipeline import compile_program
 from codegen.reference import Engine
 from codegen.weights import read_weights
@@ -432,3 +433,36 @@ def test_errors_on_the_command_line_are_one_line(arguments, message, tmp_path):
     assert message in done.stderr
     assert done.stderr.startswith("error: ")
     assert done.stderr.count("\n") == 1
+
+
+# The example in C
+
+
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
+def test_the_example_reads_a_picture(tmp_path):
+    import nn_infer
+
+    from micrograd import digits as built_in
+
+    freeze_standalone(mnist_program(), read_weights(WEIGHTS), tmp_path)
+    flags = ["-std=c11", "-pedantic", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]
+    flags = flags if COMPILERS[0] != "tcc" else []
+    command = [COMPILERS[0], *flags, f"-I{tmp_path}", ROOT / "examples" / "c" / "main.c", "nn_infer.c", "-lm"]
+    subprocess.run([*command, "-o", "digit"], cwd=tmp_path, check=True)
+    images, _ = built_in.generate(5, seed=4)
+    for i in range(5):
+        pixels = images[784 * i : 784 * i + 784]
+        (tmp_path / "picture.pgm").write_bytes(b"P5\n# a comment\n28 28\n255\n" + pixels)
+        done = subprocess.run(["./digit", "picture.pgm"], cwd=tmp_path, capture_output=True, text=True, check=True)
+        digit = nn_infer.predict(pixels)
+        assert done.stdout == f"{digit} ({100 * nn_infer.probabilities(pixels)[digit]:.1f} %)\n"
+    for content, message in [
+        (b"P6\n28 28\n255\n", "is no PGM file"),
+        (b"P5\n28 27\n255\n" + pixels, "is not 28 x 28"),
+        (b"P5\n28 28\n255\n" + pixels[:-1], "ends too early"),
+        (b"P5", "is not 28 x 28"),
+    ]:
+        (tmp_path / "picture.pgm").write_bytes(content)
+        done = subprocess.run(["./digit", "picture.pgm"], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 2
+        assert message in done.stderr
