@@ -32,13 +32,14 @@ from codegen.trees import Shapes, find_trees
 
 @dataclass
 class Compiled:
-    """A program's final ir and its C text. `groups` is empty for the straight-line lowering."""
+    """A program's final ir and its C text. The straight-line lowering has no `groups` and no `layout`."""
 
     graph: Graph
     text: str
     digest: str
     groups: list[tuple[Placed, list[Nest]]]
     shapes: Shapes
+    layout: Layout | None
 
 
 def compile_program(program: Program, name: str = "nn", lowering: str = "loops") -> Compiled:
@@ -51,11 +52,12 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
         graph = build_graph(program)
         if lowering == "straightline":
             groups: list[tuple[Placed, list[Nest]]] = []
-            shapes, kernels = Shapes(), straightline(trace(program), program)
+            shapes, layout, kernels = Shapes(), None, straightline(trace(program), program)
         else:
-            groups, shapes, kernels = _loops(graph, program)
+            groups, shapes, layout, kernels = _loops(graph, program)
         digest = graph_digest(graph)
-        return Compiled(graph, module_text(program, kernels, name, digest, len(graph)), digest, groups, shapes)
+        text = module_text(program, kernels, name, digest, len(graph))
+        return Compiled(graph, text, digest, groups, shapes, layout)
 
 
 def build_graph(program: Program) -> Graph:
@@ -68,7 +70,7 @@ def build_graph(program: Program) -> Graph:
     return graph
 
 
-def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest]]], Shapes, Kernels]:
+def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest]]], Shapes, Layout, Kernels]:
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
     arithmetic = Arithmetic.of(program)
@@ -99,7 +101,7 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
         loss=_observed(layout, graph.loss),
         outputs={name: [_observed(layout, n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
-    return lowered, trees.shapes, kernels
+    return lowered, trees.shapes, layout, kernels
 
 
 def _check_outputs(graph: Graph) -> None:
