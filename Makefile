@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py micrograd/*.py csrc/*.h) weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint bench wheel clean
+.PHONY: train test test-slow lint docs bench wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
@@ -23,6 +23,11 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+# Runs every example in the documentation, and rebuilds its listings, tables and pictures: make docs ARGS=--check only
+# compares. Pictures need Graphviz.
+docs: $(VENV)/docs.stamp
+	$(BIN)/python docs/build.py $(ARGS)
 
 # This module against PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own:
 # a quarter of an hour. make bench ARGS=--quick takes a minute or two.

@@ -33,7 +33,7 @@ from codegen.trees import Shapes, find_trees
 
 @dataclass
 class Compiled:
-    """A program's final ir and its C text. `groups` is empty for the straight-line lowering."""
+    """A program's final ir and its C text. The straight-line lowering has no `groups` and no `layout`."""
 
     graph: Graph
     kernels: Kernels
@@ -41,6 +41,7 @@ class Compiled:
     digest: str
     groups: list[tuple[Placed, list[Nest]]]
     shapes: Shapes
+    layout: Layout | None
 
 
 def compile_program(program: Program, name: str = "nn", lowering: str = "loops") -> Compiled:
@@ -53,12 +54,13 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
         graph = build_graph(program)
         if lowering == "straightline":
             groups: list[tuple[Placed, list[Nest]]] = []
-            shapes, kernels = Shapes(), straightline(trace(program), program)
+            shapes, layout, kernels = Shapes(), None, straightline(trace(program), program)
         else:
-            groups, shapes, kernels = _loops(graph, program)
+            groups, shapes, layout, kernels = _loops(graph, program)
         digest = graph_digest(graph)
         text = module_text if program.loss is not None else inference_text  # drivers, tables, wrappers
-        return Compiled(graph, kernels, text(program, kernels, name, digest, len(graph)), digest, groups, shapes)
+        written = text(program, kernels, name, digest, len(graph))
+        return Compiled(graph, kernels, written, digest, groups, shapes, layout)
 
 
 def build_graph(program: Program) -> Graph:
@@ -71,7 +73,7 @@ def build_graph(program: Program) -> Graph:
     return graph
 
 
-def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest]]], Shapes, Kernels]:
+def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest]]], Shapes, Layout, Kernels]:
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
     arithmetic = Arithmetic.of(program)
@@ -103,7 +105,7 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
         loss=_observed(layout, graph.loss) if graph.loss >= 0 else -1,
         outputs={name: [_observed(layout, n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
-    return lowered, trees.shapes, kernels
+    return lowered, trees.shapes, layout, kernels
 
 
 def _check_outputs(graph: Graph) -> None:

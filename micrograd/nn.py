@@ -11,6 +11,13 @@ from micrograd.engine import Value
 
 Nested: TypeAlias = "Value | Sequence[Nested]"
 
+# The nonlinearities of a Neuron: what computes each, and what a Neuron that has it is called.
+ACTIVATIONS = {
+    "relu": (Value.relu, "ReLU"),
+    "tanh": (Value.tanh, "Tanh"),
+    "sigmoid": (Value.sigmoid, "Sigmoid"),
+}
+
 
 class Module:
     """Something with parameters."""
@@ -37,15 +44,19 @@ class Module:
 
 
 class Neuron(Module):
-    """act(b + w[0] * x[0] + w[1] * x[1] + ...), act being relu or nothing.
+    """act(b + w[0] * x[0] + w[1] * x[1] + ...), act being `activation`, or nothing where `nonlin` is False.
 
-    `bound`: the weights are drawn from random.uniform(-bound, bound).
+    `bound`: the weights are drawn from random.uniform(-bound, bound). Raises ValueError for an activation other than
+    "relu", "tanh" and "sigmoid".
     """
 
-    def __init__(self, nin: int, nonlin: bool = True, bound: float = 1.0) -> None:
+    def __init__(self, nin: int, nonlin: bool = True, bound: float = 1.0, activation: str = "relu") -> None:
+        if activation not in ACTIVATIONS:
+            raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}")
         self.w = [Value(random.uniform(-bound, bound)) for _ in range(nin)]
         self.b = Value(0)
         self.nonlin = nonlin
+        self.activation = activation
 
     def __call__(self, x: Sequence[Value | float]) -> Value:
         if len(x) != len(self.w):
@@ -53,13 +64,13 @@ class Neuron(Module):
         act = self.b
         for wi, xi in zip(self.w, x, strict=True):
             act = act + wi * xi
-        return act.relu() if self.nonlin else act
+        return ACTIVATIONS[self.activation][0](act) if self.nonlin else act
 
     def parameters(self) -> list[Value]:
         return [*self.w, self.b]
 
     def __repr__(self) -> str:
-        return f"{'ReLU' if self.nonlin else 'Linear'}Neuron({len(self.w)})"
+        return f"{ACTIVATIONS[self.activation][1] if self.nonlin else 'Linear'}Neuron({len(self.w)})"
 
 
 class Layer(Module):
@@ -89,14 +100,24 @@ class Layer(Module):
 
 
 class MLP(Module):
-    """Layers in a row, relu after each but the last.
+    """Layers in a row, with `activation` ("relu", "tanh" or "sigmoid") after each but the last.
 
+    `last_nonlin` puts it after the last one as well.
     `init`: "micrograd" draws every weight from uniform(-1, 1). "fan_in" draws from uniform(-k, k) with
     k = sqrt(3 / fan-in), so that the weights' variance is 1 / fan-in (LeCun et al., Efficient BackProp, 1998): wide
-    layers neither saturate nor explode. Both draw in the same order; biases are 0. Raises ValueError for others.
+    layers neither saturate nor explode. Both draw in the same order; biases are 0.
+
+    Raises ValueError for another init or activation.
     """
 
-    def __init__(self, nin: int, nouts: Sequence[int], init: str = "micrograd") -> None:
+    def __init__(
+        self,
+        nin: int,
+        nouts: Sequence[int],
+        init: str = "micrograd",
+        activation: str = "relu",
+        last_nonlin: bool = False,
+    ) -> None:
         if init not in ("micrograd", "fan_in"):
             raise ValueError(f"init must be 'micrograd' or 'fan_in', got {init!r}")
         sizes = [nin, *nouts]
@@ -104,8 +125,9 @@ class MLP(Module):
             Layer(
                 sizes[i],
                 sizes[i + 1],
-                nonlin=i != len(nouts) - 1,
+                nonlin=last_nonlin or i != len(nouts) - 1,
                 bound=math.sqrt(3 / sizes[i]) if init == "fan_in" else 1.0,
+                activation=activation,
             )
             for i in range(len(nouts))
         ]

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 import random
+import runpy
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from codegen import Floats, Label, Pixels, Program
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, mse, softmax, total
 from micrograd.nn import MLP
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+convolution = runpy.run_path(str(EXAMPLES / "convolution.py"))["program"]  # (size, channels)
+attention = runpy.run_path(str(EXAMPLES / "attention.py"))["program"]  # (tokens, width)
 
 
 def values(count: int) -> list[Value]:
@@ -66,35 +72,6 @@ def xor() -> Program:
     )
 
 
-def convolution(size: int = 8, channels: int = 3) -> Program:
-    """3x3 convolution with shared weights, relu, 2x2 max-pooling, a linear layer."""
-    rng = random.Random(2)
-    kernels, biases = weights(rng, channels, 9), weights(rng, channels)
-    x, t = values(size * size), values(4)
-    inner = size - 2
-    pooled = []
-    for kernel, bias in zip(kernels, biases, strict=True):
-        maps = {
-            (r, c): total(
-                [bias, *(kernel[3 * i + j] * x[(r + i) * size + c + j] for i in range(3) for j in range(3))]
-            ).relu()
-            for r in range(inner)
-            for c in range(inner)
-        }
-        for r in range(0, inner, 2):
-            for c in range(0, inner, 2):
-                pooled.append(maps[r, c].max(maps[r, c + 1], maps[r + 1, c], maps[r + 1, c + 1]))
-    w, b = weights(rng, 4, len(pooled)), weights(rng, 4)
-    logits = affine(w, b, pooled)
-    return Program(
-        inputs=Pixels(x, scale=1 / 16),
-        targets=Label(t),
-        parameters={"kernels": kernels, "biases": biases, "w": w, "b": b},
-        loss=cross_entropy(logits, t),
-        outputs={"logits": logits},
-    )
-
-
 def recurrence(steps: int = 6, inputs: int = 3, hidden: int = 5) -> Program:
     """An Elman network, unrolled, the same weights at each step."""
     rng = random.Random(3)
@@ -126,22 +103,6 @@ def residual(width: int = 6, blocks: int = 3) -> Program:
         parameters |= {f"blocks.{block}.w": w, f"blocks.{block}.b": b}
         h = [old + new.sigmoid() for old, new in zip(h, affine(w, b, h), strict=True)]
     return Program(inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(h, y), outputs={"out": h})
-
-
-def attention(tokens: int = 5, width: int = 4) -> Program:
-    """Single-head self-attention over a sequence, and a mean over its outputs."""
-    rng = random.Random(6)
-    x, y = values(tokens * width), values(width)
-    rows = [x[i * width : (i + 1) * width] for i in range(tokens)]
-    names = ("query", "key", "value")
-    parameters = {name: weights(rng, width, width) for name in names}
-    q, k, v = ([[dot(w, row) for w in parameters[name]] for row in rows] for name in names)
-    mixed = []
-    for i in range(tokens):
-        share = softmax([dot(q[i], k[j]) * (1 / math.sqrt(width)) for j in range(tokens)])
-        mixed.append([dot(share, [v[j][d] for j in range(tokens)]) for d in range(width)])
-    out = [total([row[d] for row in mixed]) / tokens for d in range(width)]
-    return Program(inputs=Floats(x), targets=Floats(y), parameters=parameters, loss=mse(out, y), outputs={"out": out})
 
 
 def shared_weights() -> Program:

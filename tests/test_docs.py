@@ -1,5 +1,6 @@
 """What the documentation shows is what the compiler prints."""
 
+import importlib.util
 import math
 import re
 from array import array
@@ -15,6 +16,10 @@ from codegen.trace import trace
 ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
 
 
 def fenced(text, language):
@@ -87,6 +92,139 @@ def test_the_readme_counts_the_glyphs():
 
 def test_the_pipeline_table_names_every_file():
     files = {path.name for path in (ROOT / "codegen").glob("*.py")}
-    elsewhere = {"__init__.py", "__main__.py", "build.py", "mnist.py", "names.py", "interpret.py", "reference.py"}
+    elsewhere = {
+        "__init__.py", "__main__.py", "build.py", "explain.py", "interpret.py", "mnist.py", "names.py", "reference.py"
+    }  # fmt: skip
     for name in files - elsewhere:
         assert name in ARCHITECTURE, name
+
+
+PAGES = [pytest.param(page, id=page.name) for page in build.pages()]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_code_and_tables_are_current(page, monkeypatch):
+    monkeypatch.setattr(build, "output", lambda command, old, report: old)  # examples/test_examples.py runs them
+    report = build.Report()
+    assert build.rebuilt(page, report) == page.read_text(encoding="utf-8")
+    assert not report.errors
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_doctests(page):
+    assert not build.doctest_failures(page)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_between_files_lead_somewhere(page):
+    for target in re.findall(r"\]\(([^)#:]+)[^):]*\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch):
+    """A small project that docs/build.py takes for its own: one page, one script, one picture."""
+    for folder in ("docs/pictures", "examples"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "README.md").write_text("# Nothing\n")
+    script = '''"""Counts."""\n\nimport time\n\nprint(1 + 1)\nprint(f"{time.time():.3f} s, {0.1.hex()}")\n'''
+    (tmp_path / "examples" / "count.py").write_text(script)
+    (tmp_path / "examples" / "model.py").write_text((ROOT / "docs" / "four_neurons.py").read_text())
+    monkeypatch.setattr(build, "ROOT", tmp_path)
+    monkeypatch.setattr(build, "PICTURES", tmp_path / "docs" / "pictures")
+    monkeypatch.setattr(build, "DRAWN", {})
+    build.printed.cache_clear()
+    return tmp_path
+
+
+def page_of(checkout, text):
+    page = checkout / "docs" / "page.md"
+    page.write_text(text)
+    return page
+
+
+def test_a_page_is_rebuilt_and_then_current(checkout, capsys):
+    page = page_of(
+        checkout,
+        "Text.\n\n<!-- code examples/count.py -->\nold\n<!-- end -->\n\n"
+        "```console\n$ python examples/count.py\n3\n$ make nothing\nas it was\n```\n",
+    )
+    before = page.read_text()
+    assert build.main(["--check"]) == 1
+    assert page.read_text() == before
+    assert capsys.readouterr().out == "out of date: docs/page.md\n"
+    assert build.main([]) == 0
+    assert capsys.readouterr().out == "rewritten: docs/page.md\n"
+    after = page.read_text()
+    assert "```python\nimport time\n\nprint(1 + 1)\n" in after
+    assert re.search(r"count.py\n2\n\d+\.\d{3} s, 0x1\.999999999999ap-4\n\$ make nothing\nas it was\n```\n$", after)
+    build.printed.cache_clear()
+    assert build.main(["--check"]) == 0  # although the time is another one
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("2\n", "3\n"), (" s, ", " ms, "), ("999ap-4", "999ap-3"), ("0x1.99", "0x1.98"), ("2\n", ""), ("2\n", "2\n2\n")],
+)
+def test_every_difference_in_an_output_counts_but_times(checkout, old, new):
+    page = page_of(checkout, "```console\n$ python examples/count.py\n```\n")
+    build.main([])
+    right = page.read_text()
+    assert build.main(["--check"]) == 0
+    page.write_text(right.replace(old, new, 1))
+    assert page.read_text() != right
+    assert build.main(["--check"]) == 1
+
+
+def test_a_table_of_groups_keeps_the_names_that_its_author_gave(checkout, capsys):
+    page = page_of(checkout, "<!-- groups examples/model.py -->\n<!-- end -->\n")
+    assert build.main([]) == 1
+    assert capsys.readouterr().err.count("docs/page.md: give the group ") == 8
+    names = iter("abcdefgh")
+    named = re.sub(
+        r"(` for .*|`) \|  \|$", lambda row: f"{row[1]} | name {next(names)} |", page.read_text(), flags=re.M
+    )
+    page.write_text(named.replace("i < 4, k < 3", "i < 5, k < 3"))
+    assert build.main([]) == 0
+    assert page.read_text() == named
+    assert "` for i < 4, k < 3 | name a |" in named
+    assert named.count("name ") == 8
+
+
+def test_a_failing_doctest_is_an_error(checkout, capsys):
+    page = page_of(checkout, "```python\n>>> x = 1\n>>> x + 1\n2\n```\n\nand\n\n```\n>>> x\n1\n```\n")
+    assert build.main(["--check"]) == 0
+    page.write_text(page.read_text().replace("\n2\n", "\n3\n"))
+    assert build.main([]) == 1
+    assert "docs/page.md" in capsys.readouterr().err
+
+
+def test_an_example_that_fails_is_an_error(checkout, capsys):
+    page_of(checkout, "```console\n$ python examples/missing.py\n```\n")
+    assert build.main([]) == 1
+    assert "python examples/missing.py failed" in capsys.readouterr().err
+
+
+def test_a_picture_is_stale_when_what_it_is_drawn_from_changes(checkout, capsys, monkeypatch):
+    monkeypatch.setattr(build, "DRAWN", {"count": "dot"})
+    monkeypatch.setattr(build.shutil, "which", lambda name: None)
+    script = checkout / "examples" / "count.py"
+    script.write_text('import sys\nopen(sys.argv[1], "w").write("digraph { a }")\n')
+    picture = build.PICTURES / "count.svg"
+    picture.write_text("<svg/>\n" + build.stamp("digraph { a }"))
+    assert build.main(["--check"]) == 0
+    script.write_text(script.read_text().replace("a }", "b }"))
+    assert build.main(["--check"]) == 1
+    assert capsys.readouterr().out == "out of date: docs/pictures/count.svg\n"
+    assert build.main([]) == 0
+    assert capsys.readouterr().out == (
+        "left out: docs/pictures/count.svg, which is out of date: drawing it needs Graphviz\n"
+    )
+
+
+def test_the_output_of_mnist_is_left_out_where_there_is_none(checkout, capsys, monkeypatch):
+    page_of(checkout, "```console\n$ python examples/mnist.py\nas it was\n```\n")
+    monkeypatch.delenv("MICROGRAD_MNIST", raising=False)
+    assert build.main(["--check"]) == 0
+    assert capsys.readouterr().out.startswith("left out: the output of examples/mnist.py")

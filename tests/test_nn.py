@@ -103,6 +103,47 @@ def test_other_initialisations_are_refused():
         MLP(2, [1], init="xavier")
 
 
+@pytest.mark.parametrize(
+    ("activation", "op", "name"),
+    [("relu", "ReLU", "ReLU"), ("tanh", "tanh", "Tanh"), ("sigmoid", "sigmoid", "Sigmoid")],
+)
+def test_a_neuron_applies_its_activation(activation, op, name):
+    neuron = Neuron(2, activation=activation)
+    x = [0.75, -0.25]
+    out = neuron(x)
+    assert out._op == op
+    assert out.data == getattr(Value(out._prev[0].data), activation)().data
+    assert repr(neuron) == f"{name}Neuron(2)"
+    assert repr(Neuron(2, nonlin=False, activation=activation)) == "LinearNeuron(2)"
+    assert Neuron(2, nonlin=False, activation=activation)(x)._op == "+"
+
+
+@pytest.mark.parametrize(("last_nonlin", "last"), [(False, "+"), (True, "tanh")])
+def test_an_activation_stands_behind_every_layer_and_the_last_where_asked(last_nonlin, last):
+    model = MLP(2, [3, 3, 2], activation="tanh", last_nonlin=last_nonlin)
+    ops = [[n([0.5] * len(n.w))._op for n in layer.neurons] for layer in model.layers]
+    assert ops == [["tanh"] * 3, ["tanh"] * 3, [last] * 2]
+    assert [o._op for o in model([1.0, -1.0])] == [last] * 2
+
+
+def test_an_activation_changes_no_draw():
+    random.seed(4)
+    expected = data(MLP(3, [4, 1]).parameters())
+    random.seed(4)
+    assert data(MLP(3, [4, 1], activation="tanh", last_nonlin=True).parameters()) == expected
+
+
+@pytest.mark.parametrize("make", [lambda a: Neuron(2, activation=a), lambda a: MLP(2, [1], activation=a)])
+@pytest.mark.parametrize("activation", ["softplus", "Tanh", "", None])
+def test_other_activations_are_refused_before_anything_is_drawn(make, activation):
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    with pytest.raises(ValueError, match=f"one of 'relu', 'tanh', 'sigmoid', got {activation!r}"):
+        make(activation)
+    assert random.random() == expected
+
+
 @pytest.mark.parametrize("init", ["micrograd", "fan_in"])
 def test_named_parameters_have_pytorchs_names_and_shapes(init):
     model = MLP(3, [4, 2], init=init)

@@ -1,0 +1,102 @@
+"""Every example prints what docs/examples.md shows, and its pictures are those of the page."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
+build = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(build)
+
+PAGE = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+LISTINGS = dict(
+    listing.split("\n", 1)
+    for block in build.CONSOLE.findall(PAGE)
+    for listing in re.split(r"^\$ ", block, flags=re.M)[1:]
+)
+LARGEST = 100_000  # bytes of a picture
+
+
+@pytest.mark.parametrize("command", LISTINGS)
+def test_an_example_prints_what_the_page_shows(command):
+    report = build.Report()
+    assert build.output(command, LISTINGS[command], report) == LISTINGS[command]
+    assert not report.errors
+
+
+def test_every_example_is_on_the_page():
+    scripts = {path.name for path in (ROOT / "examples").glob("*.py")} - {Path(__file__).name}
+    listed = {command.removeprefix("python examples/") for command in LISTINGS}
+    assert scripts == listed | {"convolution.py", "attention.py"}
+    for name in scripts:
+        assert f"`{name}`" in PAGE or f"[{name}]" in PAGE
+
+
+@pytest.mark.parametrize("name", ["convolution", "attention"])
+def test_an_example_model_prints_its_groups(name):
+    lines = build.printed(f"examples/{name}.py").splitlines()
+    assert len(lines) == 2 * 28 + 1
+    assert re.match(r"[\d,]+ nodes, [\d,]+ of them operations, in 28 groups; ", lines[-1])
+
+
+def test_mnist_reads_any_idx_files(tmp_path):
+    """A few random images: random labels are not learned, but every report comes."""
+    for name, count in (("train", 60), ("t10k", 20)):
+        images = struct.pack(">4I", 0x0803, count, 28, 28) + os.urandom(784 * count)
+        labels = struct.pack(">2I", 0x0801, count) + bytes(i % 10 for i in range(count))
+        (tmp_path / f"{name}-images-idx3-ubyte").write_bytes(images)
+        (tmp_path / f"{name}-labels-idx1-ubyte").write_bytes(labels)
+    done = subprocess.run(
+        [sys.executable, ROOT / "examples" / "mnist.py"],
+        env=os.environ | {"MICROGRAD_MNIST": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *reports, time = done.stdout.splitlines()
+    for i, report in enumerate(reports, 1):
+        assert re.fullmatch(rf" *{10 * i} images: loss \d+\.\d{{4}}, \d+\.00% of the test set right", report)
+    assert len(reports) == 6
+    assert re.fullmatch(r"epoch 1: \d+\.\d\d s", time)
+
+
+@pytest.mark.parametrize("name", build.DRAWN)
+def test_pictures_are_current_and_small(name):
+    assert build.is_current(name, build.source_of(name))
+    path = build.PICTURES / f"{name}.svg"
+    assert path.stat().st_size < LARGEST
+    assert f"(pictures/{name}.svg)" in PAGE
+    ElementTree.parse(path)
+
+
+def drawn(name):
+    if build.DRAWN[name] == "matplotlib":
+        pytest.importorskip("matplotlib")
+    elif shutil.which("dot") is None:
+        pytest.skip("needs Graphviz's program dot")
+    return build.draw(name, build.source_of(name))
+
+
+@pytest.mark.parametrize("name", build.DRAWN)
+def test_pictures_are_drawn(name):
+    picture = drawn(name)
+    assert build.stamp(build.source_of(name)) in picture
+    assert ElementTree.fromstring(picture).tag.endswith("svg")
+    assert not re.search(r"graphviz version|Matplotlib v|\d{4}-\d\d-\d\d", picture)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", build.DRAWN)
+def test_the_same_drawing_is_the_same_file(name):
+    assert drawn(name) == drawn(name)
