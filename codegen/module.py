@@ -155,13 +155,13 @@ def _enum(entries: Iterable[tuple[str, int]]) -> list[str]:
 
 def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
     literal = Arithmetic().literal
-    numbers = [_number_strides(place.tensor) for place in kernels.tensors]
+    numbers = [number_strides(place.tensor) for place in kernels.tensors]
     regular = all(found is not None for found in numbers)
     lines = [f"#define PARAMETER_TABLE {int(not regular)}", ""]
     if not regular:
         places = np.zeros(len(program.parameter_values), dtype=np.int64)
         for place in kernels.tensors:
-            places[list(place.tensor.numbers)] = place.offset + _walk(place.tensor.shape, place.strides)
+            places[list(place.tensor.numbers)] = place.offset + walk(place.tensor.shape, place.strides)
         lines += _table("static const int32_t parameter_places", [str(x) for x in places.tolist()])
     rows = []
     for place, name, found in zip(kernels.tensors, kernels.tensor_names, numbers, strict=True):
@@ -192,7 +192,7 @@ def _list(numbers: Sequence[int]) -> str:
     return f"{{{', '.join(map(str, numbers)) or '0'}}}"
 
 
-def _walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:
+def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:
     """sum(index * stride) for each element of a tensor, in C order."""
     total = np.zeros(shape, dtype=np.int64)
     for axis, stride in enumerate(strides):
@@ -200,7 +200,7 @@ def _walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:
     return total.ravel()
 
 
-def _number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
+def number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
     """Parameter numbers as first + sum(index * stride), if that is what they are and indices are their digits."""
     numbers = np.array(tensor.numbers, dtype=np.int64).reshape(tensor.shape)
     origin = (0,) * numbers.ndim
@@ -209,7 +209,7 @@ def _number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
         neighbour = tuple(int(a == axis) for a in range(numbers.ndim))
         strides.append(int(numbers[neighbour] - numbers[origin]) if tensor.shape[axis] > 1 else 0)
     first = int(numbers[origin])
-    if (first + _walk(tensor.shape, strides) != numbers.ravel()).any():
+    if (first + walk(tensor.shape, strides) != numbers.ravel()).any():
         return None
     reach = 0
     for stride, length in sorted((s, n) for s, n in zip(strides, tensor.shape, strict=True) if n > 1):
@@ -248,7 +248,7 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
     literal = Arithmetic.of(program).literal
     data = ["0"] * (kernels.data_count + SLACK)
     for place in kernels.tensors:
-        where = place.offset + _walk(place.tensor.shape, place.strides)
+        where = place.offset + walk(place.tensor.shape, place.strides)
         for number, index in zip(place.tensor.numbers, where.tolist(), strict=True):
             data[index] = literal(program.parameter_values[number].data)
     return _table("static const real initial_data", data)
