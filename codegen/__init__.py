@@ -14,5 +14,17 @@ except ModuleNotFoundError as error:
 from codegen.build import build, load_extension
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, load
+from codegen.python import build_python, generate_python
 
-__all__ = ["Floats", "Label", "Pixels", "Program", "build", "compile_program", "load", "load_extension"]
+__all__ = [
+    "Floats",
+    "Label",
+    "Pixels",
+    "Program",
+    "build",
+    "build_python",
+    "compile_program",
+    "generate_python",
+    "load",
+    "load_extension",
+]
