@@ -15,6 +15,7 @@ from codegen.build import build, load_extension
 from codegen.freeze import freeze, freeze_standalone
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, load
+from codegen.python import build_python, generate_python
 
 __all__ = [
     "Floats",
@@ -22,9 +23,11 @@ __all__ = [
     "Pixels",
     "Program",
     "build",
+    "build_python",
     "compile_program",
     "freeze",
     "freeze_standalone",
+    "generate_python",
     "load",
     "load_extension",
 ]

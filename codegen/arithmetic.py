@@ -6,9 +6,10 @@ Example: in strict float64 the tree add(R, mul(P, X)) of the leaves a, b and c i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from ctypes import c_float
 from dataclasses import dataclass
+from typing import ClassVar
 
 from codegen.ir import Op
 from codegen.ops import C
@@ -18,6 +19,8 @@ from codegen.trees import Shapes
 
 @dataclass(frozen=True)
 class Arithmetic:
+    ops: ClassVar[Mapping[Op, str]] = C
+
     dtype: str = "float64"
     fma: bool = False
     reorder: bool = False
@@ -80,7 +83,7 @@ class Arithmetic:
                 return f"MULTIPLY_ADD({a}, {b}, {addend})", False
         parts = self._operands(shapes, shape, leaves)
         infix = op in (Op.ADD, Op.MUL)
-        return C[op].format(*(f"({text})" if infix and loose else text for text, loose in parts)), infix
+        return self.ops[op].format(*(f"({text})" if infix and loose else text for text, loose in parts)), infix
 
     def added(self, shapes: Shapes, shape: int, leaves: Iterator[str], total: str) -> str:
         """The statement that adds a tree to a total."""

@@ -18,78 +18,27 @@ Every lane adds its own terms in the order of the graph, so lanes side by side i
 
 from __future__ import annotations
 
-from codegen.arithmetic import Arithmetic
 from codegen.functions import INDENT, Block
 from codegen.groups import Need
 from codegen.ir import Op
-from codegen.layout import Layout, Placed, padded
+from codegen.layout import padded
 from codegen.lower import RESULT, Nest, Terms
-from codegen.names import DATA, GRAD, VALUE, Offsets
+from codegen.names import VALUE
 from codegen.nests import Loop, Piece
-from codegen.ops import C
-from codegen.sparse import RowTensor, skips_zero_inputs
-from codegen.trees import ROOT_KIND, Shapes
+from codegen.sparse import skips_zero_inputs
+from codegen.writer import MAX_EXPRESSION, Emitter, NestWriter
 
-MAX_EXPRESSION = 8  # terms of a single sum that are written as one expression
 PARTS = 4  # of a sum that may be reordered: as many additions are under way at a time
-ARRAYS = {
-    int(Op.PARAM): DATA,
-    int(Op.GRAD): GRAD,
-    int(Op.INPUT): VALUE,
-    int(Op.TARGET): VALUE,
-    ROOT_KIND: VALUE,
-}
 LIBRARY_OPS = {Op.POW, Op.EXP, Op.LOG, Op.TANH, Op.SIGMOID}  # too slow for lanes that nobody needs
-INSTANCE_NAMES = ["lane", "i", "j", "k", "l", "m"]
-TERM_NAMES = ["term", "u", "v", "s", "t", "q"]
 
 
-class Emitter:
-    """Writes the groups of one layout."""
-
-    def __init__(
-        self, layout: Layout, shapes: Shapes, rows: dict[int, RowTensor], inputs: int, arithmetic: Arithmetic
-    ) -> None:
-        self.layout = layout
-        self.shapes = shapes
-        self.arithmetic = arithmetic
-        self.reads_inputs = False  # outside of row tensors
-        self.offsets = Offsets(layout)
-        self.rows = rows
-        self.inputs = inputs
-
-    def block(self, placed: Placed, nests: list[Nest]) -> Block:
-        """All nests of one group."""
-        group = placed.group
-        count = len(group.roots)
-        where = f"%{group.roots.min()}" + (f" .. %{group.roots.max()}" if count > 1 else "")
-        first = nests[0]
-        columns = [run.column + k for run in placed.runs for k in range(len(run.kinds))]
-        constants = [self.arithmetic.literal(first.literals[c]).strip("()") for c in columns if c in first.literals]
-        text = self.shapes.text(group.shape, None if first.tables else iter(constants))
-        comment = f"{count} x {text}: {where}"
-        need = group.need
-        if group.is_gradient:
-            need = Need.ROW_GRADIENTS if int(first.first[RESULT]) in self.rows else Need.DENSE_GRADIENTS
-        block = Block(placed.number, need, comment)
-        for nest in nests:
-            NestWriter(self, nest, block).write()
-        return block
-
-
-class NestWriter:
-    """Writes one nest into a block."""
+class CWriter(NestWriter):
+    """Writes one nest as C."""
 
     def __init__(self, emitter: Emitter, nest: Nest, block: Block) -> None:
-        self.emitter, self.nest, self.block = emitter, nest, block
-        self.shapes, self.arithmetic = emitter.shapes, emitter.arithmetic
-        self.literal, self.type = self.arithmetic.literal, self.arithmetic.type
-        self.level = 0
+        super().__init__(emitter, nest, block)
+        self.type = self.arithmetic.type
         self.lanes = self.lane_count()
-        names = INSTANCE_NAMES[: len(nest.loops)] + [f"i{d}" for d in range(len(nest.loops) - 6)]
-        self.names = names[::-1]
-        self.constant_tables: dict[int, str] = {}  # by identity: segments of one run share a table
-        self.index_tables: dict[tuple[int, int], str] = {}
         # The sum that is being accumulated: its C text, and the bounds of the lane loop (None: a single sum).
         self.sum = "sum"
         self.bounds: tuple[str, str] | None = None
@@ -120,9 +69,6 @@ class NestWriter:
 
     # Lines
 
-    def line(self, text: str) -> None:
-        self.block.lines.append(INDENT * self.level + text)
-
     def open(self, name: str, count: int) -> None:
         self.line(f"for (ptrdiff_t {name} = 0; {name} < {count}; {name}++) {{")
         self.level += 1
@@ -132,55 +78,31 @@ class NestWriter:
             self.level -= 1
             self.line("}")
 
-    def table(self, declaration: str, values: list[str]) -> str:
-        """A static table in front of the block's function; returns its name."""
-        name = f"table_{self.nest.placed.number}_{len(self.block.tables)}"
+    def add_table(self, values: list[str], of_indices: bool) -> str:
+        name, number_type = self.table_name(), "int32_t" if of_indices else self.type
         rows = [", ".join(values[i : i + 8]) for i in range(0, len(values), 8)]
         body = ",\n".join(INDENT + row for row in rows)
-        self.block.tables.append(f"static const {declaration} {name}[{len(values)}] = {{\n{body},\n}};")
+        self.block.tables.append(f"static const {number_type} {name}[{len(values)}] = {{\n{body},\n}};")
         return name
 
     # Indices
 
-    def counters(self, loops: list[Loop], names: list[str], column: int) -> list[str]:
-        """What the loops add to a column's index, each with its sign."""
-        parts = []
-        for loop, name in zip(loops, names, strict=True):
-            stride = int(loop.strides[column])
-            if stride:
-                step = name if abs(stride) == 1 else f"{abs(stride)} * {name}"
-                parts.append(f" + {step}" if stride > 0 else f" - {step}")
-            if loop.rows is not None and loop.rows[:, column].any():
-                key = id(loop), column
-                if key not in self.index_tables:
-                    offsets = [str(x) for x in loop.rows[:, column].tolist()]
-                    self.index_tables[key] = self.table("int32_t", offsets)
-                parts.append(f" + {self.index_tables[key]}[{name}]")
-        return parts
-
     def leaf(self, terms: Terms, k: int, base: int, extra: list[str]) -> str:
         """Leaf k of a run's term: an element of an array, or a constant."""
-        column, key = terms.columns[k], terms.run.column + k
+        key = terms.run.column + k
         if key in self.nest.literals:
             return self.literal(self.nest.literals[key])
         if terms.run.kinds[k] == Op.INPUT:
             if self.active_inputs:
                 return "w->active_value[k]"
             self.emitter.reads_inputs = True
-        parts = self.counters(self.nest.loops, self.names, column) + extra
-        index = int(self.nest.first[column]) + base
-        if key in self.nest.tables:
-            table = self.nest.tables[key]
-            if id(table) not in self.constant_tables:
-                self.constant_tables[id(table)] = self.table(self.type, [self.literal(x) for x in table])
-            return f"{self.constant_tables[id(table)]}[{index}{''.join(parts)}]"
-        array = ARRAYS[terms.run.kinds[k]]
-        return f"{array}[{self.emitter.offsets.text(array, index)}{''.join(parts)}]"
+        parts = self.counters(self.nest.loops, self.names, terms.columns[k]) + extra
+        array, start = self.place(terms, k, base)
+        return f"{array}[{start}{''.join(parts)}]"
 
     def result(self) -> str:
-        array = GRAD if self.nest.placed.group.is_gradient else VALUE
-        parts = self.counters(self.nest.loops, self.names, RESULT)
-        return f"{array}[{self.emitter.offsets.text(array, int(self.nest.first[RESULT]))}{''.join(parts)}]"
+        array, start = self.result_place()
+        return f"{array}[{start}{''.join(self.counters(self.nest.loops, self.names, RESULT))}]"
 
     # Nests
 
@@ -208,12 +130,6 @@ class NestWriter:
                 text, loose = self.arithmetic.expression(self.shapes, terms.run.shape, iter(leaves))
                 texts.append(f"({text})" if loose else text)
         return " + ".join(texts)
-
-    def finished(self, text: str) -> str:
-        """The unary ops on top of a sum."""
-        for op in self.nest.placed.post:
-            text = C[Op(op)].format(text)
-        return text
 
     # One assignment for each instance
 
@@ -427,9 +343,6 @@ class NestWriter:
             self.each_lane(f"{total} = op_max({total}, {text});")
         else:
             self.each_lane(self.arithmetic.added(self.shapes, terms.run.shape, leaves, total))
-
-    def term_names(self, count: int) -> list[str]:
-        return (TERM_NAMES[:count] + [f"t{d}" for d in range(count - 6)])[::-1]
 
     # Sums that may be reordered
 

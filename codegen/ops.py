@@ -1,4 +1,6 @@
-"""What each op means, one table a meaning: its Python value, its derivative, its C text. A test keeps the keys equal.
+"""What each op means, one table a meaning: its Python value, its text in C and in Python, its derivative.
+
+A test keeps their keys equal.
 
 A derivative is written as ir again. `g` is the adjoint of the node (the derivative of the loss with respect to it),
 and each rule returns what is added to one operand's adjoint. The order of the multiplications is the engine's.
@@ -42,6 +44,23 @@ C: dict[Op, str] = {
     Op.RELU: "op_relu({})",
     Op.SIGMOID: "op_sigmoid({})",
     Op.STEP: "op_step({})",
+    Op.DETACH: "{}",
+}
+
+# The functions are those of micrograd.ieee, whose text a generated Python module carries along.
+PYTHON_TEXT: dict[Op, str] = {
+    Op.ADD: "{} + {}",
+    Op.MUL: "{} * {}",
+    Op.POW: "power({}, {})",
+    Op.MAX: "maximum({}, {})",
+    Op.LEFT: "takes_left({}, {})",
+    Op.RIGHT: "takes_right({}, {})",
+    Op.EXP: "exp({})",
+    Op.LOG: "log({})",
+    Op.TANH: "math.tanh({})",
+    Op.RELU: "relu({})",
+    Op.SIGMOID: "sigmoid({})",
+    Op.STEP: "positive({})",
     Op.DETACH: "{}",
 }
 

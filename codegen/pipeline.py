@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen.arithmetic import Arithmetic
 from codegen.autodiff import differentiate
-from codegen.emit import Emitter
+from codegen.emit import CWriter
 from codegen.functions import functions, row_function
 from codegen.groups import find_groups
 from codegen.inference import inference_text
@@ -25,10 +25,11 @@ from codegen.module import Kernels, module_text
 from codegen.names import group_name, tensor_names
 from codegen.program import Program
 from codegen.simplify import simplify
-from codegen.sparse import find_constant_rows, find_row_tensors
+from codegen.sparse import RowTensor, find_constant_rows, find_row_tensors
 from codegen.straightline import straightline
 from codegen.trace import trace
 from codegen.trees import Shapes, find_trees
+from codegen.writer import Emitter
 
 
 @dataclass
@@ -48,19 +49,25 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
     """Value graph in, nn.c out. Raises ValueError for a lowering that does not exist, or a name that C cannot use."""
     if lowering not in ("loops", "straightline"):
         raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
-    if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
-        raise ValueError(f"a module's name must be an ASCII identifier and no keyword, got {name!r}")
-    with _no_garbage_collection():
+    check_name(name)
+    with no_garbage_collection():
         graph = build_graph(program)
+        lowered = None
         if lowering == "straightline":
-            groups: list[tuple[Placed, list[Nest]]] = []
-            shapes, layout, kernels = Shapes(), None, straightline(trace(program), program)
+            kernels = straightline(trace(program), program)
         else:
-            groups, shapes, layout, kernels = _loops(graph, program)
+            lowered, kernels = _loops(graph, program)
         digest = graph_digest(graph)
         text = module_text if program.loss is not None else inference_text  # drivers, tables, wrappers
         written = text(program, kernels, name, digest, len(graph))
-        return Compiled(graph, kernels, written, digest, groups, shapes, layout)
+        if lowered is None:
+            return Compiled(graph, kernels, written, digest, [], Shapes(), None)
+        return Compiled(graph, kernels, written, digest, lowered.groups, lowered.shapes, lowered.layout)
+
+
+def check_name(name: str) -> None:
+    if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
+        raise ValueError(f"a module's name must be an ASCII identifier and no keyword, got {name!r}")
 
 
 def build_graph(program: Program) -> Graph:
@@ -73,18 +80,40 @@ def build_graph(program: Program) -> Graph:
     return graph
 
 
-def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest]]], Shapes, Layout, Kernels]:
+@dataclass
+class Lowered:
+    """A graph as loop nests, group by group in the order in which they are computed."""
+
+    graph: Graph
+    shapes: Shapes
+    layout: Layout
+    groups: list[tuple[Placed, list[Nest]]]
+    rows: dict[int, RowTensor]
+
+    def place_of(self, n: int) -> int:
+        """Where an observed node stands in value[]."""
+        copies = self.layout.copies
+        return copies[n] if n in copies else int(self.layout.index[n])
+
+
+def lower_graph(graph: Graph, program: Program, cache_line: int) -> Lowered:
+    """Final ir in, loop nests out. `cache_line` is to how many numbers rows are padded."""
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
-    arithmetic = Arithmetic.of(program)
-    layout = place(graph, trees.shapes, groups, program, arithmetic.cache_line)  # where every value lives
+    layout = place(graph, trees.shapes, groups, program, cache_line)  # where every value lives
     lowered = [(placed, lower(graph, layout, placed)) for placed in layout.placed]  # indices as loop nests
-    inputs = len(program.inputs.values)
     nests = [nest for _, found in lowered for nest in found]
     find_rows = find_row_tensors if program.loss is not None else find_constant_rows
-    rows = find_rows(layout, trees.shapes, nests, inputs)  # which rows a zero input leaves alone
-    emitter = Emitter(layout, trees.shapes, rows, inputs, arithmetic)
-    blocks = [emitter.block(placed, found) for placed, found in lowered]  # C text
+    rows = find_rows(layout, trees.shapes, nests, len(program.inputs.values))  # what a zero input leaves alone
+    return Lowered(graph, trees.shapes, layout, lowered, rows)
+
+
+def _loops(graph: Graph, program: Program) -> tuple[Lowered, Kernels]:
+    arithmetic = Arithmetic.of(program)
+    lowered = lower_graph(graph, program, arithmetic.cache_line)
+    layout, rows = lowered.layout, lowered.rows
+    emitter = Emitter(layout, lowered.shapes, rows, len(program.inputs.values), arithmetic, CWriter)
+    blocks = [emitter.block(placed, found) for placed, found in lowered.groups]  # C text
     text, calls = functions(blocks, arithmetic)
     kernels = Kernels(
         lowering="loops",
@@ -102,10 +131,10 @@ def _loops(graph: Graph, program: Program) -> tuple[list[tuple[Placed, list[Nest
         reads_inputs=emitter.reads_inputs,
         value_count=layout.value_count,
         data_count=layout.data_count,
-        loss=_observed(layout, graph.loss) if graph.loss >= 0 else -1,
-        outputs={name: [_observed(layout, n) for n in nodes] for name, nodes in graph.outputs.items()},
+        loss=lowered.place_of(graph.loss) if graph.loss >= 0 else -1,
+        outputs={name: [lowered.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
-    return lowered, trees.shapes, layout, kernels
+    return lowered, kernels
 
 
 def _check_outputs(graph: Graph) -> None:
@@ -113,10 +142,6 @@ def _check_outputs(graph: Graph) -> None:
     for name, nodes in graph.outputs.items():
         if Op.TARGET in compress(graph.op, graph.reachable(*nodes)):
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
-
-
-def _observed(layout: Layout, n: int) -> int:
-    return layout.copies[n] if n in layout.copies else int(layout.index[n])
 
 
 def graph_digest(graph: Graph) -> str:
@@ -130,7 +155,7 @@ def graph_digest(graph: Graph) -> str:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
     """Millions of small objects, none of them in a cycle: the collector would walk them again and again."""
     was_enabled = gc.isenabled()
     gc.disable()

@@ -40,7 +40,7 @@ CHUNK = 1000  # statements in a function: compilers are super-linear in its leng
 
 def straightline(graph: Graph, program: Program) -> Kernels:
     """Statements for a traced graph, in functions of at most CHUNK."""
-    tensors, places = _declared_layout(program)
+    tensors, places = declared_layout(program)
     size = len(graph)
     target_offset = len(program.inputs.values)
     first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
@@ -139,7 +139,7 @@ class _Texts:
         return C[op].format(*(f"({text})" if x > g and graph.op[x] in (Op.ADD, Op.MUL) else text for x, text in parts))
 
 
-def _declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
+def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
     """Tensors in C order, one after the other, and the place of each parameter."""
     tensors: list[TensorPlace] = []
     places = np.zeros(len(program.parameter_values), dtype=np.int64)

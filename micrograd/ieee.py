@@ -76,4 +76,4 @@ def takes_right(a: float, b: float) -> float:
 
 
 def _odd(y: float) -> bool:
-    return math.fmod(y, 2.0) in (1.0, -1.0)
+    return math.isfinite(y) and math.fmod(y, 2.0) in (1.0, -1.0)  # PyPy's pow raises for 0**-inf too

@@ -13,8 +13,9 @@ from pathlib import Path
 from types import ModuleType
 from unittest.mock import patch
 
-from codegen import Label, Pixels, Program, build, load_extension
+from codegen import Label, Pixels, Program, build, build_python, load_extension
 from codegen.pipeline import build_graph
+from codegen.python import STRAIGHT_LINE_NODES
 from codegen.reference import Engine, Interpreter, Reference
 
 _count = 0
@@ -81,6 +82,20 @@ class Extension:
         return [self.module.grad(i) for i in range(len(self.program.parameter_values))]
 
 
+class Generated(Extension):
+    """A generated Python module. With `lowering` in loops or in statements, else as the compiler chooses."""
+
+    def __init__(self, program: Program, folder: Path, lowering: str = "") -> None:
+        global _count
+        _count += 1
+        self.name = f"model_{_count}"
+        self.program = program
+        limit = {"loops": -1, "straightline": 10**9}.get(lowering, STRAIGHT_LINE_NODES)
+        with patch("codegen.python.STRAIGHT_LINE_NODES", limit):
+            self.path = build_python(program, folder, self.name)
+        self.module = load_extension(self.path, self.name)
+
+
 def example(program: Program, rng: random.Random) -> tuple[object, object]:
     """A random target and random inputs, many of them 0."""
     count = len(program.inputs.values)
@@ -124,10 +139,12 @@ def use_threads(program: Program, folder: Path, flags: list[str]) -> None:
 
 
 def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, **options: object) -> None:
-    """Engine = ir interpreter = straight-line C = loops C at every SIMD level, over some steps of training."""
+    """Engine = ir interpreter = Python = straight-line C = loops C at every SIMD level, over some steps of training."""
     systems: dict[str, Reference | Extension] = {
         "engine": Engine(program),
         "interpreter": Interpreter(program, build_graph(program)),
+        "Python, loops": Generated(program, folder, "loops"),
+        "Python, statements": Generated(program, folder, "straightline"),
         "straightline": Extension(program, folder, "straightline", flags=["-O1"]),
         "loops": Extension(program, folder, "loops", **options),
     }

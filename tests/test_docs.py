@@ -5,12 +5,14 @@ import math
 import re
 from array import array
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
-from codegen import compile_program, load
+from codegen import compile_program, generate_python, load
 from codegen.ir import graph_text
+from codegen.python import STRAIGHT_LINE_NODES
 from codegen.trace import trace
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -48,8 +50,18 @@ def test_listings_of_the_architecture_page(listing, printed):
 
 def test_the_pages_python_is_the_examples(example):
     source = (ROOT / "docs" / "four_neurons.py").read_text(encoding="utf-8")
-    for listing in fenced(ARCHITECTURE, "python"):
-        assert "".join(f"    {line}\n" for line in listing.splitlines()) in source
+    first, *generated = fenced(ARCHITECTURE, "python")
+    assert "".join(f"    {line}\n" for line in first.splitlines()) in source
+    assert generated
+
+
+def test_the_pages_generated_python(example):
+    with patch("codegen.python.STRAIGHT_LINE_NODES", -1):
+        loops = generate_python(example)
+    _, *listings = fenced(ARCHITECTURE, "python")
+    for listing in listings:
+        assert listing in loops + generate_python(example)
+    assert f"at most {STRAIGHT_LINE_NODES:,} nodes" in ARCHITECTURE.replace("\n", " ")
 
 
 def test_numbers_in_the_architecture_text(example):

@@ -11,13 +11,13 @@ from array import array
 from collections.abc import Callable
 
 import pytest
-from harness import Extension
+from harness import Extension, Generated
 
 from codegen import Floats, Program
 from codegen.autodiff import differentiate
 from codegen.interpret import interpret
 from codegen.ir import BINARY, LEAVES, UNARY, Op, verify
-from codegen.ops import DERIVATIVE, PYTHON, C
+from codegen.ops import DERIVATIVE, PYTHON, PYTHON_TEXT, C
 from codegen.trace import OPS, trace
 from micrograd.engine import _BACKWARD, _FORWARD, Value
 from micrograd.functional import total
@@ -53,7 +53,9 @@ PAIRS = [
 # The tables
 
 
-@pytest.mark.parametrize("table", [PYTHON, C, DERIVATIVE], ids=["PYTHON", "C", "DERIVATIVE"])
+@pytest.mark.parametrize(
+    "table", [PYTHON, PYTHON_TEXT, C, DERIVATIVE], ids=["PYTHON", "PYTHON_TEXT", "C", "DERIVATIVE"]
+)
 def test_every_table_states_every_computed_op(table):
     assert set(table) == COMPUTED
 
@@ -66,7 +68,7 @@ def test_ops_are_leaves_unary_or_binary():
 @pytest.mark.parametrize("op", sorted(COMPUTED), ids=lambda op: op.name)
 def test_an_op_takes_as_many_operands_in_c_as_in_python(op):
     arity = 2 if op in BINARY else 1
-    assert C[op].count("{}") == arity
+    assert C[op].count("{}") == PYTHON_TEXT[op].count("{}") == arity
     assert type(PYTHON[op](*[0.5] * arity)) is float
     assert len(DERIVATIVE[op]) in (0, arity)
 
@@ -168,7 +170,8 @@ def test_the_engine_computes_the_bits_of_the_table(op):
         assert bits(out.recompute()) == expected, operands
 
 
-# The C, all ops in one module. Outputs are functions of two inputs; slopes are gradients of two parameters.
+# The C and the Python, all ops in one module. Outputs are functions of two inputs; slopes are gradients of two
+# parameters.
 
 OUTPUTS: dict[str, tuple[Callable, Callable]] = {
     "add": (lambda x, y: x + y, PYTHON[Op.ADD]),
@@ -195,7 +198,7 @@ OUTPUTS: dict[str, tuple[Callable, Callable]] = {
 }
 
 
-@pytest.fixture(scope="module", params=["loops", "straightline"])
+@pytest.fixture(scope="module", params=["loops", "straightline", "Python, loops", "Python, straightline"])
 def ops_module(request, tmp_path_factory):
     x, y, p, q = (Value(0.0) for _ in range(4))
     program = Program(
@@ -206,7 +209,10 @@ def ops_module(request, tmp_path_factory):
         outputs={name: [written(x, y)] for name, (written, _) in OUTPUTS.items()}
         | {"constants": [Value(number) for number in GRID]},
     )
-    return Extension(program, tmp_path_factory.mktemp("ops"), request.param).module
+    folder = tmp_path_factory.mktemp("ops")
+    if request.param.startswith("Python, "):
+        return Generated(program, folder, request.param.removeprefix("Python, ")).module
+    return Extension(program, folder, request.param).module
 
 
 @pytest.fixture(scope="module")

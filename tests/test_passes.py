@@ -144,7 +144,7 @@ def test_a_legal_graph_passes():
         (column("a", 1, 1), "%1 = const"),
         (lambda graph: graph.a.append(0), "4, 5, 4"),
         (lambda graph: graph.op.append(Op.PARAM), "5, 4, 4"),
-        (lambda graph: setattr(graph, "loss", -1), "%-1"),
+        (lambda graph: graph.outputs.update(o=[-1]), "%-1"),
         (lambda graph: setattr(graph, "loss", 4), "%4"),
         (lambda graph: graph.outputs.update(o=[0, 5]), "%5"),
         (lambda graph: graph.gradients.update({0: 6}), "%6"),

@@ -1,0 +1,37 @@
+"""What a generated module declares before the hand-written part, for that part to be checked against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+VERSION: str
+DESCRIPTION: str
+DIGEST: str
+LOWERING: str
+INPUT_COUNT: int
+INPUT_PIXELS: bool
+INPUT_SCALE: float
+TARGET: int  # where the targets begin in value[]; the inputs begin at 0
+TARGET_COUNT: int
+TARGET_LABEL: bool
+VALUE_COUNT: int
+LOSS: int
+OUTPUTS: dict[str, list[int]]
+PREDICTION: str | None
+LEARNING_RATE: float
+SEED: int
+TENSORS: list[tuple[str, tuple[int, ...], int, tuple[int, ...], Numbers]]
+INITIAL: dict[str, tuple[float, float]] | None
+INITIAL_DATA: list[float]
+ROW_TENSORS: list[tuple[int, int]]  # offset and length of a row
+DENSE_SPANS: list[tuple[int, int]]  # what is not in rows
+
+Numbers = list[int] | tuple[int, tuple[int, ...]]
+Active = list[tuple[int, float]]
+Pass = Callable[[list[float], list[float], Active], None]  # data, value, active
+
+compute_loss: Pass
+compute_prediction: Pass
+compute_outputs: Pass
+compute_evaluation: Pass
+compute_gradients: Callable[[list[float], list[float], list[float], Active], None]  # data, grad, value, active

@@ -1,0 +1,398 @@
+"""The generated Python modules: the API of the C modules, their errors, nothing but the standard library, PyPy."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import math
+import random
+import re
+import shutil
+import subprocess
+import sys
+from array import array
+
+import models
+import nn
+import numpy as np
+import pytest
+from harness import Generated, bits, example, many
+from test_module import ERRORS, IMAGE, IMAGES, LABELS, NAMES, OTHER, SIGNATURES
+from test_ops import GRID, PAIRS
+
+import codegen
+from codegen import Pixels, Program, build_python, generate_python
+from codegen.mnist import program
+from codegen.python import STRAIGHT_LINE_NODES
+from codegen.reference import Engine
+from micrograd.engine import Value
+
+# Errors that Python itself raises, where the C has to parse its arguments and words them in its own way.
+OF_THE_CALL = re.compile(r"takes |needs the argument|keyword argument|got two values")
+
+
+@pytest.fixture(scope="module")
+def mnist(tmp_path_factory) -> Generated:
+    return Generated(program(), tmp_path_factory.mktemp("generated"))
+
+
+def state(module) -> tuple:
+    return tuple(module._data), tuple(module._grad), tuple(module._value), tuple(module._active), set(module._touched)
+
+
+def prepare(module) -> None:
+    """A model with gradients, and a forward() whose backward() is still to come."""
+    module.reset(1)
+    module.forward(3, IMAGE)
+    module.backward()
+    module.forward(4, OTHER)
+
+
+# The same functions as nn
+
+
+def test_a_module_offers_the_functions_of_nn(mnist):
+    offered = {name: getattr(mnist.module, name) for name in mnist.module.__all__}
+    assert set(offered) == set(SIGNATURES)
+    for name, function in offered.items():
+        signature = inspect.signature(function)
+        plain = [parameter.replace(annotation=inspect.Parameter.empty) for parameter in signature.parameters.values()]
+        found = signature.replace(parameters=plain, return_annotation=inspect.Signature.empty)
+        assert str(found) == SIGNATURES[name], name
+        assert len(function.__doc__) > 20
+
+
+def test_it_computes_what_nn_computes(mnist, digits):
+    images, labels = digits(7)
+    module = mnist.module
+    for each in (nn, module):
+        each.reset(3)
+    assert module.train(images, labels, batch_size=3, learning_rate=0.1, epochs=2, seed=5) == nn.train(
+        images, labels, batch_size=3, learning_rate=0.1, epochs=2, seed=5
+    )
+    assert module.evaluate(images, labels) == nn.evaluate(images, labels)
+    assert module.predict_batch(images) == nn.predict_batch(images)
+    assert module.probabilities(IMAGE) == nn.probabilities(IMAGE)
+    assert module.predict(IMAGE) == nn.predict(IMAGE)
+    assert module.outputs(IMAGE) == nn.outputs(IMAGE)
+    for ours, theirs in ((module.state_dict(), nn.state_dict()), (module.grad_dict(), nn.grad_dict())):
+        assert [*ours] == [*theirs]
+        assert all((np.asarray(ours[name]) == np.asarray(theirs[name])).all() for name in ours)
+
+
+@pytest.mark.parametrize("name", ["xor", "shared_weights", "edges", "recurrence"])
+@pytest.mark.parametrize("lowering", ["loops", "straightline"])
+def test_models_of_other_kinds_train_as_their_c_modules(name, lowering, compiled, tmp_path):
+    extension = compiled(name)
+    module = Generated(extension.program, tmp_path, lowering).module
+    data = many(extension.program, 9)
+    assert module.info()["lowering"] == lowering
+    ours, theirs = (each.train(*data, batch_size=4, epochs=2) for each in (module, extension.module))
+    assert bits(ours) == bits(theirs)
+    assert [bits([loss]) for loss in module.evaluate(*data)[:1]] == [bits([extension.module.evaluate(*data)[0]])]
+    count = len(extension.program.parameter_values)
+    for element in ("data", "grad"):
+        assert bits([*map(getattr(module, element), range(count))]) == bits(
+            [*map(getattr(extension.module, element), range(count))]
+        )
+
+
+def test_weights_go_from_one_to_the_other_and_back(mnist):
+    nn.reset(8)
+    weights = [nn.data(i) for i in range(0, 39760, 7)]
+    mnist.module.load_state_dict(nn.state_dict())
+    assert [mnist.module.data(i) for i in range(0, 39760, 7)] == weights
+    nn.reset(9)
+    nn.load_state_dict(mnist.module.state_dict())
+    assert [nn.data(i) for i in range(0, 39760, 7)] == weights
+    view = mnist.module.state_dict()["layers.0.weight"]
+    view[0, 0] = 3.0
+    assert mnist.module.data(0) == weights[0]  # a copy
+
+
+def test_a_parameter_of_no_dimensions_has_a_state_too(tmp_path):
+    module = Generated(models.edges(), tmp_path).module
+    view = module.state_dict()["a"]
+    assert (view.shape, view.tolist()) == ((), 0.5)
+    module.load_state_dict(module.state_dict() | {"a": np.array(0.75)})
+    assert module.data(0) == 0.75
+
+
+def test_progress_is_reported(mnist):
+    for call, length in ((mnist.module.train, 3), (mnist.module.evaluate, 3)):
+        seen = []
+        call(IMAGES, LABELS, progress=lambda *told, seen=seen: seen.append(told))
+        assert seen[-1][:2] == (length, 3)
+        assert seen[-1][2] > 0
+    seen = []
+    mnist.module.predict_batch(IMAGES, progress=lambda *told: seen.append(told))
+    assert seen == [(3, 3, None)]
+
+
+def test_info(mnist, tmp_path):
+    info = mnist.module.info()
+    theirs = nn.info()
+    assert info.pop("compiler").startswith("CPython 3.")
+    assert info.pop("simd") == "none"
+    assert info == {key: theirs[key] for key in info}
+    assert set(theirs) - set(info) == {"compiler", "simd"}
+    assert Generated(models.xor(), tmp_path).module.info()["lowering"] == "straightline"
+
+
+def test_inference_between_forward_and_backward_disturbs_nothing(mnist):
+    module = mnist.module
+    prepare(module)
+    before = state(module)
+    module.predict(IMAGE)
+    module.outputs(IMAGE)
+    module.predict_batch(IMAGES)
+    module.evaluate(IMAGES, LABELS)
+    module.state_dict()
+    assert state(module) == before
+
+
+# Errors
+
+
+@pytest.fixture(scope="module")
+def undisturbed(mnist) -> tuple:
+    prepare(mnist.module)
+    return state(mnist.module)
+
+
+@pytest.mark.parametrize(("call", "error", "message"), ERRORS, ids=[call for call, _, _ in ERRORS])
+def test_an_error_is_that_of_nn_and_leaves_the_model_as_it_was(call, error, message, mnist, undisturbed):
+    names = NAMES | {name: getattr(mnist.module, name) for name in SIGNATURES}
+    with pytest.raises(error, match=None if OF_THE_CALL.search(message) else message) as caught:
+        eval(call, names)
+    assert caught.type is error
+    assert state(mnist.module) == undisturbed
+
+
+def test_errors_of_models_without_classes_targets_or_inputs(tmp_path):
+    recurrence, alone = Generated(models.recurrence(), tmp_path).module, Generated(models.edges(), tmp_path).module
+    x = array("d", [0.5] * 18)
+    for call, error, message in [
+        (lambda: recurrence.backward(), RuntimeError, "needs a forward"),
+        (lambda: recurrence.predict(x), RuntimeError, "declares no prediction"),
+        (lambda: recurrence.predict_batch(x), RuntimeError, "declares no prediction"),
+        (lambda: recurrence.probabilities(x), RuntimeError, "no output named 'probabilities'"),
+        (lambda: recurrence.reset(3), ValueError, "reset\\(\\) takes no seed"),
+        (lambda: recurrence.forward(array("d", [1.0]), x), ValueError, "targets must hold 2 float64, got 1"),
+        (lambda: recurrence.forward(array("f", [1, 2]), x), TypeError, r"float64 \(format 'd'\), got format 'f'"),
+        (lambda: recurrence.forward(x[:2], x[:17]), ValueError, "inputs must hold 18 float64, got 17"),
+        (lambda: alone.forward(1, x[:2]), TypeError, "must be None: this model has no targets"),
+        (lambda: alone.train(x[:2], x[:1]), TypeError, "labels must be None"),
+    ]:
+        with pytest.raises(error, match=message):
+            call()
+    p = Value(2.0)
+    nothing = Program(inputs=Pixels([]), targets=None, parameters={"p": p}, loss=p * p)
+    module = Generated(nothing, tmp_path).module
+    assert (module.forward(None, b""), module.backward(), module.grad(0)) == (4.0, None, 4.0)
+    with pytest.raises(RuntimeError, match="no inputs"):
+        module.train(b"", None)
+
+
+@pytest.mark.parametrize("options", [{"dtype": "float32"}, {"fma": True}, {"reorder": True}])
+def test_a_fast_mode_is_refused(options, tmp_path):
+    with pytest.raises(ValueError, match="strict float64 and has no other mode"):
+        build_python(models.mlp(**options), tmp_path)
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["for", "a-b", "", "3d"])
+def test_a_name_that_cannot_be_imported_is_refused(name):
+    with pytest.raises(ValueError, match="must be an ASCII identifier"):
+        generate_python(models.xor(), name)
+
+
+# Rows of zero inputs
+
+
+@pytest.mark.parametrize("poison", [math.inf, -math.inf, math.nan])
+def test_a_weight_that_is_not_finite_poisons_what_it_poisons_in_c(poison, compiled, tmp_path):
+    """The row of an input that is 0 is skipped, but 0 * inf is nan."""
+    extension, ours = compiled("mlp"), Generated(models.mlp(), tmp_path, "loops")
+    assert ours.module.ROW_TENSORS
+    weights = {name: np.array(view) for name, view in extension.module.state_dict().items()}
+    weights["layers.0.weight"][3, 4] = poison
+    for module in (extension.module, ours.module):
+        module.load_state_dict(weights)
+    for pixels in (bytes(12), bytes([*[0] * 11, 255])):
+        for step in range(3):
+            losses = [module.forward(2, pixels) for module in (extension.module, ours.module)]
+            assert bits(losses[:1]) == bits(losses[1:]), step
+            for module in (extension.module, ours.module):
+                module.backward()
+                module.update()
+            for found in ("data", "grads"):
+                assert bits(getattr(ours, found)) == bits(getattr(extension, found)), (step, found)
+    assert not any(map(math.isfinite, losses))
+
+
+def test_a_gradient_that_is_not_finite_reaches_every_row(compiled, tmp_path):
+    extension, ours = compiled("mlp"), Generated(models.mlp(), tmp_path, "loops")
+    huge = {name: np.full(view.shape, 1e200) for name, view in extension.module.state_dict().items()}
+    huge["layers.1.weight"][0] = -1e200
+    for module in (extension.module, ours.module):
+        module.load_state_dict(huge)
+        for pixels in (bytes([*[0] * 11, 255]), bytes(12)):
+            module.forward(0, pixels)
+            module.backward()
+            module.update(learning_rate=1e150)
+    assert not all(map(math.isfinite, ours.grads))
+    assert bits(ours.grads) == bits(extension.grads)
+    assert bits(ours.data) == bits(extension.data)
+
+
+def test_a_weight_that_an_update_makes_infinite_poisons_too(tmp_path):
+    """Of one layer of weights, whose inputs are so large that its biases stay finite."""
+    made = models.mlp((6, 3))
+    made.inputs = Pixels(made.inputs.values, scale=1e10)
+    engine, ours = Engine(made), Generated(made, tmp_path, "loops")
+    ours.module.load_state_dict({"layers.0.weight": np.zeros((3, 6)), "layers.0.bias": np.zeros(3)})
+    engine.data = ours.data
+    assert ours.module.ROW_TENSORS
+    for system in (engine, ours):
+        system.forward(0, bytes([0, 0, 255, 0, 0, 0]))
+        system.backward()
+    engine.update(learning_rate=1e300)
+    ours.module.update(learning_rate=1e300)
+    assert sum(map(math.isinf, ours.data)) == 3
+    assert not any(map(math.isnan, ours.data))
+    unseen = bytes([255, 0, 0, 0, 0, 0])
+    assert math.isnan(engine.forward(0, unseen))
+    assert math.isnan(ours.forward(0, unseen))
+
+
+def test_only_rows_of_active_inputs_are_touched(mnist):
+    module = mnist.module
+    module.reset(1)
+    module.forward(3, IMAGE)
+    module.backward()
+    assert module._touched == {i for i, byte in enumerate(IMAGE) if byte}
+    module.zero_grad()
+    assert not module._touched
+    assert not any(module._grad)
+
+
+# The text
+
+
+def test_the_text_is_the_same_each_time_and_the_file_rewritten_only_when_it_changes(tmp_path):
+    path = build_python(models.gather(), tmp_path, "gather")
+    assert path == tmp_path.resolve() / "gather.py"
+    assert path.read_text() == generate_python(models.gather(), "gather")
+    before = path.stat().st_mtime_ns
+    build_python(models.gather(), tmp_path, "gather")
+    assert path.stat().st_mtime_ns == before
+
+
+def test_a_small_graph_becomes_statements_and_a_large_one_loops():
+    assert "value[:3]" in generate_python(models.xor())
+    assert "LOWERING = 'straightline'" in generate_python(models.mlp())  # 919 nodes
+    text = generate_python(program())
+    assert "LOWERING = 'loops'" in text
+    assert 919 < STRAIGHT_LINE_NODES < 240_000
+    assert len(text.splitlines()) < 800
+
+
+def test_a_description_is_no_code(tmp_path):
+    x, p = Value(0.0), Value(0.5)
+    text = 'a "quoted" \\ thing\n""" and\tα\0'
+    module = Generated(
+        Program(
+            inputs=codegen.Floats([x]),
+            targets=None,
+            parameters={'p"\\\n': p},
+            loss=x * p,
+            outputs={"o'\\": [x * p]},
+            description=text,
+        ),
+        tmp_path,
+    ).module
+    assert module.info()["architecture"] == text
+    assert module.outputs(array("d", [3.0])) == {"o'\\": (1.5,)}
+    assert list(module.state_dict()) == ['p"\\\n']
+
+
+# Other Pythons
+
+SCRIPT = """
+import importlib, json, sys
+from array import array
+
+folder, tasks = sys.argv[1], json.load(open(sys.argv[2]))
+sys.path.insert(0, folder)
+numbers = lambda texts: [float.fromhex(text) for text in texts]
+found = {}
+for name, (pixels, examples) in tasks["models"].items():
+    module, seen = importlib.import_module(name), []
+    for target, inputs in examples:
+        target = array("d", numbers(target)) if isinstance(target, list) else target
+        inputs = bytes(inputs) if pixels else array("d", numbers(inputs))
+        module.zero_grad()
+        seen.append(module.forward(target, inputs))
+        module.backward()
+        module.update()
+        seen += [x for values in module.outputs(inputs).values() for x in values]
+        seen += module._data + module._grad
+        module.load_state_dict(module.state_dict())
+    found[name] = [x.hex() for x in seen]
+module = importlib.import_module(name)
+pairs = [numbers(pair) for pair in tasks["pairs"]]
+for function in (module.power, module.maximum, module.takes_left, module.takes_right):
+    found[function.__name__] = [function(x, y).hex() for x, y in pairs]
+for function in (module.exp, module.log, module.math.tanh, module.sigmoid, module.relu, module.positive):
+    found[function.__name__] = [function(x).hex() for x, _ in pairs]
+print(json.dumps([sorted(set(sys.modules) & {"numpy", "micrograd", "codegen"}), found]))
+"""
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """run(command...) -> what SCRIPT finds, over small models of several kinds, under another Python."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    tasks: dict = {"models": {}, "pairs": [[x.hex() for x in pair] for pair in PAIRS]}
+    chosen = {name: models.REGULAR[name]() for name in ("xor", "mlp", "convolution", "attention", "edges", "gather")}
+    for name, made in (chosen | {"random": models.random_programs(11, 8)}).items():
+        examples = [example(made, random.Random(i)) for i in range(25 if name in ("xor", "mlp") else 3)]
+        is_pixels = isinstance(made.inputs, Pixels)
+        tasks["models"][Generated(made, folder).name] = (
+            is_pixels,
+            [
+                (
+                    [float(y).hex() for y in target] if isinstance(target, list) else target,
+                    inputs if is_pixels else [float(x).hex() for x in inputs],
+                )
+                for target, inputs in examples
+            ],
+        )
+    (folder / "tasks.json").write_text(json.dumps(tasks))
+    (folder / "script.py").write_text(SCRIPT)
+
+    def run(*command: str) -> list:
+        arguments = [*command, str(folder / "script.py"), str(folder), str(folder / "tasks.json")]
+        done = subprocess.run(arguments, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)
+
+    return run
+
+
+def test_it_needs_the_standard_library_alone(elsewhere):
+    imported, found = elsewhere(sys.executable, "-I", "-S")
+    assert imported == []
+    assert len(found["power"]) == len(PAIRS) > len(GRID) ** 2
+
+
+@pytest.mark.skipif(shutil.which("pypy3") is None, reason="needs pypy3")
+def test_pypy_computes_the_same_bits(elsewhere):
+    """In the sign of zero too, and where a loop is long enough to be compiled."""
+    _, here = elsewhere(sys.executable, "-I", "-S")
+    _, there = elsewhere("pypy3", "-I", "-S")
+    assert here.keys() == there.keys()
+    for name in here:
+        wrong = [(a, b) for a, b in zip(here[name], there[name], strict=True) if a != b]
+        assert not wrong, (name, len(wrong), wrong[:5])
