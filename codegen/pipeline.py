@@ -91,9 +91,9 @@ class Lowered:
     rows: dict[int, RowTensor]
 
     def place_of(self, n: int) -> int:
-        """Where an observed node stands in value[]."""
+        """Where an observed node stands in value[]; -1 for a loss that there is not."""
         copies = self.layout.copies
-        return copies[n] if n in copies else int(self.layout.index[n])
+        return -1 if n < 0 else copies[n] if n in copies else int(self.layout.index[n])
 
 
 def lower_graph(graph: Graph, program: Program, cache_line: int) -> Lowered:
@@ -131,7 +131,7 @@ def _loops(graph: Graph, program: Program) -> tuple[Lowered, Kernels]:
         reads_inputs=emitter.reads_inputs,
         value_count=layout.value_count,
         data_count=layout.data_count,
-        loss=lowered.place_of(graph.loss) if graph.loss >= 0 else -1,
+        loss=lowered.place_of(graph.loss),
         outputs={name: [lowered.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
     return lowered, kernels

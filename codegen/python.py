@@ -111,7 +111,7 @@ def _statements(graph: Graph, program: Program) -> Kernels:
         tensors=tensors,
         row_tensors=[],
         value_count=written.inputs + written.targets + len(slots),
-        loss=slots[graph.loss],
+        loss=slots.get(graph.loss, -1),
         outputs={name: [slots[n] for n in nodes] for name, nodes in graph.outputs.items()},
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 import os
@@ -20,7 +21,7 @@ import pytest
 from harness import LEVELS, WARNINGS, bits, example
 from models import REGULAR, random_programs
 
-from codegen import Floats, Pixels, Program, freeze, freeze_standalone, load_extension
+from codegen import Floats, Pixels, Program, build_python, freeze, freeze_standalone, load_extension
 from codegen.freeze import frozen_program
 from codegen.mnist import program as mnist_program
 from codegen.pipeline import compile_program
@@ -226,6 +227,27 @@ def test_a_frozen_module_can_only_predict(tmp_path):
     singly = bytes(module.predict(images[i * 9 : i * 9 + 9]) for i in range(5000))
     assert len(set(singly)) > 1
     assert module.predict_batch(images) == module.predict_batch(images, threads=3) == singly
+
+
+def test_a_frozen_model_in_python(tmp_path):
+    program = small_mlp()
+    weights = weights_of(program)
+    weights["v"][:, 3] = 0
+    (compiled, *_) = frozen_modules(program, tmp_path, weights)
+    build_python(frozen_program(small_mlp(), weights), tmp_path, "frozen_in_python")
+    spec = importlib.util.spec_from_file_location("frozen_in_python", tmp_path / "frozen_in_python.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    for seed in range(20):
+        pixels = bytes(random.Random(seed).choices((0, 1, 255), k=9))
+        assert bits(module.outputs(pixels)["out"]) == bits(compiled.outputs(pixels)["out"])
+    for call in (
+        lambda: module.forward(None, bytes(9)),
+        lambda: module.train(bytes(9), None),
+        lambda: module.evaluate(bytes(9), None),
+    ):
+        with pytest.raises(RuntimeError, match="this model has no loss: it only predicts"):
+            call()
 
 
 def test_a_program_without_a_loss_declares_no_more_than_outputs():

@@ -15,7 +15,7 @@ TARGET: int  # where the targets begin in value[]; the inputs begin at 0
 TARGET_COUNT: int
 TARGET_LABEL: bool
 VALUE_COUNT: int
-LOSS: int
+LOSS: int  # -1 in a model that only predicts
 OUTPUTS: dict[str, list[int]]
 PREDICTION: str | None
 LEARNING_RATE: float

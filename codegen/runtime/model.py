@@ -176,11 +176,17 @@ def _prediction() -> str:
     return PREDICTION
 
 
+def _check_loss() -> None:
+    if LOSS < 0:
+        raise RuntimeError("this model has no loss: it only predicts")
+
+
 # What the module offers
 
 
 def forward(label: Any, pixels: Any, /) -> float:
     """The loss of one image, as a float. backward() then goes back from it."""
+    _check_loss()
     if TARGET_LABEL:
         targets: Any = parse_int(label, "label", 0, TARGET_COUNT - 1)
     elif TARGET_COUNT:
@@ -263,6 +269,7 @@ def evaluate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None
 
     There is one thread, whatever `threads` says. progress(done, total, mean loss so far) is called now and then.
     """
+    _check_loss()
     check_options(threads, progress)
     found = get_images(images)
     targets = get_labels(labels, len(found))
@@ -297,6 +304,7 @@ def train(
     progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then. There is one
     thread, whatever `threads` says.
     """
+    _check_loss()
     check_options(threads, progress)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
     rate = parse_rate(learning_rate)
