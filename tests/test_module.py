@@ -88,6 +88,9 @@ class Three:
     def __index__(self):
         return 3
 
+    def __repr__(self):
+        return "Three()"
+
 
 @pytest.mark.parametrize("label", [3, np.int64(3), np.uint8(3), np.int8(3), Three()], ids=repr)
 def test_a_label_is_anything_with_an_index(label):
