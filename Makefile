@@ -13,7 +13,7 @@ train: $(VENV)/train.stamp
 	$(BIN)/python -m micrograd train $(ARGS)
 
 test: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
 # What takes minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs.
 test-slow: $(VENV)/dev.stamp
