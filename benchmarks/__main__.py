@@ -4,7 +4,8 @@
     inference   one image a call, and 10,000
     deeper      training of 784-200-100-10
     accuracy    time to 97 % of the real MNIST's test set
-    essay       the same graph without its loops: straight-line C, and interpreted
+    essay       the essay's table, from interpreted Values to loops: goes to essay.md
+    fma         how many fused multiply-adds there are, and what they do: goes to fma.md
 
     python -m benchmarks --quick                            a minute or two: two columns of each, one round
     python -m benchmarks --sections training --columns "f32 (1|64)$" --systems "nn|JAX" --rounds 3
@@ -23,13 +24,14 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import essay, report
+from benchmarks import essay, fma, report
 from benchmarks.accuracy import GRID, Race, race
 from benchmarks.measure import Bench, Column
 from benchmarks.tasks import DEEP, MANY, Data, Task
 from micrograd import mnist
 
-SECTIONS = ("training", "inference", "deeper", "accuracy", "essay")
+FRAMEWORKS = ("training", "inference", "deeper", "accuracy")
+SECTIONS = (*FRAMEWORKS, "essay", "fma")
 PARTIAL = Path("build/benchmarks")
 QUICK = r"(train f(64|32) 1|infer f32 1)$"
 
@@ -60,17 +62,47 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=60_000, help="images a run for the fast systems")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="beside one")
     parser.add_argument("--quick", action="store_true", help="three columns, one round, fewer images")
-    parser.add_argument("--slow", action="store_true", help="straight-line C under clang -O1 too, which takes a minute")
-    parser.add_argument("--output", type=Path, help="folder for results.md and the pictures of a full run")
+    parser.add_argument("--slow", action="store_true", help="straight-line C under clang -O1 too, which takes minutes")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        help="folder for the results: essay.md, fma.md, and results.md and the pictures of a full run",
+    )
     options = parser.parse_args()
-    partial = options.quick or options.systems or options.columns or set(options.sections) != set(SECTIONS)
     if options.quick:
         options.sections, options.columns = ["training", "inference"], options.columns or QUICK
         options.rounds, options.images = 1, min(options.images, 12_000)
 
+    partial = options.quick or options.systems or options.columns or not set(FRAMEWORKS) <= set(options.sections)
+
     digits = mnist.load(options.data, "digits" if options.digits else "auto")
-    real = "built-in" not in digits.source
-    data = Data.of(digits)
+    data, source = Data.of(digits), "the built-in digits" if "built-in" in digits.source else "MNIST"
+    machine = (
+        f"{report.processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}, "
+        f"CPython {platform.python_version()}"
+    )
+    for section, title, measured in (
+        ("essay", "The essay's table", essay_text),
+        ("fma", "Fused multiply-add", fma_text),
+    ):
+        if section in options.sections:
+            head = f"# {title}\n\nWritten by `python -m benchmarks --sections {section}`. {machine}. Data: {source}."
+            publish(f"{head}\n\n{measured(data, options)}\n", options.output, f"{section}.md")
+    if set(FRAMEWORKS) & set(options.sections):
+        frameworks(data, source, machine, options, PARTIAL if partial and options.output else options.output)
+    return 0
+
+
+def essay_text(data: Data, options: argparse.Namespace) -> str:
+    return essay.essay(data, options.rounds, options.slow)
+
+
+def fma_text(data: Data, options: argparse.Namespace) -> str:
+    return fma.fma(data, options.rounds)
+
+
+def frameworks(data: Data, source: str, machine: str, options: argparse.Namespace, output: Path | None) -> None:
+    """This module against the others."""
     started = datetime.now(UTC)
     columns: list[Column] = []
     races: list[Race] = []
@@ -79,32 +111,32 @@ def main() -> int:
         try:
             for task in tasks(options.sections, options.columns, options.images):
                 columns.append(bench.column(task, "^(nn|JAX, epoch|PyTorch)" if task.model == DEEP else ""))
-            if "accuracy" in options.sections and real and GRID:
+            if "accuracy" in options.sections and source == "MNIST" and GRID:
                 races = race(bench, min(5, options.rounds))
         finally:
             bench.end()
-    straight = essay.essay(data, options.rounds, options.slow) if "essay" in options.sections else ""
     minutes = (datetime.now(UTC) - started).total_seconds() / 60
-    machine = f"{report.processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
     head = [
-        f"{machine}, CPython {platform.python_version()}; {', '.join(bench.versions)}. "
-        f"Data: {'MNIST' if real else 'the built-in digits'}. {options.rounds} rounds, "
+        f"{machine}; {', '.join(bench.versions)}. Data: {source}. {options.rounds} rounds, "
         f"all systems in turns, {minutes:.0f} minutes.",
         "Medians, in brackets the lowest and the highest round. A peer ran with 1 and with "
         f"{options.threads} threads, of which the better is shown, after the dot."
         if options.threads > 1
         else "Medians, in brackets the lowest and the highest round. One thread.",
     ]
-    text = report.document(head, columns, races, straight, bench.missing, options.threads)
+    publish(report.document(head, columns, races, bench.missing, options.threads), output, "results.md")
+    if output:
+        draw(columns, races, output)
+
+
+def publish(text: str, folder: Path | None, name: str) -> None:
+    """Prints a page, and writes it where there is a folder for it."""
     print(text)
-    if options.output:
-        if partial:
-            options.output = PARTIAL
+    if folder:
+        if folder == PARTIAL:
             print(f"part of the benchmark: {PARTIAL} has its results", file=sys.stderr)
-        options.output.mkdir(parents=True, exist_ok=True)
-        (options.output / "results.md").write_text(text, encoding="utf-8")
-        draw(columns, races, options.output)
-    return 0
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text, encoding="utf-8")
 
 
 def draw(columns: list[Column], races: list[Race], folder: Path) -> None:

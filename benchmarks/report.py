@@ -163,11 +163,10 @@ def missing(general: Iterable[str], columns: list[Column]) -> str:
     return "\n".join(f"* {text}" for text in found) or "Nothing."
 
 
-def document(
-    head: list[str], columns: list[Column], races: list[Race], essay: str, general: list[str], threads: int
-) -> str:
+def document(head: list[str], columns: list[Column], races: list[Race], general: list[str], threads: int) -> str:
     """The whole of results.md, of what was measured."""
     parts = ["# Speed\n\nWritten by `make bench`.", *head]
+    parts += ["How fast the same graph is without its loops is in [essay.md](essay.md)."]
     if columns:
         parts += ["## Targets", target_table(columns, races, threads)]
     groups: list[tuple[str, Callable[[Task], bool]]] = [
@@ -182,8 +181,6 @@ def document(
             parts += [heading, table(found)]
     if races:
         parts += ["## Time to 97 % of MNIST's test set", RACE, race_table(races)]
-    if essay:
-        parts += ["## The graph without its loops", essay]
     if columns:
         parts += ["## How they ran", CHECK, notes(columns), "## Missing", missing(general, columns)]
     return "\n\n".join(parts) + "\n"
