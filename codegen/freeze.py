@@ -49,6 +49,7 @@ def freeze(
     weights: Mapping[str, npt.ArrayLike],
     directory: str | os.PathLike[str],
     name: str = "nn_infer",
+    lowering: str = "loops",
     *,
     compiler: str | None = None,
     flags: list[str] | None = None,
@@ -58,7 +59,7 @@ def freeze(
     `weights` maps the Program's parameter names to buffers of their shapes, as state_dict() does. The other arguments
     are those of build(). Raises ValueError for weights that do not fit the Program or are not finite.
     """
-    return build(frozen_program(program, weights), directory, name, compiler=compiler, flags=flags)
+    return build(frozen_program(program, weights), directory, name, lowering, compiler=compiler, flags=flags)
 
 
 def freeze_standalone(

@@ -54,11 +54,10 @@ def weights_table(program: Program, kernels: Kernels) -> list[str]:
     weights = np.array([p.data for p in program.parameter_values])
     exact = program.dtype == "float32" or bool((weights.astype(np.float32) == weights).all())
     literal = Arithmetic("float32" if exact else "float64").literal
-    return [
-        f"typedef {'float' if exact else 'double'} weight;",
-        "",
-        *table("static ALIGNED const weight data", weights_text(program, kernels, literal)),
-    ]
+    declaration = [f"typedef {'float' if exact else 'double'} weight;", ""]
+    if kernels.lowering == "straightline":  # has them in its statements
+        return declaration
+    return [*declaration, *table("static ALIGNED const weight data", weights_text(program, kernels, literal))]
 
 
 def weights_digest(program: Program) -> str:

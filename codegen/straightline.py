@@ -41,6 +41,8 @@ CHUNK = 1000  # statements in a function: compilers are super-linear in its leng
 def straightline(graph: Graph, program: Program) -> Kernels:
     """Statements for a traced graph, in functions of at most CHUNK."""
     tensors, places = declared_layout(program)
+    if program.loss is None:
+        _inline_weights(graph, program)
     size = len(graph)
     target_offset = len(program.inputs.values)
     first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
@@ -51,8 +53,41 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     for n, mask in enumerate(needs(graph, program.prediction)):
         if graph.op[n] not in LEAVES or n in observed:
             statements.append((Need(mask), f"value[{first + n}] = {texts.definition(n)};"))
-    statements.append((Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(real));"))
-    statements.append((Need.GRADIENTS, f"{texts.adjoint(graph.loss)} += 1.0;"))
+    if program.loss is not None:
+        statements += _backward(graph, texts, first)
+    functions, calls = _functions(statements)
+    return Kernels(
+        lowering="straightline",
+        tables=[],
+        functions=functions if program.loss is None else [*functions, *row_function([], Arithmetic.of(program))],
+        calls=calls,
+        offsets=[("INPUT", 0), ("TARGET", target_offset)],
+        tensors=tensors,
+        tensor_names=tensor_names(tensor.name for tensor in program.tensors),
+        row_tensors=[],
+        reads_inputs=True,
+        value_count=first + (1 if program.loss is None else 2) * size,
+        data_count=sum(tensor.size for tensor in tensors),
+        loss=first + graph.loss if graph.loss >= 0 else -1,
+        outputs={name: [first + n for n in nodes] for name, nodes in graph.outputs.items()},
+    )
+
+
+def _inline_weights(graph: Graph, program: Program) -> None:
+    """The parameters of a model that only predicts, as constants in the statements that use them."""
+    for n, op in enumerate(graph.op):
+        if op == Op.PARAM:
+            graph.op[n] = Op.CONST
+            graph.a[n] = graph.constant_number(program.parameter_values[graph.a[n]].data)
+
+
+def _backward(graph: Graph, texts: _Texts, first: int) -> list[tuple[Need, str]]:
+    """The statements of micrograd's backward(), from the loss to the leaves."""
+    size = len(graph)
+    statements = [
+        (Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(real));"),
+        (Need.GRADIENTS, f"{texts.adjoint(graph.loss)} += 1.0;"),
+    ]
     reached = bytearray(size)
     reached[graph.loss] = 1
     for n in range(size - 1, -1, -1):
@@ -63,23 +98,7 @@ def straightline(graph: Graph, program: Program) -> Kernels:
             reached[operand] = 1
             if graph.op[operand] != Op.CONST:
                 statements.append((Need.GRADIENTS, f"{texts.adjoint(operand)} += {texts.contribution(n, rule)};"))
-
-    functions, calls = _functions(statements)
-    return Kernels(
-        lowering="straightline",
-        tables=[],
-        functions=[*functions, *row_function([], Arithmetic.of(program))],
-        calls=calls,
-        offsets=[("INPUT", 0), ("TARGET", target_offset)],
-        tensors=tensors,
-        tensor_names=tensor_names(tensor.name for tensor in program.tensors),
-        row_tensors=[],
-        reads_inputs=True,
-        value_count=first + 2 * size,
-        data_count=sum(tensor.size for tensor in tensors),
-        loss=first + graph.loss,
-        outputs={name: [first + n for n in nodes] for name, nodes in graph.outputs.items()},
-    )
+    return statements
 
 
 class _Texts:

@@ -42,19 +42,21 @@ def weights_of(program: Program) -> dict[str, np.ndarray]:
 
 
 def frozen_modules(program: Program, folder: Path, weights: dict[str, np.ndarray] | None = None) -> list:
-    """The frozen module, once for each SIMD level of this processor."""
+    """The frozen module, as straight-line C and as loops, these once for each SIMD level of this processor."""
     global _count
     _count += 1
     name = f"frozen_{_count}"
-    path = freeze(program, weights or weights_of(program), folder, name, flags=[*WARNINGS, "-O1"])
-    modules = []
+    weights = weights or weights_of(program)
+    path = freeze(program, weights, folder, name, flags=[*WARNINGS, "-O1"])
+    straight = freeze(program, weights, folder, f"{name}_straight", "straightline", flags=[*WARNINGS, "-O0"])
+    modules = [load_extension(straight, f"{name}_straight")]
     for level in LEVELS:
         copy = folder / level / path.name
         copy.parent.mkdir(exist_ok=True)
         shutil.copy(path, copy)
         with suppress(ImportError), patch.dict(os.environ, {"NN_SIMD": level}):
             modules.append(load_extension(copy, name))
-    assert modules
+    assert len(modules) > 1
     return modules
 
 
@@ -205,7 +207,7 @@ def test_weights_are_stored_as_float_only_where_that_is_exact(tmp_path):
     assert "typedef float weight;" in compile_program(frozen_program(small_mlp(), rounded)).text
     program = small_mlp()
     modules = frozen_modules(program, tmp_path, rounded)
-    assert modules[0].info()["weight_type"] == "float32"
+    assert modules[-1].info()["weight_type"] == "float32"
     assert modules[0].info()["dtype"] == "float64"
     compare_outputs(program, modules)
 
@@ -216,7 +218,7 @@ def test_the_same_weights_give_the_same_bytes():
 
 
 def test_a_frozen_module_can_only_predict(tmp_path):
-    (module, *_) = frozen_modules(small_mlp(), tmp_path)
+    *_, module = frozen_modules(small_mlp(), tmp_path)
     public = {name for name in dir(module) if not name.startswith("__")}
     assert public == {"info", "outputs", "predict", "predict_batch", "probabilities"}
     with pytest.raises(ValueError, match="pixels must hold 9 unsigned bytes, got 8"):
@@ -335,7 +337,7 @@ def test_plain_c(name, dtype, tmp_path):
     images = [example(program, rng)[1] for _ in range(4)]
     typecode = "B" if is_pixels else "f" if dtype == "float32" else "d"
     stream = b"".join(array(typecode, image).tobytes() for image in images)
-    (module,) = {id(m): m for m in frozen_modules(program, tmp_path)[:1]}.values()
+    (module,) = {id(m): m for m in frozen_modules(program, tmp_path)[-1:]}.values()
     expected = [x for image in images for x in module.outputs(array(typecode, image))["out"]]
     for compiler in COMPILERS:
         flags = [] if compiler == "tcc" else ["-std=c11", "-O1", "-pedantic", "-Wextra", "-Werror", "-ffp-contract=off"]
