@@ -11,9 +11,12 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Iterator
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from micrograd import ieee
+
+if TYPE_CHECKING:
+    import graphviz
 
 Number: TypeAlias = "Value | float"
 
@@ -162,6 +165,18 @@ class Value:
         from codegen import statements
 
         return statements.backward(self, graph)
+
+    def render_graph(self, format: str = "svg", rankdir: str = "LR") -> graphviz.Digraph:
+        """This graph as a picture, which a notebook shows: micrograd.draw.draw_dot(self)."""
+        from micrograd.draw import draw_dot
+
+        return draw_dot(self, format, rankdir)
+
+    def to_json(self) -> str:
+        """This graph as nested JSON objects with value, operation and children: see micrograd.draw.to_json."""
+        from micrograd.draw import to_json
+
+        return to_json(self)
 
     def _forward(self) -> None:
         if self._prev:
