@@ -85,7 +85,7 @@ def needs(graph: Graph, prediction: str | None) -> list[int]:
     return result
 
 
-def _owners(size: int, groups: list[Group]) -> Ints:
+def computed_by(size: int, groups: list[Group]) -> Ints:
     """For each node the number of the group that computes it, -1 where none does. A copied leaf is still a leaf."""
     owner = np.full(size, -1, dtype=np.int64)
     for i, group in enumerate(groups):
@@ -101,7 +101,7 @@ def _reads(owner: Ints, group: Group) -> list[int]:
 
 def _components(size: int, groups: list[Group]) -> list[list[Group]]:
     """Strongly connected components. A single group that does not read itself is a component of its own."""
-    owner = _owners(size, groups)
+    owner = computed_by(size, groups)
     reads = [_reads(owner, group) for group in groups]
     index = [-1] * len(groups)
     low = [0] * len(groups)
@@ -164,7 +164,7 @@ def _in_order(size: int, groups: list[Group]) -> list[Group]:
 
     Parameters' gradients come last: nothing reads them, and they are computed for many images at a time.
     """
-    owner = _owners(size, groups)
+    owner = computed_by(size, groups)
     waits = [0] * len(groups)
     users: list[list[int]] = [[] for _ in groups]
     for i, group in enumerate(groups):

@@ -13,8 +13,8 @@ SEED = 1
 def program(dtype: str = "float64", fma: bool = False, reorder: bool = False) -> Program:
     random.seed(SEED)
     model = MLP(784, [50, 10], init="fan_in")
-    pixels = [Value(0) for _ in range(784)]
-    one_hot = [Value(0) for _ in range(10)]
+    pixels = [Value(0, _op="input") for _ in range(784)]
+    one_hot = [Value(0, _op="input") for _ in range(10)]
     logits = model(pixels)
     return Program(
         inputs=Pixels(pixels, scale=1 / 255),

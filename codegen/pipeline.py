@@ -15,7 +15,7 @@ import numpy as np
 from codegen.arithmetic import Arithmetic
 from codegen.autodiff import differentiate
 from codegen.emit import CWriter
-from codegen.functions import functions, row_function
+from codegen.functions import Block, functions, row_function
 from codegen.groups import find_groups
 from codegen.inference import inference_text
 from codegen.ir import Graph, Op, verify
@@ -34,13 +34,15 @@ from codegen.writer import Emitter
 
 @dataclass
 class Compiled:
-    """A program's final ir and its C text. The straight-line lowering has no `groups` and no `layout`."""
+    """A program's final ir and its C text. `blocks` are the C of each group. The straight-line lowering has neither
+    groups nor a layout."""
 
     graph: Graph
     kernels: Kernels
     text: str
     digest: str
     groups: list[tuple[Placed, list[Nest]]]
+    blocks: list[Block]
     shapes: Shapes
     layout: Layout | None
 
@@ -52,17 +54,17 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
     check_name(name)
     with no_garbage_collection():
         graph = build_graph(program)
-        lowered = None
+        lowered, blocks = None, []
         if lowering == "straightline":
             kernels = straightline(trace(program), program)
         else:
-            lowered, kernels = _loops(graph, program)
+            lowered, blocks, kernels = _loops(graph, program)
         digest = graph_digest(graph)
         text = module_text if program.loss is not None else inference_text  # drivers, tables, wrappers
         written = text(program, kernels, name, digest, len(graph))
         if lowered is None:
-            return Compiled(graph, kernels, written, digest, [], Shapes(), None)
-        return Compiled(graph, kernels, written, digest, lowered.groups, lowered.shapes, lowered.layout)
+            return Compiled(graph, kernels, written, digest, [], [], Shapes(), None)
+        return Compiled(graph, kernels, written, digest, lowered.groups, blocks, lowered.shapes, lowered.layout)
 
 
 def check_name(name: str) -> None:
@@ -70,13 +72,21 @@ def check_name(name: str) -> None:
         raise ValueError(f"a module's name must be an ASCII identifier and no keyword, got {name!r}")
 
 
-def build_graph(program: Program) -> Graph:
-    """The final ir of one training step."""
+def passes(program: Program) -> Iterator[tuple[str, Graph]]:
+    """The ir after each pass, with the pass's name. The next pass may change the graph in place."""
     graph = trace(program)  # Values -> forward ir, nodes in the engine's order
     _check_outputs(graph)
+    yield "trace", graph
     differentiate(graph)  # adjoint nodes appended, gradients accumulated in the engine's order
+    yield "autodiff", graph
     graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
     verify(graph)
+    yield "simplify", graph
+
+
+def build_graph(program: Program) -> Graph:
+    """The final ir of one training step."""
+    *_, (_, graph) = passes(program)
     return graph
 
 
@@ -108,7 +118,7 @@ def lower_graph(graph: Graph, program: Program, cache_line: int) -> Lowered:
     return Lowered(graph, trees.shapes, layout, lowered, rows)
 
 
-def _loops(graph: Graph, program: Program) -> tuple[Lowered, Kernels]:
+def _loops(graph: Graph, program: Program) -> tuple[Lowered, list[Block], Kernels]:
     arithmetic = Arithmetic.of(program)
     lowered = lower_graph(graph, program, arithmetic.cache_line)
     layout, rows = lowered.layout, lowered.rows
@@ -134,7 +144,7 @@ def _loops(graph: Graph, program: Program) -> tuple[Lowered, Kernels]:
         loss=lowered.place_of(graph.loss),
         outputs={name: [lowered.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
-    return lowered, kernels
+    return lowered, blocks, kernels
 
 
 def _check_outputs(graph: Graph) -> None:

@@ -32,8 +32,9 @@ from codegen.ir import LEAVES, Graph, Op
 from codegen.layout import TensorPlace
 from codegen.module import Kernels
 from codegen.names import tensor_names
-from codegen.ops import DERIVATIVE, C, Rule
+from codegen.ops import DERIVATIVE
 from codegen.program import Program
+from codegen.texts import Texts
 
 CHUNK = 1000  # statements in a function: compilers are super-linear in its length
 
@@ -46,13 +47,14 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     size = len(graph)
     target_offset = len(program.inputs.values)
     first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
-    texts = _Texts(graph, places, target_offset, first, Arithmetic.of(program))
+    texts = _Arrays(graph, places, target_offset, first, Arithmetic.of(program))
 
     statements: list[tuple[Need, str]] = []
     observed = set(graph.roots())
     for n, mask in enumerate(needs(graph, program.prediction)):
         if graph.op[n] not in LEAVES or n in observed:
-            statements.append((Need(mask), f"value[{first + n}] = {texts.definition(n)};"))
+            text = texts.operand(n) if graph.op[n] in LEAVES else texts.definition(n)
+            statements.append((Need(mask), f"value[{first + n}] = {text};"))
     if program.loss is not None:
         statements += _backward(graph, texts, first)
     functions, calls = _functions(statements)
@@ -81,7 +83,7 @@ def _inline_weights(graph: Graph, program: Program) -> None:
             graph.a[n] = graph.constant_number(program.parameter_values[graph.a[n]].data)
 
 
-def _backward(graph: Graph, texts: _Texts, first: int) -> list[tuple[Need, str]]:
+def _backward(graph: Graph, texts: _Arrays, first: int) -> list[tuple[Need, str]]:
     """The statements of micrograd's backward(), from the loss to the leaves."""
     size = len(graph)
     statements = [
@@ -101,16 +103,14 @@ def _backward(graph: Graph, texts: _Texts, first: int) -> list[tuple[Need, str]]
     return statements
 
 
-class _Texts:
-    """How nodes, adjoints and derivative rules read in C."""
+class _Arrays(Texts):
+    """Parameters in data[] and grad[]; inputs, targets, values and then their adjoints in value[]."""
 
     def __init__(self, graph: Graph, places: Ints, target_offset: int, first: int, arithmetic: Arithmetic) -> None:
-        self.literal = arithmetic.literal
-        self.graph, self.places, self.target_offset, self.first = graph, places, target_offset, first
-        self.size = len(graph)
+        super().__init__(graph, arithmetic)
+        self.places, self.target_offset, self.first = places, target_offset, first
 
     def operand(self, n: int) -> str:
-        """A node where it is used."""
         number = self.graph.a[n]
         match Op(self.graph.op[n]):
             case Op.CONST:
@@ -124,38 +124,10 @@ class _Texts:
             case _:
                 return f"value[{self.first + n}]"
 
-    def definition(self, n: int) -> str:
-        """What a node computes."""
-        graph = self.graph
-        if graph.op[n] in LEAVES:
-            return self.operand(n)
-        return C[Op(graph.op[n])].format(*(self.operand(x) for x in (graph.a[n], graph.b[n]) if x >= 0))
-
     def adjoint(self, n: int) -> str:
         if self.graph.op[n] == Op.PARAM:
             return f"grad[{self.places[self.graph.a[n]]}]"
         return f"value[{self.first + self.size + n}]"
-
-    def contribution(self, n: int, rule: Rule) -> str:
-        """What a rule adds to an operand's adjoint: its ir, written into the graph, read as C and taken back."""
-        graph = self.graph
-        g = graph.add(Op.DETACH, n)  # stands for the adjoint of n
-        text = self._tree(rule(graph, n, g), g, n)
-        for column in (graph.op, graph.a, graph.b):
-            del column[self.size :]
-        return text
-
-    def _tree(self, n: int, g: int, node: int) -> str:
-        if n == g:
-            return self.adjoint(node)
-        if n < g:
-            return self.operand(n)
-        graph = self.graph
-        op = Op(graph.op[n])
-        if op == Op.CONST:
-            return self.operand(n)
-        parts = [(x, self._tree(x, g, node)) for x in (graph.a[n], graph.b[n]) if x >= 0]
-        return C[op].format(*(f"({text})" if x > g and graph.op[x] in (Op.ADD, Op.MUL) else text for x, text in parts))
 
 
 def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:

@@ -18,6 +18,8 @@ Nodes are numbered here, in the order of the loss's topo(), then of the outputs 
 order is the order in which gradients are accumulated. Leaves that the Program does not declare are constants.
 """
 
+from collections.abc import Iterable, Sequence
+
 from codegen.ir import Graph, Op
 from codegen.program import Program
 from micrograd.engine import Value
@@ -43,17 +45,37 @@ Leaves = list[tuple[Op, dict[int, int]]]
 def trace(program: Program) -> Graph:
     """The forward graph of a Program, with its loss and outputs."""
     graph = Graph()
-    leaves: Leaves = [
-        (op, {id(value): i for i, value in enumerate(values)})
-        for op, values in (
-            (Op.PARAM, program.parameter_values),
-            (Op.INPUT, program.inputs.values),
-            (Op.TARGET, program.target_values),
-        )
-    ]
-    numbers: dict[int, int] = {}  # a Value's node, by the Value's identity
+    leaves = _positions(
+        (Op.PARAM, program.parameter_values), (Op.INPUT, program.inputs.values), (Op.TARGET, program.target_values)
+    )
+    numbers = _number(graph, program.roots(), leaves)
+    if program.loss is not None:
+        graph.loss = numbers[id(program.loss)]
+    graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
+    return graph
+
+
+def trace_value(root: Value) -> Graph:
+    """The forward graph of a Value without a Program, `root` as its loss: leaves are what they were made as."""
+    graph = Graph()
+    marked: dict[str, list[Value]] = {"weight": [], "bias": [], "input": []}
+    for value in root.topo():
+        if not value._prev and value._op in marked:
+            marked[value._op].append(value)
+    leaves = _positions((Op.PARAM, [*marked["weight"], *marked["bias"]]), (Op.INPUT, marked["input"]))
+    graph.loss = _number(graph, [root], leaves)[id(root)]
+    return graph
+
+
+def _positions(*declared: tuple[Op, Sequence[Value]]) -> Leaves:
+    return [(op, {id(value): i for i, value in enumerate(values)}) for op, values in declared]
+
+
+def _number(graph: Graph, roots: Iterable[Value], leaves: Leaves) -> dict[int, int]:
+    """Appends everything that the roots depend on; returns each Value's node, by the Value's identity."""
+    numbers: dict[int, int] = {}
     # The order of Value.topo(), from all roots together: walking each in turn would visit shared parts again.
-    stack = [*program.roots()][::-1]
+    stack = [*roots][::-1]
     while stack:
         value = stack[-1]
         operands = []
@@ -66,15 +88,12 @@ def trace(program: Program) -> Graph:
         else:
             stack.pop()
             if id(value) not in numbers:
-                numbers[id(value)] = _append(graph, value, operands, leaves)
-    if program.loss is not None:
-        graph.loss = numbers[id(program.loss)]
-    graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
-    return graph
+                numbers[id(value)] = append(graph, value, operands, leaves)
+    return numbers
 
 
-def _append(graph: Graph, value: Value, operands: list[int], leaves: Leaves) -> int:
-    """Appends the node of a Value, whose operands have their numbers."""
+def append(graph: Graph, value: Value, operands: list[int], leaves: Leaves) -> int:
+    """Appends the node of a Value, whose operands have their numbers, and returns its own."""
     if len(operands) == 2:
         return graph.add(OPS[value._op], operands[0], operands[1])
     if not operands:

@@ -1,4 +1,4 @@
-"""python -m micrograd train | eval | predict: the compiled model at work on MNIST."""
+"""python -m micrograd train | eval | predict | draw: the compiled model at work on MNIST, and pictures of models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, NoReturn
 
-from micrograd import __version__, checkpoint, mnist
+from micrograd import __version__, checkpoint, draw_command, mnist
+from micrograd.dot import DrawError
 from micrograd.mnist import SIDE, Data
 
 PIXELS = SIDE * SIDE
@@ -64,13 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         named = error.filename is not None and error.strerror is not None
         print(f"error: {error.filename}: {error.strerror}" if named else f"error: {error}", file=sys.stderr)
-    except (UsageError, mnist.DataError, checkpoint.CheckpointError, ImportError) as error:
+    except (UsageError, mnist.DataError, checkpoint.CheckpointError, DrawError, ImportError) as error:
         print(f"error: {error}", file=sys.stderr)
     return USER_ERROR
 
 
 def parser() -> Parser:
-    top = Parser(prog="python -m micrograd", description="Train the compiled model and use it.")
+    top = Parser(prog="python -m micrograd", description="Train the compiled model and use it; draw models.")
     top.add_argument("--version", action="version", version=f"micrograd-nn {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
 
@@ -142,6 +143,8 @@ def parser() -> Parser:
         metavar="IMAGE",
         help=f"a file of {PIXELS} bytes or a binary PGM (P5), {SIDE} x {SIDE} pixels, light strokes on black",
     )
+
+    draw_command.add_parser(commands)
     return top
 
 

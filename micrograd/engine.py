@@ -10,10 +10,13 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 from micrograd import ieee
+
+if TYPE_CHECKING:
+    import graphviz
 
 Number: TypeAlias = "Value | float"
 
@@ -21,8 +24,10 @@ Number: TypeAlias = "Value | float"
 class Value:
     """One scalar of an expression graph, with its gradient.
 
-    `data` and `grad` are floats. `_prev` holds the operands in order, `_op` names the operation ("" for a leaf) and
-    `_exponent` is the constant exponent of `**`, None where the exponent is a Value itself.
+    `data` and `grad` are floats. `_prev` holds the operands in order, `_op` names the operation and `_exponent` is the
+    constant exponent of `**`, None where the exponent is a Value itself. A leaf's `_op` is "", or says what the leaf
+    is for: "weight", "bias" or "input". That changes no number, only C text (`compile`) and pictures. `label` is a
+    name for pictures.
 
     Raises TypeError for anything that is not a real number (OverflowError for an int that no float can hold), and for
     comparisons and truth tests: a graph is traced once and compiled, so a branch on a Value would be decided once and
@@ -132,19 +137,46 @@ class Value:
             if node._prev:
                 node.grad = 0.0
         self.grad += 1.0
-        # Only what self depends on by a path that carries gradient takes part: a node that is reached through
-        # detach() or x**0 alone has no gradient to pass on, and 0 * inf would make one.
-        reached = {id(self)}
-        for node in reversed(order):
-            if node._prev and node._op != "detach" and node._exponent != 0.0 and id(node) in reached:
-                reached.update(map(id, node._prev))
-                node._backward()
+        for node in gradient_order(order):
+            node._backward()
 
     def recompute(self) -> float:
         """Computes this graph again from the leaves' present data, in topo() order, and returns self.data."""
         for node in self.topo():
             node._forward()
         return self.data
+
+    def compile(self, graph: Value | None = None) -> str:
+        """The C statement that computes this node: `data[2] = data[0]*data[1];`. Needs codegen.
+
+        Nodes are numbered as in `graph.topo()` (default: this node's own graph). A plain leaf is a constant; "weight",
+        "bias" and "input" leaves are set elsewhere and give "". Raises ValueError where this node is not in `graph`,
+        or is a leaf of another kind.
+        """
+        from codegen import statements
+
+        return statements.forward(self, graph)
+
+    def backward_compile(self, graph: Value | None = None) -> list[str]:
+        """The C statements that add to this node's operands' gradients: `grad[0] += data[1]*grad[2];`. Needs codegen.
+
+        Constants and inputs keep no gradient, and a leaf has no operands. Numbers and errors as for compile().
+        """
+        from codegen import statements
+
+        return statements.backward(self, graph)
+
+    def render_graph(self, format: str = "svg", rankdir: str = "LR") -> graphviz.Digraph:
+        """This graph as a picture, which a notebook shows: micrograd.draw.draw_dot(self)."""
+        from micrograd.draw import draw_dot
+
+        return draw_dot(self, format, rankdir)
+
+    def to_json(self) -> str:
+        """This graph as nested JSON objects with value, operation and children: see micrograd.draw.to_json."""
+        from micrograd.draw import to_json
+
+        return to_json(self)
 
     def _forward(self) -> None:
         if self._prev:
@@ -203,6 +235,19 @@ class Value:
 
     def __repr__(self) -> str:
         return f"Value(data={_plain(self.data)}, grad={_plain(self.grad)})"
+
+
+def gradient_order(order: list[Value]) -> Iterator[Value]:
+    """The nodes of a topo() that pass a gradient on to their operands, from the last to the first.
+
+    Only what the root depends on by a path that carries gradient takes part: a node that is reached through detach()
+    or x**0 alone has no gradient to pass on, and 0 * inf would make one.
+    """
+    reached = {id(order[-1])}
+    for node in reversed(order):
+        if node._prev and node._op != "detach" and node._exponent != 0.0 and id(node) in reached:
+            reached.update(map(id, node._prev))
+            yield node
 
 
 def _value(other: object) -> Value | None:

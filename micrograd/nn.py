@@ -53,8 +53,8 @@ class Neuron(Module):
     def __init__(self, nin: int, nonlin: bool = True, bound: float = 1.0, activation: str = "relu") -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}")
-        self.w = [Value(random.uniform(-bound, bound)) for _ in range(nin)]
-        self.b = Value(0)
+        self.w = [Value(random.uniform(-bound, bound), _op="weight") for _ in range(nin)]
+        self.b = Value(0, _op="bias")
         self.nonlin = nonlin
         self.activation = activation
 

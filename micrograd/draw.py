@@ -1,0 +1,145 @@
+"""Pictures of a `Value` graph, in the look of Andrej Karpathy's notebook, and the graph as JSON.
+
+Example: for a = Value(2, label="a"), b = Value(3, label="b"), `to_dot(a * b)` has the boxes `a | data 2 | grad 0`,
+`b | data 3 | grad 0` and `data 6 | grad 0`, and a small `*` between them.
+
+`trace`, `to_dot` and `to_json` need the standard library only. `draw_dot` makes an object of the package graphviz from
+the same text. A picture of more than LIMIT nodes would show nothing: there the compiler's groups are drawn instead,
+roots of equal shape in one box.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from micrograd import dot
+from micrograd.engine import Value
+
+if TYPE_CHECKING:
+    import graphviz
+
+LIMIT = 200  # nodes that are drawn one by one: dot lays out as many in seconds, and they can still be read
+NESTING = 100  # JSON objects inside one another
+COLORS = {"weight": "#dcebfa", "bias": "#dcebfa", "input": "#e0f2dc", "target": "#fdf0c8"}
+
+
+def trace(root: Value) -> tuple[list[Value], list[tuple[Value, Value]]]:
+    """The nodes in topological order, and an edge (operand, user) for each operand of each node, in order."""
+    if not isinstance(root, Value):
+        raise TypeError(f"a graph starts at a Value, not at {type(root).__name__}")
+    nodes = root.topo()
+    return nodes, [(child, node) for node in nodes for child in node._prev]
+
+
+def to_dot(root: Value, rankdir: str = "LR", limit: int | None = None) -> str:
+    """The graph as a DOT file. `rankdir`: "LR", left to right, or "TB", top to bottom.
+
+    A graph of more than `limit` nodes is drawn as its groups, which needs codegen. None: never.
+    Raises TypeError for what is no Value, ValueError for another direction.
+    """
+    return dot.text(statements(root, rankdir, limit))
+
+
+def draw_dot(root: Value, format: str = "svg", rankdir: str = "LR", limit: int | None = LIMIT) -> graphviz.Digraph:
+    """The graph as a graphviz.Digraph: a notebook shows it, `.render("name")` writes a file.
+
+    `format`: "svg", "png", "pdf" or another of Graphviz's. `rankdir` and `limit` as for to_dot(). Raises
+    ModuleNotFoundError without the package graphviz; warns where its program dot is missing.
+    """
+    return dot.digraph(statements(root, rankdir, limit), format)
+
+
+def statements(
+    root: Value, rankdir: str = "LR", limit: int | None = None, leaves: Mapping[int, tuple[str, str]] | None = None
+) -> list[str]:
+    """The DOT statements of the graph. `leaves`: a kind and a name for unmarked leaves, by the Value's identity."""
+    nodes, edges = trace(root)
+    if limit is not None and len(nodes) > limit:
+        from codegen import draw
+
+        return draw.value_groups(root, rankdir)
+    number = {id(node): i for i, node in enumerate(nodes)}
+    lines = dot.defaults(rankdir)
+    for i, node in enumerate(nodes):
+        kind, name = node._op if not node._prev else "", node.label
+        if leaves is not None and id(node) in leaves:
+            kind, name = kind or leaves[id(node)][0], name or leaves[id(node)][1]
+        fields = [f"data {node.data:.4g}", f"grad {node.grad:.4g}"]
+        if name or kind:
+            fields.insert(0, dot.escaped(name or kind))
+        color = {"fillcolor": COLORS[kind]} if kind in COLORS else {}
+        lines.append(dot.node(f"n{i}", dot.record(fields, rankdir), **color))
+        if node._prev:
+            lines.append(dot.node(f"op{i}", dot.escaped(operation(node)), shape="ellipse", width=0.4, margin="0.05,0"))
+            lines.append(dot.edge(f"op{i}", f"n{i}"))
+    for child, node in edges:
+        is_exponent = len(node._prev) == 2 and node._op == "**" and child is node._prev[1]
+        attributes = {"label": "exponent"} if is_exponent else {}
+        lines.append(dot.edge(f"n{number[id(child)]}", f"op{number[id(node)]}", **attributes))
+    return lines
+
+
+def operation(node: Value) -> str:
+    """A node's operation, with its exponent if that is a number: `**3`."""
+    return node._op if node._exponent is None else f"{node._op}{node._exponent:.4g}"
+
+
+def to_json(root: Value) -> str:
+    """The graph as JSON text: the root's object, with its operands' objects inside, and theirs.
+
+        {"id": 2, "operation": "*", "value": 6.0, "grad": 0.0, "children": [
+            {"id": 0, "operation": "weight", "value": 2.0, "grad": 0.0, "label": "a", "children": []},
+            {"id": 1, "operation": "", "value": 3.0, "grad": 0.0, "children": []}]}
+
+    `id` is the position in topo(). A leaf has no children, and its operation says what it is for, if that is known.
+    `label` is there where it is not empty, `exponent` where the operation is `**` with a number. A number that JSON
+    cannot write is one of the strings "nan", "inf" and "-inf", which Python's float() reads as well.
+
+    Every node is written once: where it is used again stands {"id": 0} alone, so the text grows with the number of
+    nodes. Objects are nested at most 100 deep, for the sake of parsers: for what would lie deeper stands {"id": 17},
+    and the node in full is in a list under the root's key "deeper".
+    """
+    nodes, _ = trace(root)
+    number = {id(node): i for i, node in enumerate(nodes)}
+    document: dict[str, Any] = {}
+    deeper: list[dict[str, Any]] = []
+    written = {id(root)}
+    waiting = [(root, document, 1)]
+    while waiting:
+        node, entry, depth = waiting.pop()
+        children: list[dict[str, Any]] = []
+        entry.update(_entry(node, number[id(node)]), children=children)
+        for child in node._prev:
+            reference: dict[str, Any] = {"id": number[id(child)]}
+            children.append(reference)
+            if id(child) not in written:
+                written.add(id(child))
+                if depth < NESTING:
+                    waiting.append((child, reference, depth + 1))
+                else:
+                    deeper.append({})
+                    waiting.append((child, deeper[-1], 2))
+    if deeper:
+        document["deeper"] = deeper
+    return json.dumps(document, allow_nan=False, ensure_ascii=False)
+
+
+def _entry(node: Value, number: int) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "id": number,
+        "operation": node._op,
+        "value": _json_number(node.data),
+        "grad": _json_number(node.grad),
+    }
+    if node._exponent is not None:
+        entry["exponent"] = _json_number(node._exponent)
+    if node.label:
+        entry["label"] = str(node.label)
+    return entry
+
+
+def _json_number(number: float) -> float | str:
+    return number if math.isfinite(number) else str(number)
