@@ -6,6 +6,7 @@
     accuracy    time to 97 % of the real MNIST's test set
     essay       the essay's table, from interpreted Values to loops: goes to essay.md
     fma         how many fused multiply-adds there are, and what they do: goes to fma.md
+    frozen      a model that trains against one that only predicts: goes to frozen.md
 
     python -m benchmarks --quick                            a minute or two: two columns of each, one round
     python -m benchmarks --sections training --columns "f32 (1|64)$" --systems "nn|JAX" --rounds 3
@@ -24,14 +25,14 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import essay, fma, report
+from benchmarks import essay, fma, frozen, report
 from benchmarks.accuracy import GRID, Race, race
 from benchmarks.measure import Bench, Column
 from benchmarks.tasks import DEEP, MANY, Data, Task
 from micrograd import mnist
 
 FRAMEWORKS = ("training", "inference", "deeper", "accuracy")
-SECTIONS = (*FRAMEWORKS, "essay", "fma")
+SECTIONS = (*FRAMEWORKS, "essay", "fma", "frozen")
 PARTIAL = Path("build/benchmarks")
 QUICK = r"(train f(64|32) 1|infer f32 1)$"
 
@@ -66,7 +67,7 @@ def main() -> int:
     parser.add_argument(
         "--output",
         type=Path,
-        help="folder for the results: essay.md, fma.md, and results.md and the pictures of a full run",
+        help="folder for the results: essay.md, fma.md, frozen.md, and results.md and the pictures of a full run",
     )
     options = parser.parse_args()
     if options.quick:
@@ -84,6 +85,7 @@ def main() -> int:
     for section, title, measured in (
         ("essay", "The essay's table", essay_text),
         ("fma", "Fused multiply-add", fma_text),
+        ("frozen", "Training versus inference", frozen_text),
     ):
         if section in options.sections:
             head = f"# {title}\n\nWritten by `python -m benchmarks --sections {section}`. {machine}. Data: {source}."
@@ -99,6 +101,10 @@ def essay_text(data: Data, options: argparse.Namespace) -> str:
 
 def fma_text(data: Data, options: argparse.Namespace) -> str:
     return fma.fma(data, options.rounds)
+
+
+def frozen_text(data: Data, options: argparse.Namespace) -> str:
+    return frozen.frozen(data, options.rounds)
 
 
 def frameworks(data: Data, source: str, machine: str, options: argparse.Namespace, output: Path | None) -> None:

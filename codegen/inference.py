@@ -2,10 +2,12 @@
 
 Example: 784 x 50 weights, all of them numbers that float32 holds exactly, become
 
-    typedef float weight;
-    static ALIGNED const weight data[44464] = { ... };
+    static ALIGNED const float weights[44464] = { ... };
+    static ALIGNED real data[DATA_COUNT];
 
-and every kernel computes in the model's own type, so the bits are those of the same weights in float64.
+where data[] is filled from the table when the module is imported: half the size on the disk, and kernels that need not
+convert what they load, which costs some processors half of their speed. Weights of the model's own type are read from
+the table itself.
 """
 
 from __future__ import annotations
@@ -36,13 +38,16 @@ PASSES = ("compute_prediction", "compute_outputs")
 def inference_text(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> str:
     """The whole of the C of a Program without a loss."""
     constants = shared_constants(program, kernels, name, digest, operations)
+    widens = kernels.lowering == "loops" and program.dtype == "float64" and fits_float32(program)
     declarations = [
-        *defines([*constants, ("WEIGHTS", string(weights_digest(program)))]),
+        *defines([*constants, ("WEIGHTS", string(weights_digest(program))), ("WIDENS", int(widens))]),
         "",
         *offsets(kernels),
         *includes("ops", "finite", "simd", "inputs", "workspace", "outputs", "finite_weights", "frozen_state"),
         "",
         *weights_table(program, kernels),
+        *(["static ALIGNED real data[DATA_COUNT];"] if widens else ["#define data weights"]),
+        "",
         *output_tables(program, kernels),
     ]
     drivers = passes(kernels.calls, PASSES)
@@ -50,14 +55,18 @@ def inference_text(program: Program, kernels: Kernels, name: str, digest: str, o
 
 
 def weights_table(program: Program, kernels: Kernels) -> list[str]:
-    """The weights as a table, of floats where that loses nothing: half the memory, and half of what must be loaded."""
-    weights = np.array([p.data for p in program.parameter_values])
-    exact = program.dtype == "float32" or bool((weights.astype(np.float32) == weights).all())
-    literal = Arithmetic("float32" if exact else "float64").literal
-    declaration = [f"typedef {'float' if exact else 'double'} weight;", ""]
+    """The weights as a table of constants: of floats where that loses nothing, which is half the memory."""
     if kernels.lowering == "straightline":  # has them in its statements
-        return declaration
-    return [*declaration, *table("static ALIGNED const weight data", weights_text(program, kernels, literal))]
+        return []
+    is_float = program.dtype == "float32" or fits_float32(program)
+    literal = Arithmetic("float32" if is_float else "float64").literal
+    declaration = f"static ALIGNED const {'float' if is_float else 'double'} weights"
+    return table(declaration, weights_text(program, kernels, literal))
+
+
+def fits_float32(program: Program) -> bool:
+    weights = np.array([p.data for p in program.parameter_values])
+    return bool((weights.astype(np.float32) == weights).all())
 
 
 def weights_digest(program: Program) -> str:

@@ -123,6 +123,8 @@ def _source(program: Program, kernels: Kernels, name: str, digest: str, function
         *offsets(kernels),
         *(_inlined(header, known) for header in ("ops", "inputs", "outputs", "finite_weights")),
         *weights_table(program, kernels),
+        "#define data weights",
+        "",
         *output_tables(program, kernels),
         *kernels.tables,
         *kernels.functions,

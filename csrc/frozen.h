@@ -17,7 +17,7 @@ static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignor
                          "mode", FLOAT32 || FMA || REORDER ? "fast" : "strict", "fma", PyBool_FromLong(level->fuses),
                          "reorder", PyBool_FromLong(REORDER), "simd", level->name, "compiler", COMPILER,
                          "lowering", LOWERING, "parameters", (Py_ssize_t)PARAMETER_COUNT,
-                         "weight_type", sizeof(weight) == sizeof(float) ? "float32" : "float64",
+                         "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
                          "inputs", INPUT_COUNT, "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,
                          "outputs", sizes, "digest", DIGEST, "weights", WEIGHTS);
 }
@@ -30,6 +30,10 @@ static PyMethodDef methods[] = {
 
 static int module_exec(PyObject *module)
 {
+#if WIDENS
+    for (Py_ssize_t i = 0; i < DATA_COUNT; i++)
+        data[i] = weights[i];
+#endif
     if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
         choose_level() < 0 || make_locks() < 0)
         return -1;

@@ -202,9 +202,9 @@ def test_weights_that_float32_cannot_hold_overflow_to_an_error():
 
 def test_weights_are_stored_as_float_only_where_that_is_exact(tmp_path):
     program = small_mlp()
-    assert "typedef double weight;" in compile_program(frozen_program(program, weights_of(program))).text
+    assert "const double weights[" in compile_program(frozen_program(program, weights_of(program))).text
     rounded = {name: np.float32(w).astype(float) for name, w in weights_of(program).items()}
-    assert "typedef float weight;" in compile_program(frozen_program(small_mlp(), rounded)).text
+    assert "const float weights[" in compile_program(frozen_program(small_mlp(), rounded)).text
     program = small_mlp()
     modules = frozen_modules(program, tmp_path, rounded)
     assert modules[-1].info()["weight_type"] == "float32"
