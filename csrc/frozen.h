@@ -30,13 +30,13 @@ static PyMethodDef methods[] = {
 
 static int module_exec(PyObject *module)
 {
+    if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
+        choose_level() < 0 || make_locks() < 0)
+        return -1;
 #if WIDENS
     for (Py_ssize_t i = 0; i < DATA_COUNT; i++)
         data[i] = weights[i];
 #endif
-    if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
-        choose_level() < 0 || make_locks() < 0)
-        return -1;
     loaded = 1;
     return 0;
 }

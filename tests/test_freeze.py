@@ -161,6 +161,14 @@ def test_what_may_be_infinite_is_not_left_out():
     assert shapes(frozen_program(program, {"w": 2.0, "v": 0.0})) == {}
 
 
+def test_nothing_may_be_left_of_the_weights(tmp_path):
+    x, w = [Value(0.0)], Value(1.0)
+    program = Program(Pixels(x), None, {"w": w}, None, {"out": [x[0] + (w * x[0] - 300.0).relu()]})
+    modules = frozen_modules(program, tmp_path, {"w": 1.0})
+    assert modules[-1].info()["parameters"] == 0
+    compare_outputs(program, modules)
+
+
 def test_leaving_out_goes_on_until_nothing_more_can_go(tmp_path):
     """The second relu can only be seen to be 0 when the first is gone."""
     x = [Value(0.0), Value(0.0)]
