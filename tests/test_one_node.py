@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import doctest
 import math
 import random
 import re
@@ -35,17 +34,6 @@ def weight(data: float) -> Value:
 
 def given(data: float) -> Value:
     return Value(data, _op="input")
-
-
-# The page
-
-
-def test_the_pages_examples():
-    text = re.sub(r"^```.*$", "", PAGE.read_text(encoding="utf-8"), flags=re.M)
-    page = doctest.DocTestParser().get_doctest(text, {}, PAGE.name, str(PAGE), 0)
-    assert len(page.examples) > 40
-    result = doctest.DocTestRunner().run(page)
-    assert result.failed == 0
 
 
 # The text of one node
