@@ -1,9 +1,9 @@
 """make wheel: sdist and wheel as a release makes them, audited, and installed into empty environments.
 
 The source archive is made twice, in folders of different names, one of them with a space, and from each archive a
-wheel by `pip wheel` in isolation. The archives must hold the same files, and the wheels be equal byte for byte. They must
-pass twine, abi3audit and auditwheel, and the wheel stay below its size limit. Then every Python from 3.11 on that this
-machine has installs it, offline, into an environment that has nothing else, and runs the example of the README.
+wheel by `pip wheel` in isolation. The archives must hold the same files, and the wheels be equal byte for byte. They
+must pass twine, abi3audit and auditwheel, and the wheel stay below its size limit. Then every Python from 3.11 on that
+this machine has installs it, offline, into an environment that has nothing else, and runs the example of the README.
 """
 
 from __future__ import annotations
