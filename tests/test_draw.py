@@ -1,10 +1,8 @@
-"""Pictures: what stands in the DOT text, that Graphviz takes it, and that no graph is too large. The graph as JSON."""
+"""Pictures: what stands in the DOT text, that Graphviz takes it, and that no graph is too large."""
 
 from __future__ import annotations
 
-import json
 import math
-import random
 import re
 import shutil
 import subprocess
@@ -239,26 +237,17 @@ def test_rendering():
 # Large graphs
 
 
-def chain(length: int) -> Value:
-    x, out = Value(0.5, _op="weight"), Value(1.0, _op="input")
-    for _ in range(length):
-        out = (out * x).tanh()
-    return out
-
-
 def test_a_deep_graph_is_no_recursion():
-    out = chain(DEEP // 2)
+    out = models.chain(DEEP // 2)
     text = to_dot(out)
     assert text.count("shape=") == DEEP + 1  # operations, and the records' default
     nodes, edges = read(to_dot(out, limit=LIMIT))
     assert len(nodes) < 10
     assert len(edges) < 20
-    document = json.loads(to_json(chain(5000)))
-    assert document["id"] == 10_001
 
 
 def test_beyond_the_limit_groups_are_drawn():
-    out = chain(100)
+    out = models.chain(100)
     assert len(out.topo()) == 202 > LIMIT
     assert "as groups" in to_dot(out, limit=LIMIT)
     assert to_dot(out, limit=202) == to_dot(out, limit=None) == to_dot(out)
@@ -296,14 +285,9 @@ def test_plain_leaves_are_constants():
     assert "10 x sum(P, 20 x mul(P, C))" in {label for label, _ in nodes.values()}
 
 
-def irregular(size: int) -> Value:
-    rng = random.Random(0)
-    return models.random_expression(rng, [Value(rng.random(), _op="weight") for _ in range(20)], size)
-
-
 @needs_dot
 def test_the_picture_of_an_irregular_graph_is_bounded():
-    out = irregular(10_000)
+    out = models.irregular(10_000)
     assert len(out.topo()) > 10_000
     text = to_dot(out, limit=LIMIT)
     nodes, edges = read(text)
@@ -434,87 +418,3 @@ def test_every_kind_of_model_can_be_drawn(name: str):
     if shutil.which("nop"):  # Graphviz's parser and printer
         for lines in pictures:
             subprocess.run(["nop"], input=dot.text(lines).encode(), capture_output=True, check=True)
-
-
-# JSON
-
-
-def rebuilt(document: dict) -> list[Value]:
-    """The graph of a JSON document, made anew: its nodes in the order of their ids."""
-    entries: dict[int, dict] = {}
-    waiting = [document, *document.get("deeper", [])]
-    while waiting:
-        entry = waiting.pop()
-        if "operation" in entry:
-            assert entry["id"] not in entries
-            entries[entry["id"]] = entry
-            waiting += entry["children"]
-    values: list[Value] = []
-    for i in range(len(entries)):
-        entry = entries[i]
-        children = tuple(values[child["id"]] for child in entry["children"])
-        value = Value(float(entry["value"]), children, entry["operation"], entry.get("label", ""))
-        value.grad = float(entry["grad"])
-        value._exponent = float(entry["exponent"]) if "exponent" in entry else None
-        values.append(value)
-    return values
-
-
-def test_json_nests_value_operation_and_children():
-    a, b = Value(2.0, _op="weight", label="a"), Value(3)
-    out = a * b
-    out.backward()
-    assert json.loads(out.to_json()) == {
-        "id": 2,
-        "operation": "*",
-        "value": 6.0,
-        "grad": 1.0,
-        "children": [
-            {"id": 0, "operation": "weight", "value": 2.0, "grad": 3.0, "label": "a", "children": []},
-            {"id": 1, "operation": "", "value": 3.0, "grad": 2.0, "children": []},
-        ],
-    }
-
-
-def test_a_shared_node_is_written_once():
-    x = Value(1.5)
-    for _ in range(60):  # as a tree it would have 2**60 leaves
-        x = x + x
-    text = x.to_json()
-    assert len(text) < 100 * 61
-    document = json.loads(text)
-    assert document["children"][1] == {"id": 59}
-    assert document["children"][0]["children"][1] == {"id": 58}
-
-
-def test_json_has_no_number_that_is_none():
-    out = Value(math.inf) * Value(math.nan) + Value(-math.inf) ** math.inf
-    document = json.loads(out.to_json(), parse_constant=pytest.fail)
-    assert document["value"] == "nan"
-    assert document["children"][1]["exponent"] == "inf"
-    assert document["children"][1]["children"][0]["value"] == "-inf"
-
-
-GRAPHS = {
-    "short chain": lambda: chain(10),
-    "long chain": lambda: chain(3000),
-    "irregular": lambda: irregular(1000),
-    "mlp": lambda: models.mlp().loss,
-}
-
-
-@pytest.mark.parametrize("name", GRAPHS)
-def test_the_graph_can_be_made_again_from_its_json(name: str):
-    out = GRAPHS[name]()
-    out.backward()
-    text = to_json(out)
-    order = out.topo()
-    assert len(text) < 300 * len(order)
-    values = rebuilt(json.loads(text))
-    assert len(values) == len(order)
-    numbers, new_numbers = ({id(node): i for i, node in enumerate(nodes)} for nodes in (order, values))
-    for i, (old, new) in enumerate(zip(order, values, strict=True)):
-        assert repr(new) == repr(old), i
-        assert (new._op, new._exponent, new.label) == (old._op, old._exponent, old.label)
-        assert [numbers[id(child)] for child in old._prev] == [new_numbers[id(child)] for child in new._prev]
-    assert repr(values[-1].recompute()) == repr(out.recompute())
