@@ -7,10 +7,12 @@ import hashlib
 import os
 import sys
 import sysconfig
+import tempfile
 from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import CompileError, LinkError
 
 ROOT = Path(__file__).resolve().parent
 WEIGHTS = ROOT / "weights" / "mnist.safetensors"
@@ -20,6 +22,21 @@ HEADERS = sorted(ROOT.glob("csrc/*.h"))
 # One wheel for CPython 3.11 and all later ones that have a GIL. Only the oldest of them can build it: newer
 # setuptools would name the file in a way that 3.11 does not import.
 ABI3 = sys.version_info[:2] == (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
+IS_WRITABLE = os.access(ROOT, os.W_OK)
+OPTIONS: dict[str, dict[str, str]] = {"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {}
+if not IS_WRITABLE:  # setuptools would put its notes and results beside the sources
+    elsewhere = tempfile.mkdtemp(prefix="micrograd-nn-")
+    OPTIONS |= {"egg_info": {"egg_base": elsewhere}, "build": {"build_base": elsewhere}}
+
+NO_COMPILER = """
+{name} is compiled while it is installed, and the C compiler failed: {error}
+It takes a C11 compiler and Python's headers:
+    Debian, Ubuntu   apt install gcc python3-dev
+    Fedora           dnf install gcc python3-devel
+    Alpine           apk add gcc musl-dev python3-dev
+    macOS            xcode-select --install
+    Windows          Visual Studio Build Tools, "Desktop development with C++"
+The environment's CC names another compiler. The C itself is {source}."""
 
 
 class BuildExtension(build_ext):  # type: ignore[misc]
@@ -29,21 +46,26 @@ class BuildExtension(build_ext):  # type: ignore[misc]
         super().finalize_options()
         # An editable install would build in a folder that is deleted afterwards. nn.c and nn.ir are there to be read,
         # and what has not changed is not made again.
-        folder = ROOT / "build" / f"temp.{self.plat_name}-{sys.implementation.cache_tag}"
-        if os.access(ROOT, os.W_OK):
-            self.build_temp = str(folder)
+        abi = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
+        if IS_WRITABLE:
+            self.build_temp = str(ROOT / "build" / f"temp.{self.plat_name}-{abi}")
 
     def build_extension(self, ext: Extension) -> None:
         # Under PEP 517 the project's folder is not on sys.path.
         sys.path.insert(0, str(ROOT))
         from codegen.build import compile_flags
 
-        source = self.generate(ext.name)
+        try:
+            source = self.generate(ext.name)
+        except Exception as error:
+            raise RuntimeError(f"the C of {ext.name} could not be made from codegen/mnist.py: {error!r}") from error
         declared = ext.sources
         ext.sources = [str(source)]
         ext.extra_compile_args = compile_flags(self.compiler.compiler_type)
         try:
             super().build_extension(ext)
+        except (CompileError, LinkError) as error:
+            raise type(error)(NO_COMPILER.format(name=ext.name, error=error, source=source)) from error
         finally:
             ext.sources = declared
             sys.path.remove(str(ROOT))
@@ -74,11 +96,12 @@ setup(
             sources=[],
             include_dirs=[str(ROOT / "csrc")],
             depends=[str(path) for path in HEADERS],
+            libraries=["m"] if os.name == "posix" else [],
             py_limited_api=ABI3,
             define_macros=[("Py_LIMITED_API", "0x030b0000")] if ABI3 else [],
         )
         for name in ("nn", "nn_infer")
     ],
     cmdclass={"build_ext": BuildExtension},
-    options={"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {},
+    options=OPTIONS,
 )

@@ -95,6 +95,7 @@ def compile_extension(source: Path, name: str, compiler: str | None, flags: list
         "sources": [str(source)],
         "include_dirs": [str(csrc())],
         "extra_compile_args": [*_default_flags(), *flags],
+        "libraries": ["m"] if os.name == "posix" else [],
     }
     if importlib.util.find_spec("setuptools") is None:
         raise RuntimeError("compiling a model needs setuptools: pip install 'micrograd-nn[compile]'")

@@ -30,7 +30,7 @@ from codegen.program import Program
 from codegen.trace import trace, trace_value
 from codegen.trees import Shapes, find_trees
 from micrograd import dot
-from micrograd.draw import COLORS, LIMIT, statements
+from micrograd.draw import COLORS, LIMIT, joint_topo, statements
 from micrograd.engine import Value
 
 ADJOINT = "#fbe3d8"
@@ -44,6 +44,7 @@ LEAF_COLORS = {
 LEAF_NAMES = {Op.PARAM: "parameters", Op.INPUT: "inputs", Op.TARGET: "targets", Op.GRAD: "old gradients"}
 LETTERS = "P parameter, X input, T target, G old gradient, C constant, R result of another box"
 FRAMES = "bold: what a caller can see; red: what gradients alone need"
+GRADIENT = "gradient"
 WIDTH = 44  # characters of a line in a box
 MOST_BOXES = 60  # of groups: what dot still lays out in seconds, however they hang together
 MOST_EDGES = 150  # between them: the widest
@@ -68,11 +69,16 @@ class Box:
 
 
 def scalars(program: Program, limit: int = LIMIT) -> list[str]:
-    """The scalar graph of the loss with the leaves' names, or its groups where it has more than `limit` nodes."""
-    if len(program.loss.topo()) > limit:
-        loss_alone = replace(program, outputs={}, prediction=None)
-        return _groups_alone(trace(loss_alone), "LR")
-    return statements(program.loss, leaves=_leaf_names(program))
+    """The scalar graph of the loss with the leaves' names, or its groups where it has more than `limit` nodes.
+
+    Without a loss it is the graph of the outputs.
+    """
+    if program.loss is not None:
+        program = replace(program, outputs={}, prediction=None)
+    roots = list(program.roots())
+    if len(joint_topo(roots)) > limit:
+        return _groups_alone(trace(program), "LR")
+    return statements(roots, leaves=_leaf_names(program))
 
 
 def value_groups(root: Value, rankdir: str = "LR") -> list[str]:
@@ -132,8 +138,8 @@ def _leaf_names(program: Program) -> dict[int, tuple[str, str]]:
 
 
 def _nodes(graph: Graph, prefix: str) -> Iterator[str]:
-    forward = graph.reachable(graph.loss, *(n for nodes in graph.outputs.values() for n in nodes))
     marks = _observables(graph)
+    forward = graph.reachable(*(n for n, what in marks.items() if not what[0].startswith(GRADIENT)))
     for n in range(len(graph)):
         op = Op(graph.op[n])
         color = LEAF_COLORS.get(op, "white") if op in LEAVES else "white"
@@ -146,12 +152,12 @@ def _nodes(graph: Graph, prefix: str) -> Iterator[str]:
 
 def _observables(graph: Graph) -> dict[int, list[str]]:
     """What each observable node is, in words."""
-    marks: dict[int, list[str]] = {graph.loss: ["loss"]}
+    marks: dict[int, list[str]] = {graph.loss: ["loss"]} if graph.loss >= 0 else {}
     for name, nodes in graph.outputs.items():
         for i, n in enumerate(nodes):
             marks.setdefault(n, []).append(f"output {name}[{i}]" if len(nodes) > 1 else f"output {name}")
     for parameter, n in graph.gradients.items():
-        marks.setdefault(n, []).append(f"gradient {parameter}")
+        marks.setdefault(n, []).append(f"{GRADIENT} {parameter}")
     return marks
 
 

@@ -54,7 +54,8 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
     check_name(name)
     with no_garbage_collection():
         graph = build_graph(program)
-        lowered, blocks = None, []
+        lowered = None
+        blocks: list[Block] = []
         if lowering == "straightline":
             kernels = straightline(trace(program), program)
         else:

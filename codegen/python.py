@@ -175,7 +175,8 @@ def _constants(program: Program, kernels: Kernels, digest: str) -> list[str]:
         head = f"{INDENT}({place.tensor.name!a}, {place.tensor.shape}, {place.offset}, {place.strides}, "
         found = number_strides(place.tensor)
         lines += _list(f"{head}[", map(str, place.tensor.numbers), "]),") if found is None else [f"{head}{found}),"]
-    return [*lines, "]", "", *_list("INITIAL_DATA = [", _initial_data(program, kernels), "]")]
+    lines += ["]", "", "Active = list[tuple[int, float]]  # inputs that are not zero, with their values"]
+    return [*lines, *_list("INITIAL_DATA = [", _initial_data(program, kernels), "]")]
 
 
 def _list(start: str, items: Iterable[str], end: str) -> list[str]:

@@ -9,10 +9,12 @@ It goes through README.md and docs/*.md:
   of a float in hexadecimal, which C libraries disagree about.
 - Every `>>>` example is a doctest. These are only checked.
 - <!-- code FILE --> ... <!-- end --> is FILE without its docstring.
+- <!-- measured FILE --> ... <!-- end --> is FILE, which a benchmark has written, without its heading.
 - <!-- groups FILE --> ... <!-- end --> is a table of the loop nests that are found in the Program of FILE. Its last
   column, what a tensor framework would call them, is the author's and stays.
-- docs/pictures/NAME.svg is drawn by examples/NAME.py, when what it is drawn from has changed. Each holds a digest of
-  that, so that a check needs neither Graphviz nor Matplotlib, and other versions of them change nothing.
+- docs/pictures/NAME.svg is drawn by examples/NAME.py, or by `python -m micrograd draw`, when what it is drawn from has
+  changed. Each holds a digest of that, so that a check needs neither Graphviz nor Matplotlib, and other versions of
+  them change nothing.
 """
 
 from __future__ import annotations
@@ -39,11 +41,12 @@ from codegen.explain import explain, work
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
-DRAWN = {"by_hand": "dot", "neuron": "dot", "moons": "matplotlib"}  # picture -> what draws it
+DRAWN = {"by_hand": "dot", "neuron": "dot", "moons": "matplotlib", "mnist": "dot", "loops": "dot"}  # what draws it
+MODELS = {"mnist": ("codegen/mnist.py", "graph"), "loops": ("docs/four_neurons.py", "loops")}  # of `micrograd draw`
 MNIST = "examples/mnist.py"
 
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-GENERATED = re.compile(r"<!-- (code|groups) (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
+GENERATED = re.compile(r"<!-- (code|groups|measured) (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
 ROW = re.compile(r"^\| `([^`]+)`.* \| (.*) \|$", re.MULTILINE)
 TIME = re.compile(r"\b\d+(\.\d+)? (s|ms|µs)\b")
 HEXADECIMAL = re.compile(r"-?0x[01]\.[0-9a-f]+p[+-]\d+")
@@ -77,6 +80,8 @@ def rebuilt(page: Path, report: Report) -> str:
         kind, file, old = found.groups()
         if kind == "code":
             new = f"```python\n{code(ROOT / file)}```\n"
+        elif kind == "measured":
+            _, new = (ROOT / file).read_text(encoding="utf-8").split("\n\n", 1)
         else:
             new, unnamed = groups(ROOT / file, old)
             report.errors += [f"{relative(page)}: give the group {title} of {file} a name" for title in unnamed]
@@ -192,7 +197,11 @@ def source_of(name: str) -> str:
     if DRAWN[name] == "matplotlib":
         return code(ROOT / script) + printed(script)
     with tempfile.TemporaryDirectory() as folder:
-        run_python(Path(folder), script, f"{name}.dot")
+        arguments = [script]
+        if name in MODELS:
+            model, what = MODELS[name]
+            arguments = ["-m", "micrograd", "draw", str(ROOT / model), "--what", what, "--output"]
+        run_python(Path(folder), *arguments, f"{name}.dot")
         return (Path(folder) / f"{name}.dot").read_text(encoding="utf-8")
 
 

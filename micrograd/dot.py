@@ -49,8 +49,9 @@ def escaped(name: object, longest: int | None = LONGEST) -> str:
 def record(fields: Sequence[str], rankdir: str, stacked: bool = False) -> str:
     """The label of a box with several fields, escaped ones: beside one another, or stacked. Graphviz turns records
     with the picture's direction."""
-    label = " | ".join(fields)
-    return f"{{ {label} }}" if stacked == (rankdir == "TB") else label
+    # No spaces around fields: before one that does not begin in ASCII, some versions of dot lose all its other spaces.
+    label = "|".join(fields)
+    return f"{{{label}}}" if stacked == (rankdir == "TB") else label
 
 
 def node(name: str, label: str, **attributes: object) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from micrograd import dot
@@ -40,7 +40,7 @@ def to_dot(root: Value, rankdir: str = "LR", limit: int | None = None) -> str:
     A graph of more than `limit` nodes is drawn as its groups, which needs codegen. None: never.
     Raises TypeError for what is no Value, ValueError for another direction.
     """
-    return dot.text(statements(root, rankdir, limit))
+    return dot.text(_picture(root, rankdir, limit))
 
 
 def draw_dot(root: Value, format: str = "svg", rankdir: str = "LR", limit: int | None = LIMIT) -> graphviz.Digraph:
@@ -49,18 +49,31 @@ def draw_dot(root: Value, format: str = "svg", rankdir: str = "LR", limit: int |
     `format`: "svg", "png", "pdf" or another of Graphviz's. `rankdir` and `limit` as for to_dot(). Raises
     ModuleNotFoundError without the package graphviz; warns where its program dot is missing.
     """
-    return dot.digraph(statements(root, rankdir, limit), format)
+    return dot.digraph(_picture(root, rankdir, limit), format)
+
+
+def _picture(root: Value, rankdir: str, limit: int | None) -> list[str]:
+    nodes, _ = trace(root)
+    if limit is None or len(nodes) <= limit:
+        return statements([root], rankdir)
+    from codegen import draw
+
+    return draw.value_groups(root, rankdir)
+
+
+def joint_topo(roots: Sequence[Value]) -> list[Value]:
+    """Every node that one of the roots depends on, operands before their users."""
+    return Value(0.0, tuple(roots), "roots").topo()[:-1]
 
 
 def statements(
-    root: Value, rankdir: str = "LR", limit: int | None = None, leaves: Mapping[int, tuple[str, str]] | None = None
+    roots: Sequence[Value], rankdir: str = "LR", leaves: Mapping[int, tuple[str, str]] | None = None
 ) -> list[str]:
-    """The DOT statements of the graph. `leaves`: a kind and a name for unmarked leaves, by the Value's identity."""
-    nodes, edges = trace(root)
-    if limit is not None and len(nodes) > limit:
-        from codegen import draw
+    """The DOT statements of a graph, node by node.
 
-        return draw.value_groups(root, rankdir)
+    `leaves`: a kind, "target" being another one, and a name for leaves that have none, by the Value's identity.
+    """
+    nodes = joint_topo(roots)
     number = {id(node): i for i, node in enumerate(nodes)}
     lines = dot.defaults(rankdir)
     for i, node in enumerate(nodes):
@@ -72,13 +85,14 @@ def statements(
             fields.insert(0, dot.escaped(name or kind))
         color = {"fillcolor": COLORS[kind]} if kind in COLORS else {}
         lines.append(dot.node(f"n{i}", dot.record(fields, rankdir), **color))
-        if node._prev:
-            lines.append(dot.node(f"op{i}", dot.escaped(operation(node)), shape="ellipse", width=0.4, margin="0.05,0"))
-            lines.append(dot.edge(f"op{i}", f"n{i}"))
-    for child, node in edges:
-        is_exponent = len(node._prev) == 2 and node._op == "**" and child is node._prev[1]
-        attributes = {"label": "exponent"} if is_exponent else {}
-        lines.append(dot.edge(f"n{number[id(child)]}", f"op{number[id(node)]}", **attributes))
+        if not node._prev:
+            continue
+        lines.append(dot.node(f"op{i}", dot.escaped(operation(node)), shape="ellipse", width=0.4, margin="0.05,0"))
+        lines.append(dot.edge(f"op{i}", f"n{i}"))
+        for position, child in enumerate(node._prev):
+            is_exponent = node._op == "**" and position == 1
+            attributes = {"label": "exponent"} if is_exponent else {}
+            lines.append(dot.edge(f"n{number[id(child)]}", f"op{i}", **attributes))
     return lines
 
 

@@ -197,6 +197,20 @@ def random_expression(rng: random.Random, leaves: Sequence[Value], size: int) ->
     return total([pick().tanh(), *nodes[-3:]])
 
 
+def irregular(size: int) -> Value:
+    """Such a graph of 20 weights."""
+    rng = random.Random(0)
+    return random_expression(rng, [Value(rng.random(), _op="weight") for _ in range(20)], size)
+
+
+def chain(length: int) -> Value:
+    """A deep graph: each step needs the one before."""
+    x, out = Value(0.5, _op="weight"), Value(1.0, _op="input")
+    for _ in range(length):
+        out = (out * x).tanh()
+    return out
+
+
 def random_programs(seed: int, count: int) -> Program:
     """Many random graphs side by side in one Program: each is an output of its own, their sum is the loss."""
     rng = random.Random(seed)

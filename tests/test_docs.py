@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
+from models import xor
 
 from codegen import compile_program, generate_python, load
 from codegen.ir import graph_text
@@ -68,6 +69,20 @@ def test_numbers_in_the_architecture_text(example):
     compiled = compile_program(example)
     assert f"{len(compiled.graph)} nodes become eight groups" in ARCHITECTURE
     assert len(compiled.groups) == 8
+
+
+def test_the_python_of_the_essays_page_is_generated():
+    from codegen.mnist import program
+
+    page = (ROOT / "docs" / "essay.md").read_text(encoding="utf-8")
+    texts = [generate_python(program()), generate_python(xor())]
+    listings = fenced(page, "python")
+    assert len(listings) == len(texts)
+    assert all(listing in text for listing, text in zip(listings, texts, strict=True))
+    loops = texts[0].split("def groups_0")[1].split("# Checks of arguments")[0]
+    assert (len(texts[0].splitlines()) + 50) // 100 == 8
+    assert "has 800 lines, of which the loops are 150" in page
+    assert round(len(loops.splitlines()), -1) == 150
 
 
 def test_the_loop_in_the_readme_is_the_generated_one():
@@ -173,6 +188,15 @@ def test_a_page_is_rebuilt_and_then_current(checkout, capsys):
     build.printed.cache_clear()
     assert build.main(["--check"]) == 0  # although the time is another one
     assert capsys.readouterr().out == ""
+
+
+def test_what_a_benchmark_has_measured_stands_on_a_page_as_it_is(checkout):
+    (checkout / "measured.md").write_text("# Heading\n\nA machine.\n\n| µs |\n|---|\n| 2.00 |\n")
+    page = page_of(checkout, "<!-- measured measured.md -->\n| 1.00 |\n<!-- end -->\n")
+    assert build.main(["--check"]) == 1
+    assert build.main([]) == 0
+    table = "A machine.\n\n| µs |\n|---|\n| 2.00 |\n"
+    assert page.read_text() == f"<!-- measured measured.md -->\n{table}<!-- end -->\n"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,138 @@
+"""The source distribution builds wherever a C compiler is, and says what is missing where none is.
+
+Each test takes a build or two, so these are slow ones. `make wheel` has the rest: isolation, reproducibility, audits.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("codegen", "csrc", "micrograd", "weights")
+FILES = ("LICENSE", "MANIFEST.in", "README.md", "pyproject.toml", "setup.py")
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(os.name == "nt", reason="POSIX compilers and permissions")]
+
+USE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+import nn, nn_infer
+nn.forward(3, bytes(range(196)) * 4)
+nn.backward()
+nn.update()
+print(nn.data(1000).hex(), nn_infer.predict(bytes(784)), nn.info()["compiler"])
+"""
+
+
+@pytest.fixture
+def source(tmp_path):
+    """The project's sources, as an sdist has them, in a folder with a space."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in FILES:
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def run(*command, cwd, check=True, prefix=(), **environment):
+    done = subprocess.run(
+        [*prefix, sys.executable, *command],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert not check or done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+def wheel_of(source, out, **options):
+    """`pip wheel` without isolation and without a network: what it builds with is here."""
+    flags = ("--no-build-isolation", "--no-index", "--no-deps", "--no-cache-dir")
+    run("-m", "pip", "wheel", *flags, "-w", str(out), str(source), cwd=out.parent, **options)
+    (wheel,) = out.glob("*.whl")
+    unpacked = out / "unpacked"
+    zipfile.ZipFile(wheel).extractall(unpacked)
+    return run("-c", USE, str(unpacked), cwd=out.parent).stdout.split(maxsplit=2)
+
+
+@pytest.fixture(scope="module")
+def here():
+    """What the modules of this environment compute."""
+    path = Path(__import__("nn").__file__).parent
+    return run("-c", USE, str(path), cwd=ROOT).stdout.split(maxsplit=2)
+
+
+def test_building_in_place_twice_makes_nothing_again(source):
+    run("setup.py", "build_ext", "--inplace", cwd=source)
+    built = [*source.glob("nn*.so"), *source.glob("build/temp*/nn*.c"), *source.glob("build/temp*/**/nn*.o")]
+    assert {path.suffix for path in built} == {".so", ".c", ".o"}
+    before = {path: path.stat().st_mtime_ns for path in built}
+    run("setup.py", "build_ext", "--inplace", cwd=source)
+    assert {path: path.stat().st_mtime_ns for path in built} == before
+    (header,) = source.glob("csrc/ops.h")
+    header.write_text(header.read_text() + "\n/* changed */\n")
+    run("setup.py", "build_ext", "--inplace", cwd=source)
+    after = {path: path.stat().st_mtime_ns for path in built}
+    assert {path.suffix for path in built if after[path] != before[path]} == {".so", ".o"}  # compiled, not traced
+
+
+def test_the_environments_flags_do_not_take_speed_or_bits_away(source, tmp_path, here):
+    assert wheel_of(source, tmp_path / "out", CFLAGS="-O0 -g -ffast-math") == here
+
+
+@pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
+def test_clang_gives_the_same_bits(source, tmp_path, here):
+    found = wheel_of(source, tmp_path / "out", CC="clang")
+    assert found[2].startswith("clang")
+    assert found[:2] == here[:2]
+
+
+READ_ONLY = 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"'
+
+
+def can_mount(folder):
+    """Whether a folder can be made read-only, even for root, for the length of one command."""
+    if shutil.which("unshare") is None:
+        return False
+    command = ["unshare", "--mount", "sh", "-c", READ_ONLY, folder, "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+
+
+def test_a_source_folder_that_cannot_be_written(source, tmp_path, here):
+    if not can_mount(source):
+        pytest.skip("no right to mount a folder read-only")
+    before = sorted(source.rglob("*"))
+    assert wheel_of(source, tmp_path / "out", prefix=["unshare", "--mount", "sh", "-c", READ_ONLY, source]) == here
+    assert sorted(source.rglob("*")) == before
+
+
+def test_a_missing_compiler_is_explained(source, tmp_path):
+    out = tmp_path / "out"
+    done = run(
+        "-m", "pip", "wheel", "--no-build-isolation", "--no-index", "--no-deps", "-w", str(out), str(source),
+        cwd=tmp_path, check=False, CC="/no/such/compiler",
+    )  # fmt: skip
+    said = done.stdout + done.stderr
+    assert done.returncode
+    assert "nn is compiled while it is installed, and the C compiler failed" in said
+    assert "/no/such/compiler" in said
+    assert "apt install gcc python3-dev" in said
+
+
+def test_a_failing_trace_is_explained(source, tmp_path):
+    program = source / "codegen" / "mnist.py"
+    program.write_text(program.read_text().replace("MLP(784, [50, 10]", "MLP(783, [50, 10]"))
+    done = run("setup.py", "build_ext", "--inplace", cwd=source, check=False)
+    assert done.returncode
+    assert "the C of nn could not be made from codegen/mnist.py: ValueError(" in done.stderr
