@@ -10,6 +10,7 @@ import struct
 from array import array
 from collections.abc import Callable
 
+import models
 import pytest
 from harness import Extension, Generated
 
@@ -196,6 +197,11 @@ OUTPUTS: dict[str, tuple[Callable, Callable]] = {
     ),
     "distributed": (lambda x, y: x * y - x * x, lambda x, y: x * y + (x * x) * -1.0),
 }
+
+
+def test_every_op_is_compiled_below_and_in_random_graphs():
+    assert {op.name.lower() for op in [*WRITTEN, Op.DETACH]} <= set(OUTPUTS)
+    assert {node._op for node in models.irregular(500).topo() if node._prev} == set(OPS)
 
 
 @pytest.fixture(scope="module", params=["loops", "straightline", "Python, loops", "Python, straightline"])

@@ -23,6 +23,7 @@ from test_ops import GRID, PAIRS
 import codegen
 from codegen import Pixels, Program, build_python, generate_python
 from codegen.mnist import program
+from codegen.ops import PYTHON_TEXT
 from codegen.python import STRAIGHT_LINE_NODES
 from codegen.reference import Engine
 from micrograd.engine import Value
@@ -320,7 +321,7 @@ def test_a_description_is_no_code(tmp_path):
 # Other Pythons
 
 SCRIPT = """
-import importlib, json, sys
+import functools, importlib, json, sys
 from array import array
 
 folder, tasks = sys.argv[1], json.load(open(sys.argv[2]))
@@ -342,10 +343,9 @@ for name, (pixels, examples) in tasks["models"].items():
     found[name] = [x.hex() for x in seen]
 module = importlib.import_module(name)
 pairs = [numbers(pair) for pair in tasks["pairs"]]
-for function in (module.power, module.maximum, module.takes_left, module.takes_right):
-    found[function.__name__] = [function(x, y).hex() for x, y in pairs]
-for function in (module.exp, module.log, module.math.tanh, module.sigmoid, module.relu, module.positive):
-    found[function.__name__] = [function(x).hex() for x, _ in pairs]
+for name, arity in tasks["functions"]:
+    function = functools.reduce(getattr, name.split("."), module)
+    found[name] = [function(*pair[:arity]).hex() for pair in pairs]
 print(json.dumps([sorted(set(sys.modules) & {"numpy", "micrograd", "codegen"}), found]))
 """
 
@@ -354,7 +354,8 @@ print(json.dumps([sorted(set(sys.modules) & {"numpy", "micrograd", "codegen"}), 
 def elsewhere(tmp_path_factory):
     """run(command...) -> what SCRIPT finds, over small models of several kinds, under another Python."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    tasks: dict = {"models": {}, "pairs": [[x.hex() for x in pair] for pair in PAIRS]}
+    functions = [(text.split("(")[0], text.count("{}")) for text in PYTHON_TEXT.values() if "(" in text]
+    tasks: dict = {"models": {}, "functions": functions, "pairs": [[x.hex() for x in pair] for pair in PAIRS]}
     chosen = {name: models.REGULAR[name]() for name in ("xor", "mlp", "convolution", "attention", "edges", "gather")}
     for name, made in (chosen | {"random": models.random_programs(11, 8)}).items():
         examples = [example(made, random.Random(i)) for i in range(25 if name in ("xor", "mlp") else 3)]
