@@ -169,6 +169,7 @@ static void team_end(void)
     team.size = 1;
 }
 
+#ifndef _WIN32
 /* In a child process, which has none of the threads. */
 static void team_forget(void)
 {
@@ -176,3 +177,4 @@ static void team_forget(void)
     for (int member = 0; member < MAX_MEMBERS; member++)
         team.wake[member] = NULL;
 }
+#endif
