@@ -19,10 +19,18 @@ test: $(VENV)/dev.stamp
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 
+# Style and types of the code; the forms of everything that GitHub and package indexes read. Needs no network.
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/validate-pyproject pyproject.toml
+	$(BIN)/zizmor --quiet --offline --persona auditor .github
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.dependabot .github/dependabot.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-config .github/ISSUE_TEMPLATE/config.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/question.yml
+	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
 # Runs every example in the documentation, and rebuilds its listings, tables and pictures: make docs ARGS=--check only
 # compares. Pictures need Graphviz.

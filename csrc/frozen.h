@@ -4,6 +4,7 @@
 #include "lock.h"
 #include "levels.h"
 #include "arguments.h"
+#include "docs.h"
 #include "predictions.h"
 #include "images.h"
 
@@ -24,7 +25,7 @@ static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignor
 
 static PyMethodDef methods[] = {
     PREDICTION_METHODS,
-    {"info", api_info, METH_NOARGS, "info($module, /)\n--\n\nWhat this module is: architecture, types, compiler."},
+    {"info", api_info, METH_NOARGS, DOC_INFO},
     {NULL, NULL, 0, NULL},
 };
 
@@ -46,8 +47,8 @@ static int module_exec(PyObject *module)
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = MODULE_NAME,
-    .m_doc = sizeof(DESCRIPTION) > 1 ? "A trained micrograd model, compiled: " DESCRIPTION "."
-                                     : "A trained micrograd model, compiled.",
+    .m_doc = sizeof(DESCRIPTION) > 1 ? "A trained micrograd model, compiled: " DESCRIPTION ".\n\n" DOC_USE
+                                     : "A trained micrograd model, compiled.\n\n" DOC_USE,
     .m_size = 0,
     .m_methods = methods,
     .m_slots = module_slots,

@@ -146,13 +146,6 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
 
 /* The functions that every module has. */
 #define PREDICTION_METHODS \
-    {"predict", api_predict, METH_O, \
-     "predict($module, pixels, /)\n--\n\nThe most likely class of one image, as an int."}, \
-    {"probabilities", api_probabilities, METH_O, \
-     "probabilities($module, pixels, /)\n--\n\nThe probability of each class for one image, as a tuple of floats."}, \
-    {"outputs", api_outputs, METH_O, \
-     "outputs($module, pixels, /)\n--\n\nEvery named output for one image: {name: tuple of floats}."}, \
-    {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, \
-     "predict_batch($module, images, *, threads=1, progress=None)\n--\n\n" \
-     "The most likely class of each of many images, one byte each.\n\n" \
-     "`threads` changes no result. progress(done, total, None) is called now and then."}
+    {"predict", api_predict, METH_O, DOC_PREDICT}, {"probabilities", api_probabilities, METH_O, DOC_PROBABILITIES}, \
+    {"outputs", api_outputs, METH_O, DOC_OUTPUTS}, \
+    {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PREDICT_BATCH}

@@ -10,6 +10,7 @@
 #include "passes.h"
 #include "batch.h"
 #include "arguments.h"
+#include "docs.h"
 #include "numbers.h"
 
 static int forward_done; /* backward() has something to go back from */
@@ -240,48 +241,20 @@ static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignor
 }
 
 static PyMethodDef methods[] = {
-    {"forward", FAST(api_forward), METH_FASTCALL,
-     "forward($module, label, pixels, /)\n--\n\n"
-     "The loss of one image, as a float. backward() then goes back from it."},
-    {"backward", api_backward, METH_NOARGS,
-     "backward($module, /)\n--\n\n"
-     "Adds the gradients of the last forward() to those of the parameters.\n\n"
-     "RuntimeError before any forward()."},
-    {"zero_grad", api_zero_grad, METH_NOARGS, "zero_grad($module, /)\n--\n\nSets the parameters' gradients to 0."},
-    {"update", FAST(api_update), METH_FASTCALL | METH_KEYWORDS,
-     "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n"
-     "data -= learning_rate * grad / batch_size for each parameter.\n\n"
-     "The learning rate is the model's own where it is not given; `step` is for loops that count, and changes nothing."},
+    {"forward", FAST(api_forward), METH_FASTCALL, DOC_FORWARD},
+    {"backward", api_backward, METH_NOARGS, DOC_BACKWARD},
+    {"zero_grad", api_zero_grad, METH_NOARGS, DOC_ZERO_GRAD},
+    {"update", FAST(api_update), METH_FASTCALL | METH_KEYWORDS, DOC_UPDATE},
     PREDICTION_METHODS,
-    {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS,
-     "evaluate($module, images, labels, *, threads=1, progress=None)\n--\n\n"
-     "(mean loss, accuracy) over many images; the accuracy is None where the model has no classes.\n\n"
-     "`threads` changes no result. progress(done, total, mean loss so far) is called now and then."},
-    {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS,
-     "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, "
-     "progress=None)\n--\n\n"
-     "Whole epochs of gradient descent; returns the mean loss of each epoch, as a list.\n\n"
-     "For each batch: zero_grad, forward and backward for each image, update by the batch's true size. With a seed\n"
-     "the images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.\n"
-     "progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then.\n"
-     "`threads` share the images of a batch and change no bit of the result; batches of one image have no use for them.\n"
-     "Other threads' calls that change the model, evaluate() and predict_batch() wait until train() is done: a\n"
-     "progress() that waits for one of them waits for ever."},
-    {"state_dict", api_state_dict, METH_NOARGS,
-     "state_dict($module, /)\n--\n\n"
-     "{name: writable memoryview of the parameters}, of the model's dtype, shared with the model, nothing copied.\n\n"
-     "Passes are slower while such a view is alive, because anybody may write to it."},
-    {"grad_dict", api_grad_dict, METH_NOARGS,
-     "grad_dict($module, /)\n--\n\n{name: writable memoryview of the gradients}, as state_dict()."},
-    {"load_state_dict", api_load_state_dict, METH_O,
-     "load_state_dict($module, mapping, /)\n--\n\n"
-     "Copies all parameters from {name: buffer of the model's dtype}. All names and shapes must fit, or nothing is changed."},
-    {"data", api_data, METH_O, "data($module, i, /)\n--\n\nParameter i, in the order of the model's parameters()."},
-    {"grad", api_grad, METH_O, "grad($module, i, /)\n--\n\nThe gradient of parameter i."},
-    {"reset", FAST(api_reset), METH_FASTCALL | METH_KEYWORDS,
-     "reset($module, /, seed=None)\n--\n\n"
-     "Fresh weights, the same as those of the micrograd model made after random.seed(seed); gradients become 0."},
-    {"info", api_info, METH_NOARGS, "info($module, /)\n--\n\nWhat this module is: architecture, types, compiler."},
+    {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS, DOC_EVALUATE},
+    {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS, DOC_TRAIN},
+    {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
+    {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},
+    {"load_state_dict", api_load_state_dict, METH_O, DOC_LOAD_STATE_DICT},
+    {"data", api_data, METH_O, DOC_DATA},
+    {"grad", api_grad, METH_O, DOC_GRAD},
+    {"reset", FAST(api_reset), METH_FASTCALL | METH_KEYWORDS, DOC_RESET},
+    {"info", api_info, METH_NOARGS, DOC_INFO},
     {NULL, NULL, 0, NULL},
 };
 
@@ -321,7 +294,8 @@ static int module_clear(PyObject *module)
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = MODULE_NAME,
-    .m_doc = sizeof(DESCRIPTION) > 1 ? "A micrograd model, compiled: " DESCRIPTION "." : "A micrograd model, compiled.",
+    .m_doc = sizeof(DESCRIPTION) > 1 ? "A micrograd model, compiled: " DESCRIPTION ".\n\n" DOC_USE
+                                     : "A micrograd model, compiled.\n\n" DOC_USE,
     .m_size = sizeof(struct module_state),
     .m_methods = methods,
     .m_slots = module_slots,

@@ -1,40 +1,215 @@
-"""Types of the compiled module."""
+"""A micrograd model, compiled: MLP 784-50-10, relu, softmax cross-entropy.
+
+zero_grad(), forward(label, pixels), backward(), update() is a step of training, train() does whole epochs.
+predict(pixels), probabilities(pixels) and outputs(pixels) take an image; info() says the rest.
+
+The parameters are layers.0.weight (50, 784), layers.0.bias (50,), layers.1.weight (10, 50) and layers.1.bias (10,).
+"""
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, type_check_only
 
 from typing_extensions import Buffer
 
 __version__: str
 
-def forward(label: int, pixels: Buffer, /) -> float: ...
-def backward() -> None: ...
-def zero_grad() -> None: ...
-def update(step: int = 0, batch_size: int = 1, *, learning_rate: float | None = None) -> None: ...
-def predict(pixels: Buffer, /) -> int: ...
-def probabilities(pixels: Buffer, /) -> tuple[float, ...]: ...
-def outputs(pixels: Buffer, /) -> dict[str, tuple[float, ...]]: ...
-def predict_batch(
-    images: Buffer, *, threads: int = 1, progress: Callable[[int, int, None], object] | None = None
-) -> bytes: ...
-def evaluate(
-    images: Buffer, labels: Buffer, *, threads: int = 1, progress: Callable[[int, int, float], object] | None = None
-) -> tuple[float, float]: ...
-def train(
-    images: Buffer,
-    labels: Buffer,
+# NumPy's arrays have been Buffers all along, but its types say so from Python 3.12 on.
+@type_check_only
+class _Array(Protocol):
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_Buffer: TypeAlias = Buffer | _Array
+
+@type_check_only
+class _Info(TypedDict):
+    architecture: str
+    version: str
+    dtype: Literal["float64", "float32"]
+    mode: Literal["strict", "fast"]
+    fma: bool
+    reorder: bool
+    simd: str
+    compiler: str
+    lowering: str
+    parameters: int
+    inputs: int
+    input_type: str
+    targets: int
+    target_type: str
+    outputs: dict[str, int]
+    learning_rate: float
+    seed: int
+    digest: str
+
+def forward(label: SupportsIndex, pixels: _Buffer, /) -> float:
+    """The loss of one image, as a float; backward() then goes back from it.
+
+    label: an int, 0 <= label < 10.
+    pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def backward() -> None:
+    """Adds the gradients of the last forward() to those of the parameters. Returns None.
+
+    Raises RuntimeError where there was no forward() since the import or the last reset().
+    """
+
+def zero_grad() -> None:
+    """Sets the parameters' gradients to 0. Returns None."""
+
+def update(
+    step: SupportsIndex = 0,
+    batch_size: SupportsIndex = 1,
     *,
-    batch_size: int = 1,
-    learning_rate: float | None = None,
-    epochs: int = 1,
-    seed: int | None = None,
-    threads: int = 1,
+    learning_rate: SupportsFloat | SupportsIndex | None = None,
+) -> None:
+    """data -= learning_rate * grad / batch_size for each parameter. Returns None.
+
+    step: an int >= 0, for loops that count; changes nothing.
+    batch_size: an int >= 1, how many images the gradients are the sum of.
+    learning_rate: a finite float; None is the model's own, info()['learning_rate'].
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def predict(pixels: _Buffer, /) -> int:
+    """The most likely class of one image, as an int; the first one on a tie.
+
+    pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def probabilities(pixels: _Buffer, /) -> tuple[float, ...]:
+    """The probability of each class for one image, as a tuple of floats.
+
+    pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises RuntimeError where no output of the model is named 'probabilities'.
+    """
+
+def outputs(pixels: _Buffer, /) -> dict[str, tuple[float, ...]]:
+    """Every named output for one image: {name: tuple of floats}. info()['outputs'] has their lengths.
+
+    pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def predict_batch(
+    images: _Buffer,
+    *,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> bytes:
+    """The most likely class of each of n images, as n bytes. The GIL is released.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    threads: an int, 1 <= threads <= 64; changes no bit of any result.
+    progress: is called now and then with (images done, n, None).
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def evaluate(
+    images: _Buffer,
+    labels: _Buffer,
+    *,
+    threads: SupportsIndex | None = 1,
     progress: Callable[[int, int, float], object] | None = None,
-) -> list[float]: ...
-def state_dict() -> dict[str, memoryview[float]]: ...
-def grad_dict() -> dict[str, memoryview[float]]: ...
-def load_state_dict(mapping: Mapping[str, Buffer], /) -> None: ...
-def data(i: int, /) -> float: ...
-def grad(i: int, /) -> float: ...
-def reset(seed: int | None = None) -> None: ...
-def info() -> dict[str, Any]: ...
+) -> tuple[float, float]:
+    """(mean loss, accuracy) over n images, as floats; the accuracy is None where the model has no classes. The GIL is
+    released.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    labels: a buffer of n unsigned bytes, each below 10.
+    threads: an int, 1 <= threads <= 64; changes no bit of any result.
+    progress: is called now and then with (images done, n, mean loss so far).
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def train(
+    images: _Buffer,
+    labels: _Buffer,
+    *,
+    batch_size: SupportsIndex = 1,
+    learning_rate: SupportsFloat | SupportsIndex | None = None,
+    epochs: SupportsIndex = 1,
+    seed: SupportsIndex | None = None,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, float], object] | None = None,
+) -> list[float]:
+    """Whole epochs of gradient descent over n images; the mean loss of each epoch, as a list of floats. The GIL is
+    released.
+
+    For each batch: zero_grad, forward and backward for each image, update by the batch's true size.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    labels: a buffer of n unsigned bytes, each below 10.
+    batch_size: an int >= 1.
+    learning_rate: a finite float; None is the model's own, info()['learning_rate'].
+    epochs: an int, 0 <= epochs <= 1000000000.
+    seed: an int, 0 <= seed < 2**64: the images are shuffled before each epoch, as random.Random(seed).shuffle does;
+        None: they stay in order.
+    threads: an int, 1 <= threads <= 64; changes no bit of any result.
+        They share the images of a batch: batches of one image have no use for them.
+    progress: is called now and then with (images done, n * epochs, mean loss of the epoch so far). It may read the
+        model; to change it is a RuntimeError. Other threads' calls that change the model, evaluate() and
+        predict_batch() wait until train() is done: a progress() that waits for one of them waits for ever.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def state_dict() -> dict[str, memoryview[float]]:
+    """The parameters, as {name: memoryview of float64}: writable, strided, shared with the model, nothing copied.
+
+    Passes are slower while such a view is alive, because anybody may write to it.
+    """
+
+def grad_dict() -> dict[str, memoryview[float]]:
+    """The gradients, as {name: memoryview of float64}, with the names and shapes of state_dict()."""
+
+def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
+    """Copies all parameters from {name: buffer of float64}, strided or not. Returns None.
+
+    Names and shapes must be those of state_dict(), all of them.
+
+    Raises TypeError for anything else than a mapping and for buffers of another type, ValueError for a name that is
+    missing or unknown and for another shape; nothing has changed then.
+    """
+
+def data(i: SupportsIndex, /) -> float:
+    """Parameter i, as a float, in the order of the model's parameters().
+
+    i: an int, 0 <= i < 39760.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def grad(i: SupportsIndex, /) -> float:
+    """The gradient of parameter i, as a float.
+
+    i: an int, 0 <= i < 39760.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def reset(seed: SupportsIndex | None = None) -> None:
+    """Fresh weights, the same as those of the micrograd model made after random.seed(seed); gradients become 0.
+    Returns None.
+
+    seed: an int, 0 <= seed < 2**64; None: another one each time.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def info() -> _Info:
+    """What this module is, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."""

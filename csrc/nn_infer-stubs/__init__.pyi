@@ -1,16 +1,82 @@
-"""Types of the compiled model that only predicts."""
+"""A trained micrograd model, compiled: MLP 784-50-10, relu, softmax cross-entropy.
+
+predict(pixels), probabilities(pixels) and outputs(pixels) take an image; info() says the rest.
+"""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict, type_check_only
 
 from typing_extensions import Buffer
 
 __version__: str
 
-def predict(pixels: Buffer, /) -> int: ...
-def probabilities(pixels: Buffer, /) -> tuple[float, ...]: ...
-def outputs(pixels: Buffer, /) -> dict[str, tuple[float, ...]]: ...
+# NumPy's arrays have been Buffers all along, but its types say so from Python 3.12 on.
+@type_check_only
+class _Array(Protocol):
+    @property
+    def __array_interface__(self) -> dict[str, Any]: ...
+
+_Buffer: TypeAlias = Buffer | _Array
+
+@type_check_only
+class _Info(TypedDict):
+    architecture: str
+    version: str
+    dtype: Literal["float64", "float32"]
+    mode: Literal["strict", "fast"]
+    fma: bool
+    reorder: bool
+    simd: str
+    compiler: str
+    lowering: str
+    parameters: int
+    weight_type: Literal["float64", "float32"]
+    inputs: int
+    input_type: str
+    outputs: dict[str, int]
+    digest: str
+    weights: str
+
+def predict(pixels: _Buffer, /) -> int:
+    """The most likely class of one image, as an int; the first one on a tie.
+
+    pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def probabilities(pixels: _Buffer, /) -> tuple[float, ...]:
+    """The probability of each class for one image, as a tuple of floats.
+
+    pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises RuntimeError where no output of the model is named 'probabilities'.
+    """
+
+def outputs(pixels: _Buffer, /) -> dict[str, tuple[float, ...]]:
+    """Every named output for one image: {name: tuple of floats}. info()['outputs'] has their lengths.
+
+    pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
 def predict_batch(
-    images: Buffer, *, threads: int = 1, progress: Callable[[int, int, None], object] | None = None
-) -> bytes: ...
-def info() -> dict[str, Any]: ...
+    images: _Buffer,
+    *,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> bytes:
+    """The most likely class of each of n images, as n bytes. The GIL is released.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    threads: an int, 1 <= threads <= 64; changes no bit of any result.
+    progress: is called now and then with (images done, n, None).
+
+    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    """
+
+def info() -> _Info:
+    """What this module is, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."""

@@ -1,0 +1,87 @@
+"""What the distribution says of itself, and that the project's own lists of Pythons and platforms agree with it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from importlib import metadata, resources
+from pathlib import Path
+
+import nn
+import nn_infer
+import pytest
+
+import codegen
+import micrograd
+
+ROOT = Path(__file__).resolve().parent.parent
+ABOUT = metadata.metadata("micrograd-nn")
+CLASSIFIERS = ABOUT.get_all("Classifier")
+VERSIONS = [found[1] for text in CLASSIFIERS if (found := re.fullmatch(r"Programming .* :: (3\.\d+)", text))]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def test_there_is_one_version():
+    version = metadata.version("micrograd-nn")
+    assert version == micrograd.__version__ == nn.__version__ == nn_infer.__version__
+    assert version == nn.info()["version"] == nn_infer.info()["version"]
+
+
+def test_the_version_is_read_without_an_import():
+    """setuptools takes it from the source as long as it is a literal there."""
+    assert "version" not in PROJECT["project"]
+    assert PROJECT["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "micrograd.__version__"}
+    tree = ast.parse(Path(micrograd.__file__).read_text(encoding="utf-8"))
+    (value,) = (
+        node.value for node in tree.body if isinstance(node, ast.Assign) and node.targets[0].id == "__version__"
+    )
+    assert ast.literal_eval(value) == micrograd.__version__
+
+
+def test_who_only_imports_nn_installs_nothing_else():
+    requirements = metadata.requires("micrograd-nn")
+    assert requirements
+    assert [text for text in requirements if not re.search(r"(; |and )extra == ['\"]\w+['\"]$", text)] == []
+
+
+def test_extras_that_the_readme_and_the_errors_name_exist():
+    sources = [path for module in (micrograd, codegen) for path in Path(module.__file__).parent.glob("*.py")]
+    texts = [ABOUT.get_payload(), *(path.read_text(encoding="utf-8") for path in sources)]
+    named = set(re.findall(r"pip install '(?:micrograd-nn|\.)\[(\w+)\]'", "".join(texts)))
+    assert {"compile", "train"} <= named <= set(ABOUT.get_all("Provides-Extra"))
+
+
+@pytest.mark.parametrize("package", ["micrograd", "codegen"])
+def test_packages_are_typed(package):
+    assert resources.files(package).joinpath("py.typed").is_file()
+    assert "Typing :: Typed" in CLASSIFIERS
+
+
+def test_the_licence_is_an_expression_and_a_file():
+    assert ABOUT["License-Expression"] == "MIT"
+    assert ABOUT.get_all("License-File") == ["LICENSE"]
+    assert not any(text.startswith("License ::") for text in CLASSIFIERS)
+
+
+def test_the_pythons_are_those_from_the_oldest_on():
+    oldest = int(re.fullmatch(r">=3\.(\d+)", ABOUT["Requires-Python"])[1])
+    minors = [int(version.removeprefix("3.")) for version in VERSIONS]
+    assert minors == list(range(oldest, max(minors) + 1))
+
+
+@pytest.mark.parametrize(
+    ("system", "arch"),
+    [("linux", "x86_64"), ("linux", "aarch64"), ("macos", "x86_64"), ("macos", "arm64"), ("windows", "AMD64")],
+)
+def test_wheels_are_tested_on_every_python(system, arch):
+    pytest.importorskip("cibuildwheel")
+    arguments = ["--print-build-identifiers", "--platform", system, "--archs", arch, str(ROOT)]
+    done = subprocess.run(
+        [sys.executable, "-m", "cibuildwheel", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    tags = {f"cp{version.replace('.', '')}" for version in VERSIONS} | {"cp314t", "cp315t"}
+    assert {line.partition("-")[0] for line in done.stdout.split()} == tags
