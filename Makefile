@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py micrograd/*.py csrc/*.h) weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint docs bench wheel clean
+.PHONY: train test test-slow lint docs bench cross wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
@@ -41,6 +41,10 @@ docs: $(VENV)/docs.stamp
 # a quarter of an hour. make bench ARGS=--quick takes a minute or two.
 bench: $(VENV)-bench/bench.stamp
 	$(VENV)-bench/bin/python -m benchmarks --output benchmarks $(ARGS)
+
+# Other processors under an emulator, other systems' compilers; a few minutes, on Debian 12. As root it installs these.
+cross: $(VENV)/train.stamp
+	$(BIN)/python -m tools.cross
 
 # sdist and wheel into dist, reproduced, audited, and used by every Python on this machine: two minutes
 wheel: $(VENV)/wheel.stamp

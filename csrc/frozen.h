@@ -16,7 +16,7 @@ static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignor
     return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:s,s:i,s:s,s:N,s:s,s:s}",
                          "architecture", DESCRIPTION, "version", VERSION, "dtype", real_elements.noun,
                          "mode", FLOAT32 || FMA || REORDER ? "fast" : "strict", "fma", PyBool_FromLong(level->fuses),
-                         "reorder", PyBool_FromLong(REORDER), "simd", level->name, "compiler", COMPILER,
+                         "reorder", PyBool_FromLong(REORDER), "simd", level->name, "compiler", BUILT_BY,
                          "lowering", LOWERING, "parameters", (Py_ssize_t)PARAMETER_COUNT,
                          "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
                          "inputs", INPUT_COUNT, "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,

@@ -24,15 +24,15 @@ typedef double real;
 #endif
 
 #if defined(__clang__)
-#define COMPILER "clang " __clang_version__
+#define BUILT_BY "clang " __clang_version__
 #elif defined(__GNUC__)
-#define COMPILER "gcc " __VERSION__
+#define BUILT_BY "gcc " __VERSION__
 #elif defined(_MSC_VER)
-#define COMPILER "msvc"
+#define BUILT_BY "msvc"
 #elif defined(__TINYC__)
-#define COMPILER "tcc"
+#define BUILT_BY "tcc"
 #else
-#define COMPILER "unknown"
+#define BUILT_BY "unknown"
 #endif
 
 enum { CACHE_LINE = 64 / sizeof(real) }; /* in elements */

@@ -1,6 +1,7 @@
 /* Which SIMD levels there are, besides the compiler's baseline. */
 
-#if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__))
+/* In MSVC's mode clang's immintrin.h leaves out what the baseline does not have. */
+#if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__)) && !defined(_MSC_VER)
 #define X86_LEVELS 1
 #include <immintrin.h>
 #else

@@ -80,18 +80,23 @@ static void spin_once(unsigned round)
 #endif
 }
 
-/* Waits for the job after number `done`. */
+/*
+ * Waits for the job after number `done`. Whoever handed out that one may be late to look for sleepers, and wake one that
+ * has done it already: so a sleeper that wakes up looks again.
+ */
 static void wait_for_job(int member, unsigned done)
 {
-    for (unsigned round = 0; round < SPINS; round++) {
-        if ((unsigned)shared_load(&team.jobs) != done)
-            return;
-        spin_once(round);
+    for (;;) {
+        for (unsigned round = 0; round < SPINS; round++) {
+            if ((unsigned)shared_load(&team.jobs) != done)
+                return;
+            spin_once(round);
+        }
+        shared_store(&team.asleep[member], 1);
+        if ((unsigned)shared_load(&team.jobs) != done && shared_swap(&team.asleep[member], 1, 0))
+            return; /* it came just now, and nobody has begun to wake us */
+        PyThread_acquire_lock(team.wake[member], WAIT_LOCK);
     }
-    shared_store(&team.asleep[member], 1);
-    if ((unsigned)shared_load(&team.jobs) != done && shared_swap(&team.asleep[member], 1, 0))
-        return; /* it came just now, and nobody has begun to wake us */
-    PyThread_acquire_lock(team.wake[member], WAIT_LOCK);
 }
 
 static void member_main(void *number)
@@ -164,6 +169,7 @@ static void team_end(void)
     team.size = 1;
 }
 
+#ifndef _WIN32
 /* In a child process, which has none of the threads. */
 static void team_forget(void)
 {
@@ -171,3 +177,4 @@ static void team_forget(void)
     for (int member = 0; member < MAX_MEMBERS; member++)
         team.wake[member] = NULL;
 }
+#endif

@@ -128,13 +128,13 @@ def parser() -> Parser:
     predict_parser = commands.add_parser(
         "predict",
         parents=[data],
-        help="show images and what saved weights make of them",
+        help="show images and what the model makes of them",
         description=f"Show images and what the model makes of them: the files given, or one of the test images, or "
         f"the first {EXAMPLES} of them.",
     )
     predict_parser.set_defaults(command=predict)
     add = predict_parser.add_argument
-    add("--load", type=Path, required=True, metavar="FILE", help="the weights")
+    add("--load", type=Path, metavar="FILE", help="the weights; default: those that come with the module")
     add("--index", type=whole(0, 2**63 - 1), metavar="I", help="the number of a test image, from 0")
     add(
         "files",
@@ -318,10 +318,11 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def predict(options: argparse.Namespace) -> int:
-    nn = compiled_model()
+    nn = compiled_model("nn" if options.load is not None else "nn_infer")
     if options.files and (options.index is not None or options.data is not None or options.digits):
         raise UsageError("image files exclude --index, --data and --digits")
-    load_weights(nn, options.load)
+    if options.load is not None:
+        load_weights(nn, options.load)
     if options.files:
         for path in options.files:
             show(nn, str(path), read_image(path), None)
@@ -386,14 +387,15 @@ def read_image(path: Path) -> bytes:
     return pixels
 
 
-def compiled_model() -> ModuleType:
+def compiled_model(name: str = "nn") -> ModuleType:
+    """nn, which can be trained, or nn_infer, which has been."""
     try:
-        return importlib.import_module("nn")
+        return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != "nn":
+        if error.name != name:
             raise
         raise ImportError(
-            "the compiled module nn is not installed: pip install micrograd-nn, or in a source tree pip install ."
+            f"the compiled module {name} is not installed: pip install micrograd-nn, or in a source tree pip install ."
         ) from error
 
 

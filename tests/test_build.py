@@ -124,9 +124,9 @@ def test_every_compiler_gives_the_same_bits(compiler, tmp_path):
 
 def test_time_from_values_to_c():
     program = mnist_program()
-    start = time.perf_counter()
+    start = time.process_time()
     compile_program(program)
-    assert time.perf_counter() - start < 5  # 0.7 s here; a budget for slower machines, not a measurement
+    assert time.process_time() - start < 10  # 0.7 s to 2 s here; a budget for slower machines, not a measurement
 
 
 @pytest.mark.slow
@@ -139,15 +139,15 @@ def test_a_model_of_670_000_parameters(compiled, tmp_path):
         "import models, codegen\n"
         "codegen.build(models.mlp((784, 512, 512, 10)), sys.argv[3], 'large')"
     )
-    start = time.perf_counter()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([sys.executable, "-c", script, str(ROOT), str(ROOT / "tests"), str(tmp_path)], check=True)
-    seconds = time.perf_counter() - start
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds, memory = usage.ru_utime - before.ru_utime, usage.ru_maxrss / 2**20
     lines = (tmp_path / "large.c").read_text().count("\n")
     print(f"670,000 parameters: {seconds:.1f} s, {memory:.2f} GiB, {lines} lines")
     assert lines <= 1.2 * compiled.text.count("\n")
     assert memory <= 3
-    assert seconds <= 60  # 16 s here; a budget for slower machines, not a measurement
+    assert seconds <= 120  # of the processor, 16 to 40 here: a cost that grew faster than the model would take hours
 
 
 @pytest.mark.slow

@@ -294,6 +294,14 @@ def test_predict_files(data: Path, trained: tuple[str, Path], tmp_path: Path) ->
     assert raw.splitlines()[1:] == pgm.rstrip("\n").splitlines()[1:]
 
 
+def test_predict_with_the_weights_that_come_with_the_module(data: Path, tmp_path: Path) -> None:
+    import nn_infer
+
+    pixels = (data / "t10k-images-idx3-ubyte").read_bytes()[16 : 16 + 784]
+    (tmp_path / "raw").write_bytes(pixels)
+    assert good("predict", tmp_path / "raw").startswith(f"{tmp_path / 'raw'}: predicted {nn_infer.predict(pixels)}\n")
+
+
 def test_pictures() -> None:
     pixels = bytearray(784)
     pixels[0] = pixels[28 + 1] = pixels[2] = pixels[28 + 2] = 255
@@ -332,7 +340,6 @@ WRONG_ARGUMENTS = {
     ("train", "--data", "x", "--digits"): "--digits: not allowed with argument --data",
     ("train", "--colour", "red"): "--colour",
     ("eval",): "required: --load",
-    ("predict",): "required: --load",
     ("predict", "--load", "x", "--index", "-1"): "--index: expected 0..",
     ("predict", "--load", "x", "--index", "1", "image"): "image files exclude --index, --data and --digits",
 }

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
+import os
 import random
+import subprocess
+import sys
 import threading
 from array import array
 
 import numpy as np
 import pytest
 from harness import Extension
+from models import mlp
 
 from codegen import Floats, Program
 from micrograd.engine import Value
@@ -194,3 +198,34 @@ def test_more_threads_than_a_large_model_has_workspaces_for(compiled):
     assert extension.module.train(*data, batch_size=50, threads=64, learning_rate=0.0) == extension.module.train(
         *data, batch_size=50, learning_rate=0.0
     )
+
+
+# Before whoever hands out a job looks for sleepers, for so long that they do the job and sleep again.
+LATE = """
+#include <stdatomic.h>
+#include <time.h>
+static inline void pause_a_while(void) { nanosleep(&(struct timespec){0, 20000000}, NULL); }
+#undef atomic_compare_exchange_strong
+#define atomic_compare_exchange_strong(x, expected, value) \\
+    (pause_a_while(), __atomic_compare_exchange_n((int *)(x), expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+"""
+TRAIN = """
+import sys
+from array import array
+from codegen import load_extension
+module = load_extension(sys.argv[1], sys.argv[2])
+print(module.train(bytes(range(240)), bytes(20), batch_size=10, threads=int(sys.argv[3])))
+print([module.data(i) for i in range(module.info()["parameters"])])
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="MSVC has no option -include")
+def test_a_thread_that_is_woken_late_does_no_job_twice(tmp_path):
+    (tmp_path / "late.h").write_text(LATE)
+    extension = Extension(mlp(), tmp_path, "loops", flags=["-O1", "-include", str(tmp_path / "late.h")])
+    command = [sys.executable, "-c", TRAIN, str(extension.path), extension.name]
+    alone, shared = (
+        subprocess.run([*command, threads], capture_output=True, text=True, timeout=30, check=True).stdout
+        for threads in ("1", "3")
+    )
+    assert shared == alone

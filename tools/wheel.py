@@ -82,15 +82,26 @@ def commit_time() -> str:
 
 def twice(folder: Path) -> tuple[Path, Path]:
     """The sdist and the wheel. Raises SystemExit where a second build gives other bytes."""
-    environment = {"SOURCE_DATE_EPOCH": commit_time()}
+    epoch = commit_time()
     builds: list[tuple[Path, Path]] = []
     for name in ("first", "the second"):
         place = folder / name
         checkout(place / "source")
         out = place / "dist"
-        run(sys.executable, "-m", "build", "--sdist", "--outdir", out, place / "source", **environment)
+        run(sys.executable, "-m", "build", "--sdist", "--outdir", out, place / "source", SOURCE_DATE_EPOCH=epoch)
         (sdist,) = out.glob("*.tar.gz")
-        run(sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-cache-dir", "-w", out, sdist, **environment)
+        run(
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--no-deps",
+            "--no-cache-dir",
+            "-w",
+            out,
+            sdist,
+            SOURCE_DATE_EPOCH=epoch,
+        )
         (wheel,) = out.glob("*.whl")
         builds.append((sdist, wheel))
     (sdist, wheel), (other_sdist, other_wheel) = builds

@@ -1,0 +1,37 @@
+/* What csrc/ and Python's limited API ask of a C library, for systems whose own headers are not to be had. */
+
+#ifndef CROSS_LIBC_H
+#define CROSS_LIBC_H
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct file FILE;
+
+char *getenv(const char *);
+void *memcpy(void *, const void *, size_t);
+void *memset(void *, int, size_t);
+int memcmp(const void *, const void *, size_t);
+int strcmp(const char *, const char *);
+size_t strlen(const char *);
+
+#define INFINITY __builtin_inff()
+#define NAN __builtin_nanf("")
+double exp(double), log(double), pow(double, double), tanh(double), fabs(double), frexp(double, int *);
+float expf(float), logf(float), powf(float, float), tanhf(float);
+
+#ifdef _WIN32
+long _InterlockedOr(long volatile *, long);
+long _InterlockedExchange(long volatile *, long);
+long _InterlockedExchangeAdd(long volatile *, long);
+long _InterlockedCompareExchange(long volatile *, long, long);
+#else
+typedef ptrdiff_t ssize_t;
+#define SSIZE_MAX LONG_MAX
+int pthread_atfork(void (*)(void), void (*)(void), void (*)(void));
+int sched_yield(void);
+#endif
+
+#endif
