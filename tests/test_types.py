@@ -138,11 +138,11 @@ def test_help_says_what_goes_in_and_what_comes_out(function):
 
 
 def test_help_of_a_module_shows_every_function():
-    text = pydoc.plain(pydoc.render_doc(nn))
+    text = "".join(pydoc.plain(pydoc.render_doc(nn)).split())  # long signatures are broken into lines from 3.13 on
     for param in functions_of(nn):
         function = param.values[0]
-        assert f"{function.__name__}{inspect.signature(function)}" in text
-        assert inspect.getdoc(function).splitlines()[0] in text
+        for shown in (f"{function.__name__}{inspect.signature(function)}", inspect.getdoc(function)):
+            assert "".join(shown.split()) in text
 
 
 @pytest.mark.parametrize(
