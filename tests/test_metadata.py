@@ -72,6 +72,15 @@ def test_the_pythons_are_those_from_the_oldest_on():
     assert minors == list(range(oldest, max(minors) + 1))
 
 
+def test_an_import_does_not_bring_the_gil_back(run_python):
+    script = """
+import sys, sysconfig, nn, nn_infer
+has_gil = getattr(sys, "_is_gil_enabled", lambda: True)()
+print(has_gil, bool(sysconfig.get_config_var("Py_GIL_DISABLED")))
+"""
+    assert run_python(script).split() in (["True", "False"], ["False", "True"])
+
+
 @pytest.mark.parametrize(
     ("system", "arch"),
     [("linux", "x86_64"), ("linux", "aarch64"), ("macos", "x86_64"), ("macos", "arm64"), ("windows", "AMD64")],
