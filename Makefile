@@ -48,7 +48,7 @@ cross: $(VENV)/train.stamp
 
 # sdist and wheel into dist, reproduced, audited, and used by every Python on this machine: two minutes
 wheel: $(VENV)/wheel.stamp
-	$(BIN)/python tools/wheel.py
+	$(BIN)/python tools/wheel.py $(ARGS)
 
 %.stamp: $(SOURCES)
 	test -d $(@D) || $(PYTHON) -m venv $(@D)

@@ -4,6 +4,7 @@ The source archive is made twice, in folders of different names, one of them wit
 wheel by `pip wheel` in isolation. The archives must hold the same files, and the wheels be equal byte for byte. They
 must pass twine, abi3audit and auditwheel, and the wheel stay below its size limit. Then every Python from 3.11 on that
 this machine has installs it, offline, into an environment that has nothing else, and runs the example of the README.
+With --newer, and as root, so do the Pythons of Debian's unstable branch, in a folder of their own.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+UNSTABLE = ROOT / ".cache" / "sid"
+NEWER = ("3.14", "3.15")
 LIMIT = 500_000  # bytes of a wheel
 OLDEST = (3, 11)
 IS_ABI3 = sys.version_info[:2] == OLDEST and not sysconfig.get_config_var("Py_GIL_DISABLED")
@@ -163,7 +166,7 @@ def pythons() -> Iterator[Path]:
 
 
 def fits(python: Path, wheel: Path) -> bool:
-    """Whether a wheel is for this Python: an abi3 wheel is for all later ones with a GIL."""
+    """Whether a wheel is for this Python: an abi3 wheel is for all that have a GIL, any other for just one."""
     tag = run(python, "-c", "import sysconfig; print(sysconfig.get_config_var('SOABI'))").strip()
     is_free_threaded = re.match(r"cpython-3\d+t", tag) is not None
     return not is_free_threaded if "-abi3-" in wheel.name else f"-{tag.split('-')[1]}-" in wheel.name.replace("cp", "")
@@ -183,15 +186,35 @@ def try_out(wheel: Path, folder: Path) -> None:
         print(f"installed and used: {run(inside, '-c', EXAMPLE, cwd=environment).strip()}")
 
 
+def try_out_newer(wheel: Path) -> None:
+    """The same with Pythons that this system does not have: those of Debian's unstable branch."""
+    packages = ",".join(f"python{version}-venv" for version in NEWER)
+    if not UNSTABLE.exists():
+        print("fetching Debian's unstable Pythons", flush=True)
+        UNSTABLE.parent.mkdir(exist_ok=True)
+        unfinished = UNSTABLE.with_name("sid.unfinished")
+        run("debootstrap", "--variant=minbase", f"--include={packages}", "sid", unfinished)
+        unfinished.rename(UNSTABLE)
+    shutil.copy(wheel, UNSTABLE / "tmp")
+    for version in NEWER:
+        inside = ("chroot", UNSTABLE, "/tmp/empty/bin/python")
+        run("chroot", UNSTABLE, f"/usr/bin/python{version}", "-m", "venv", "--clear", "/tmp/empty")
+        run(*inside, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", f"/tmp/{wheel.name}")
+        print(f"installed and used: {run(*inside, '-c', EXAMPLE).strip()}")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=ROOT / "dist")
+    parser.add_argument("--newer", action="store_true", help="the Pythons of Debian's unstable branch too")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         sdist, wheel = twice(folder)
         audit(sdist, wheel)
         try_out(wheel, folder)
+        if options.newer:
+            try_out_newer(wheel)
         options.output.mkdir(parents=True, exist_ok=True)
         for path in (sdist, wheel):
             shutil.copy(path, options.output)

@@ -40,6 +40,7 @@ def clang(name: str, triple: str, *flags: str) -> System:
 # Python's macro for unused parameters is empty then.
 AS_MSVC = ("-U__clang__", "-U__GNUC__", "-Wvla", "-Wno-unused-parameter")
 SYSTEMS = (
+    System("Linux with musl, x86-64", "musl-gcc", has_headers=True),
     clang("macOS, x86-64", "x86_64-apple-macos11"),
     clang("macOS, arm64", "arm64-apple-macos11"),
     System("Windows, x86-64, mingw-w64", "x86_64-w64-mingw32-gcc", has_headers=True),

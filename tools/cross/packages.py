@@ -25,6 +25,7 @@ TOOLS = {
     "libc6-dev-s390x-cross": "/usr/s390x-linux-gnu/include/math.h",
     "gcc-mingw-w64-x86-64": "/usr/bin/x86_64-w64-mingw32-gcc",
     "clang": "/usr/bin/clang",
+    "musl-tools": "/usr/bin/musl-gcc",
     "qemu-user-static": "/usr/bin/qemu-x86_64-static",
 }
 # What a Python of another architecture is made of, headers included.
