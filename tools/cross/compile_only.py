@@ -40,13 +40,13 @@ def clang(name: str, triple: str, *flags: str) -> System:
 # Python's macro for unused parameters is empty then.
 AS_MSVC = ("-U__clang__", "-U__GNUC__", "-Wvla", "-Wno-unused-parameter")
 SYSTEMS = (
-    System("Linux with musl, x86-64", "musl-gcc", has_headers=True),
     clang("macOS, x86-64", "x86_64-apple-macos11"),
     clang("macOS, arm64", "arm64-apple-macos11"),
     System("Windows, x86-64, mingw-w64", "x86_64-w64-mingw32-gcc", has_headers=True),
     clang("Windows, x86-64, as clang-cl", "x86_64-pc-windows-msvc"),
     clang("Windows, x86-64, as MSVC", "x86_64-pc-windows-msvc", *AS_MSVC),
     clang("Windows, arm64, as MSVC", "aarch64-pc-windows-msvc", *AS_MSVC),
+    System("Linux with musl, x86-64", "musl-gcc", has_headers=True),
 )
 
 
