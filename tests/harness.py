@@ -145,7 +145,7 @@ def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, **opt
         "interpreter": Interpreter(program, build_graph(program)),
         "Python, loops": Generated(program, folder, "loops"),
         "Python, statements": Generated(program, folder, "straightline"),
-        "straightline": Extension(program, folder, "straightline", flags=["-O1"]),
+        "straightline": Extension(program, folder, "straightline", flags=["-O0"]),
         "loops": Extension(program, folder, "loops", **options),
     }
     for level in LEVELS:
