@@ -17,7 +17,7 @@ test: $(VENV)/dev.stamp
 
 # What takes minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs.
 test-slow: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q -m slow $(ARGS)
+	$(BIN)/python -m pytest -q -m slow -n auto --dist worksteal $(ARGS)
 
 # Style and types of the code; the forms of everything that GitHub and package indexes read. Needs no network.
 lint: $(VENV)/dev.stamp
