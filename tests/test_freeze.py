@@ -170,14 +170,15 @@ def test_nothing_may_be_left_of_the_weights(tmp_path):
 
 
 def test_leaving_out_goes_on_until_nothing_more_can_go(tmp_path):
-    """The second relu can only be seen to be 0 when the first is gone."""
+    """Nobody needs `first`, but that shows only when the second relu, which is always 0, is gone."""
     x = [Value(0.0), Value(0.0)]
-    w = {name: Value(1.0) for name in "abcd"}
-    first = (w["a"] * x[0] + w["b"]).relu()
-    second = (w["c"] * (first + x[1]).relu()).relu()
-    program = Program(Pixels(x), None, w, None, {"out": [second + w["d"] * x[1]]})
-    weights = {"a": 1.0, "b": -1000.0, "c": -1.0, "d": 3.0}
-    assert shapes(frozen_program(program, weights)) == {"d": ()}
+    w = {name: Value(1.0) for name in "abcde"}
+    first = (w["a"] * x[0] + 1.0).relu()
+    second = (w["b"] * first + -1000.0).relu()
+    out = w["c"] * first + w["d"] * second + w["e"] * x[1]
+    program = Program(Pixels(x), None, w, None, {"out": [out]})
+    weights = {"a": 1.0, "b": 2.0, "c": 0.0, "d": 3.0, "e": 3.0}
+    assert shapes(frozen_program(program, weights)) == {"e": ()}
     compare_outputs(program, frozen_modules(program, tmp_path, weights))
 
 
