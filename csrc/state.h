@@ -58,8 +58,12 @@ static inline int is_poisoned(int input) { return poisoned[input]; }
 static inline uint64_t poisoned_of_eight(int first)
 {
     uint64_t eight = 1;
+#if INPUT_COUNT >= 8
     if (first + 8 <= INPUT_COUNT)
         memcpy(&eight, poisoned + first, sizeof(eight));
+#else
+    (void)first;
+#endif
     return eight;
 }
 
