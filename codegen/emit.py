@@ -29,6 +29,7 @@ from codegen.sparse import skips_zero_inputs
 from codegen.writer import MAX_EXPRESSION, Emitter, NestWriter
 
 PARTS = 4  # of a sum that may be reordered: as many additions are under way at a time
+PEELED = 16  # lanes that gcc unrolls at most before it looks for sums to vectorise: see NOT_VECTORISED in csrc/ops.h
 LIBRARY_OPS = {Op.POW, Op.EXP, Op.LOG, Op.TANH, Op.SIGMOID}  # too slow for lanes that nobody needs
 
 
@@ -329,10 +330,22 @@ class CWriter(NestWriter):
                 self.open_active(name)
             else:
                 self.open(name, loop.count)
+        opened = len(loops)
+        if loops and not skip and self.lanes <= PEELED and (loops[-1].strides < 0).any():
+            self.line("NOT_VECTORISED;")
+        if not loops and self.needs_scopes():
+            self.line("{")
+            self.level += 1
+            opened = 1
         self.active_inputs = skip
         self.term(terms, piece, loops, names, self.sum.replace("sum", "sum[0]", 1) if self.in_parts else self.sum)
         self.active_inputs = False
-        self.close(len(loops))
+        self.close(opened)
+
+    def needs_scopes(self) -> bool:
+        """Whether several terms that stand in no loop of their own may each name what no lane changes."""
+        pieces = [piece for terms in self.nest.terms for piece in terms.pieces if not piece.loops]
+        return len(self.nest.loops) > 1 and len(pieces) > 1
 
     def term(self, terms: Terms, piece: Piece, loops: list[Loop], names: list[str], total: str) -> None:
         """One term, added to a total in each lane."""

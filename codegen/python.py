@@ -47,9 +47,10 @@ def build_python(program: Program, directory: str | os.PathLike[str], name: str 
     return path
 
 
-def generate_python(program: Program, name: str = "nn") -> str:
+def generate_python(program: Program, name: str = "nn", lowering: str | None = None) -> str:
     """The text of a Python module with the functions of a compiled one.
 
+    `lowering` is "loops", or "straightline" for one statement a node; by default small models have no loops.
     Raises ValueError for a bad name, and for a Program that is not strict float64: Python has no other arithmetic.
     """
     check_name(name)
@@ -60,7 +61,8 @@ def generate_python(program: Program, name: str = "nn") -> str:
         graph = build_graph(program)
         leaves = len(program.parameter_values) + len(program.inputs.values) + len(program.target_values)
         small = len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
-        kernels = _statements(graph, program) if small else _loops(graph, program)
+        in_statements = small if lowering is None else lowering == "straightline"
+        kernels = _statements(graph, program) if in_statements else _loops(graph, program)
         return _module_text(program, kernels, name, graph_digest(graph))
 
 
@@ -129,12 +131,12 @@ def _module_text(program: Program, kernels: Kernels, name: str, digest: str) -> 
         "",
         *sorted(imports, key=lambda line: (line.startswith("from"), line)),
         "",
+        "INF = math.inf",
+        "NAN = math.nan",
         *_constants(program, kernels, digest),
         "",
         "# Arithmetic on IEEE doubles, as C defines it: no exceptions, no complex numbers.",
         "",
-        "INF = math.inf",
-        "NAN = math.nan",
         *_arithmetic(ieee),
         *kernels.functions,
         *(line for _, lines in runtime for line in ("", "", *lines)),

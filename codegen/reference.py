@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TypeAlias
 
 from codegen.interpret import interpret
 from codegen.ir import Graph
 from codegen.program import Label, Pixels, Program
 from micrograd.engine import Value
+
+Example: TypeAlias = "tuple[int | Sequence[float] | None, Sequence[float]]"  # target and inputs
 
 
 class Reference:
@@ -49,6 +52,25 @@ class Reference:
         """data -= learning_rate * grad / batch_size"""
         rate = self.program.learning_rate if learning_rate is None else learning_rate
         self.data = [p - rate * g / batch_size for p, g in zip(self.data, self.grads, strict=True)]
+
+    def train(self, examples: Sequence[Example], batch_size: int = 1, threads: int = 1) -> float:
+        """One epoch over (target, inputs) in order; returns the mean loss. No bit depends on `threads`."""
+        total = 0.0
+        for start in range(0, len(examples), batch_size):
+            batch = examples[start : start + batch_size]
+            self.zero_grad()
+            for target, inputs in batch:
+                total += self.forward(target, inputs)
+                self.backward()
+            self.update(len(batch))
+        return total / len(examples)
+
+    def evaluate(self, examples: Sequence[Example], threads: int = 1) -> float:
+        """The mean loss over (target, inputs)."""
+        total = 0.0
+        for target, inputs in examples:
+            total += self.forward(target, inputs)
+        return total / len(examples)
 
 
 class Engine(Reference):

@@ -9,6 +9,16 @@
 #endif
 
 /*
+ * In a loop that adds elements from the last to the first. gcc 12 vectorises such a sum, if it goes on in an outer loop,
+ * and adds wrong elements; what it keeps in order anyway gains nothing from vectors.
+ */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOT_VECTORISED __asm__("")
+#else
+#define NOT_VECTORISED ((void)0)
+#endif
+
+/*
  * Library functions are called through volatile pointers: a compiler that knew the callee would turn pow(x, 2) into
  * x * x, or fold a call with its own arithmetic, and round differently from the interpreted engine.
  */

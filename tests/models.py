@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from codegen import Floats, Label, Pixels, Program
+from codegen.fuzz.programs import dot, expression
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, mse, softmax, total
 from micrograd.nn import MLP
@@ -27,10 +28,6 @@ def weights(rng: random.Random, *shape: int) -> list:
     if len(shape) == 1:
         return [Value(rng.uniform(-0.7, 0.7)) for _ in range(shape[0])]
     return [weights(rng, *shape[1:]) for _ in range(shape[0])]
-
-
-def dot(a: Sequence[Value], b: Sequence[Value]) -> Value:
-    return total([x * y for x, y in zip(a, b, strict=True)])
 
 
 def affine(w: list[list[Value]], b: list[Value], x: Sequence[Value]) -> list[Value]:
@@ -157,50 +154,10 @@ def edges() -> Program:
     )
 
 
-CONSTANTS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.1, -3.5, 5e-324, 1e-310, 1e308, -1e200, math.inf, -math.inf, math.nan]
-
-
-def random_expression(rng: random.Random, leaves: Sequence[Value], size: int) -> Value:
-    """An irregular graph: any op on any earlier nodes, with sharing, repeated operands and odd constants."""
-    nodes = list(leaves)
-
-    def pick() -> Value:
-        return nodes[-1 - min(int(rng.expovariate(0.25)), len(nodes) - 1)] if rng.random() < 0.8 else rng.choice(nodes)
-
-    def constant() -> float:
-        return rng.choice(CONSTANTS) if rng.random() < 0.1 else round(rng.uniform(-2, 2), 3)
-
-    operations: list[Callable[[], Value]] = [
-        lambda: pick() + pick(),
-        lambda: pick() + pick(),
-        lambda: pick() * pick(),
-        lambda: pick() * pick(),
-        lambda: pick() - pick(),
-        lambda: pick() / pick(),
-        lambda: pick() + constant(),
-        lambda: constant() * pick(),
-        lambda: pick() ** rng.choice([-1, 0, 0.5, 1, 2, 3, -0.5]),
-        lambda: pick() ** pick(),
-        lambda: rng.choice([0.5, 2.0, -2.0]) ** pick(),
-        lambda: pick().tanh(),
-        lambda: pick().relu(),
-        lambda: pick().sigmoid(),
-        lambda: pick().tanh().exp(),
-        lambda: pick().log(),
-        lambda: pick().max(pick(), pick()),
-        lambda: pick().detach(),
-        lambda: total([pick() for _ in range(rng.randint(2, 12))]),
-        lambda: total([pick() * pick() for _ in range(rng.randint(2, 6))]),
-    ]
-    for _ in range(size):
-        nodes.append(rng.choice(operations)())
-    return total([pick().tanh(), *nodes[-3:]])
-
-
 def irregular(size: int) -> Value:
     """Such a graph of 20 weights."""
     rng = random.Random(0)
-    return random_expression(rng, [Value(rng.random(), _op="weight") for _ in range(20)], size)
+    return expression(rng, [Value(rng.random(), _op="weight") for _ in range(20)], size)
 
 
 def chain(length: int) -> Value:
@@ -219,7 +176,7 @@ def random_programs(seed: int, count: int) -> Program:
     for i in range(count):
         own = weights(rng, rng.randint(1, 5))
         parameters[f"p{i}"] = own
-        losses.append(random_expression(rng, [*own, *x], rng.randint(3, 60)))
+        losses.append(expression(rng, [*own, *x], rng.randint(3, 60)))
     return Program(
         inputs=Floats(x),
         targets=Floats(y),

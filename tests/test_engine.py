@@ -10,12 +10,12 @@ import struct
 import weakref
 from collections.abc import Callable
 
-import models
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from codegen.fuzz.programs import expression
 from micrograd.engine import Value
 
 INF, NAN = math.inf, math.nan
@@ -550,7 +550,7 @@ def test_recompute_follows_the_leaves():
 def test_recompute_gives_the_bits_of_a_new_graph(seed):
     def build() -> Value:
         rng = random.Random(seed)
-        return models.random_expression(rng, [Value(rng.uniform(-2, 2)) for _ in range(4)], 60)
+        return expression(rng, [Value(rng.uniform(-2, 2)) for _ in range(4)], 60)
 
     expected = [bits(node.data) for node in build().topo()]
     out = build()

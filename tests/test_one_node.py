@@ -18,6 +18,7 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
 from codegen.build import compile_flags, csrc
+from codegen.fuzz.programs import expression as random_expression
 from codegen.statements import backward_code, forward_code, set_input_code, update_code
 from codegen.trace import OPS
 from micrograd.engine import Value
@@ -252,7 +253,7 @@ def marked(name: str) -> tuple[Value, Sequence[Value], Sequence[Value]]:
 def expression(seed: int) -> tuple[Value, Sequence[Value], Sequence[Value]]:
     rng = random.Random(seed)
     parameters, inputs = [weight(rng.uniform(-1, 1)) for _ in range(3)], [given(0.0) for _ in range(2)]
-    return models.random_expression(rng, [*parameters, *inputs], 60), parameters, inputs
+    return random_expression(rng, [*parameters, *inputs], 60), parameters, inputs
 
 
 def everything() -> tuple[Value, Sequence[Value], Sequence[Value]]:
