@@ -145,7 +145,8 @@ static inline void expand_inputs(struct workspace *w)
 {
     if (READS_INPUTS)
         return;
-    memset(w->value + INPUT, 0, INPUT_COUNT * sizeof(real));
+    for (int i = 0; i < INPUT_COUNT; i++)
+        w->value[INPUT + i] = 0;
     for (int k = 0; k < w->active_count; k++)
         w->value[INPUT + w->active[k]] = w->active_value[k];
 }

@@ -1,8 +1,8 @@
 """python -m codegen.fuzz: random Programs, run by everything that can run a Program, must give the same bits.
 
 Program number i is that of the seed SEED + i, so `--seed N --count 1` repeats a case. Each is run by the engine, the
-interpreter of the ir, both Python lowerings, straight-line C, loops in C (compiled by tcc, and by gcc or clang at -O0
-or -O3, in turn, at each SIMD level), and frozen. A Program that fails is made smaller and printed as a test.
+interpreter of the ir, Python in loops or statements, straight-line C, loops in C (compiled by tcc, and by gcc or clang
+at -O0 or -O3, in turn, at each SIMD level), and frozen. A Program that fails is made smaller and printed as a test.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 print(f"\nseed {outcome.case.seed}: {outcome.error}", flush=True)
                 if len(failed) == options.failures:
                     break
-            if totals["programs"] % 1000 == 0:
+            if totals["programs"] % 500 == 0:
                 print(_line(totals, time.monotonic() - started), flush=True)
         print(_line(totals, time.monotonic() - started), flush=True)
         for key in sorted(totals):

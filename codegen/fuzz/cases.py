@@ -24,6 +24,7 @@ from codegen.reference import Engine
 
 STEPS = 3
 REDUCE_SECONDS = 300
+PYTHON = ("loops", "straightline")  # in turn
 ODD = 0.1  # share of examples with a number that is not ordinary
 
 
@@ -129,7 +130,7 @@ def run_case(case: Case, toolchain: Toolchain, folder: Path) -> Outcome:
         recipe = case.recipe()
         program = recipe.program() if case.smaller else random_program(Random(case.seed), case.kind)
         counts |= {"nodes": len(recipe.nodes), program.dtype: 1} | {f"by {c}": 1 for c in case.commands}
-        systems = toolchain.systems(program, folder, case.commands, case.only)
+        systems = toolchain.systems(program, folder, case.commands, PYTHON[case.seed % 2], case.only)
         counts["numbers"] = compare(systems, Random(case.seed), STEPS, ODD)
         engine = systems.get("engine")
         if isinstance(engine, Engine) and case.only in (None, "frozen") and all(map(math.isfinite, engine.data)):

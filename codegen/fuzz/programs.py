@@ -146,8 +146,8 @@ def layered(part: Part) -> None:
     rng = part.rng
     units = part.sources()
     drawn: list[list[list[Value]]] = []
-    for layer in range(rng.randint(1, 4)):
-        width = rng.choice([1, 2, 3, 4, 5, 7, 8, 9, 10, 13, 16, 17, 33])
+    for layer in range(rng.choice([1, 1, 2, 2, 3, 4])):
+        width = rng.choice([1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 9, 10, 13, 16, 17, 33])
         tied = [w for w in drawn if len(w[0]) == len(units)]
         transposed = [list(map(list, zip(*w, strict=True))) for w in drawn if len(w) == len(units)]
         if (tied or transposed) and rng.random() < 0.4:
@@ -318,8 +318,8 @@ KINDS: dict[str, Callable[[Part], None]] = {
 
 def random_program(rng: Random, kind: str | None = None) -> Program:
     """A Program of one kind, or of one or two kinds that are drawn."""
-    names = [kind] if kind else rng.choices([*KINDS, "layered"], k=rng.choice([1, 1, 1, 2]))
-    inputs = [Value(0.0) for _ in range(rng.choice([0, 1, 2, 3, 4, 5, 7, 8, 9, 12, 16, 17, 25, 36]))]
+    names = [kind] if kind else rng.choices([*KINDS, "layered"], k=rng.choice([1, 1, 1, 1, 2]))
+    inputs = [Value(0.0) for _ in range(rng.choice([0, 1, 2, 3, 4, 4, 5, 5, 7, 8, 9, 9, 12, 16, 17, 25, 36]))]
     parameters: dict[str, Nested] = {}
     results: list[Value] = []
     for i, name in enumerate(names):
@@ -351,7 +351,7 @@ def random_program(rng: Random, kind: str | None = None) -> Program:
         order=order,
         initial=initial,
         seed=seed,
-        dtype="float32" if rng.random() < 0.1 else "float64",
+        dtype="float32" if rng.random() < 0.06 else "float64",
     )
 
 

@@ -74,9 +74,12 @@ class Toolchain:
         subprocess.run([compiler, level, *FLAGS, *self.includes, "-x", "c-header", header, "-o", target], check=True)
         return ["-include", str(header)] if compiler == "gcc" else ["-include-pch", str(target)]
 
-    def systems(self, program: Program, folder: Path, commands: list[str], only: str | None = None) -> Systems:
+    def systems(
+        self, program: Program, folder: Path, commands: list[str], python: str, only: str | None = None
+    ) -> Systems:
         """Everything that computes the same bits; or, with `only`, the first of it and what has that in its name.
 
+        `python` is the lowering of the generated Python, "loops" or "straightline".
         float32 has no reference: only C, and only loops, compute in it, so at least two compilers must.
         """
         if program.dtype == "float32":
@@ -87,8 +90,7 @@ class Toolchain:
             makers += [
                 ("engine", lambda: Engine(program)),
                 ("interpreter", lambda: Interpreter(program, build_graph(program))),
-                ("Python, loops", lambda: _python(program, folder, "loops")),
-                ("Python, statements", lambda: _python(program, folder, "straightline")),
+                (f"Python, {python}", lambda: _python(program, folder, python)),
                 (f"straight-line, {self.quick}", lambda: self._straightline(program, folder)),
             ]
         if self.quick == "tcc":
