@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py micrograd/*.py csrc/*.h) weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint docs bench cross wheel clean
+.PHONY: train test test-slow lint docs bench fuzz faults cross wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
@@ -45,6 +45,15 @@ bench: $(VENV)-bench/bench.stamp
 # Other processors under an emulator, other systems' compilers; a few minutes, on Debian 12. As root it installs these.
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross
+
+# Random models, run by everything that can run one, compared by bits: make fuzz ARGS="--seconds 600". Takes a minute or
+# two; more seeds find more.
+fuzz: $(VENV)/dev.stamp
+	$(BIN)/python -m codegen.fuzz --seed 1 --count 200 $(ARGS)
+
+# Faults planted in the compiler, one after the other, each of which the fuzzer must find: five minutes
+faults: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.faults $(ARGS)
 
 # sdist and wheel into dist, reproduced, audited, and used by every Python on this machine: two minutes
 wheel: $(VENV)/wheel.stamp

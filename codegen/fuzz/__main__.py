@@ -27,6 +27,8 @@ from codegen.fuzz.toolchain import COMMANDS, Toolchain
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit code: 0 where all systems agree, 1 after a failure."""
     options = parser().parse_args(arguments)
+    if not hasattr(os, "fork"):
+        parser().error("a case is a forked process, which this system does not have")
     seed = options.seed if options.seed is not None else Random().randrange(10**9)
     commands = options.compilers or [command for command in COMMANDS if shutil.which(command.split()[0])]
     with tempfile.TemporaryDirectory(prefix="fuzz") as folder:
@@ -86,7 +88,7 @@ def parser() -> argparse.ArgumentParser:
         metavar="N",
         help="which Programs gcc and clang compile; all others tcc alone, which is fast (default: 1, all)",
     )
-    add("--jobs", type=int, default=len(os.sched_getaffinity(0)), metavar="N", help="default: one a processor")
+    add("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="default: one a processor")
     add("--timeout", type=int, default=120, metavar="S", help="seconds that one Program may take (default: 120)")
     add("--failures", type=int, default=1, metavar="N", help="stop after so many (default: 1)")
     add("--no-reduce", dest="reduce", action="store_false", help="do not make failing Programs smaller")

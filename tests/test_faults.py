@@ -1,0 +1,32 @@
+"""The planted faults: they can be planted, and the fuzzer finds one. `make faults` plants them all."""
+
+from __future__ import annotations
+
+import pytest
+
+faults = pytest.importorskip("tools.faults", reason="the sdist has no tools")
+
+
+@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
+def test_a_fault_is_an_edit_of_the_present_sources(fault):
+    text = (faults.ROOT / fault.file).read_text(encoding="utf-8")
+    assert text.count(fault.old) == 1
+    assert fault.new != fault.old
+
+
+def test_there_are_enough():
+    assert len({fault.name for fault in faults.FAULTS}) == len(faults.FAULTS) >= 20
+    assert {fault.file.split("/")[0] for fault in faults.FAULTS} == {"codegen", "csrc"}
+
+
+@pytest.mark.slow
+def test_a_fault_is_caught_and_no_fault_is_not(capsys):
+    assert faults.main(["--only", "gradient that forgets", "--count", "40"]) == 0
+    assert "1 faults planted, 1 caught" in capsys.readouterr().out
+    harmless = faults.Fault("a comment", "csrc/ops.h", "The ops of the ir in C", "The operations of the ir in C")
+    assert faults.judge(harmless, 1, 6, 2).error == ""
+
+
+def test_a_fault_that_cannot_be_planted_is_an_error(tmp_path):
+    with pytest.raises(ValueError, match=r"0 times in csrc/ops\.h, expected once: 'no such line'"):
+        faults.plant(faults.Fault("none", "csrc/ops.h", "no such line", ""), tmp_path)

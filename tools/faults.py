@@ -1,0 +1,308 @@
+"""Single faults, each of which somebody might make: planted one after the other, the fuzzer must find every one.
+
+    python -m tools.faults                 plant all of them; a table of what found each; exit code 1 if one survives
+    python -m tools.faults --only "tail"   those whose name has that text
+
+A fault is an edit of one line of the compiler or of csrc/, in a copy of the sources.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("codegen", "csrc", "micrograd")
+
+
+@dataclass(frozen=True)
+class Fault:
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+FAULTS = [
+    Fault("a wrong stride of tensors with padding", "codegen/layout.py", "stride // by_axis.itemsize for", "1 for"),
+    Fault(
+        "a wrong stride of the term loop",
+        "codegen/nests.py",
+        "loops.append(Loop(count, stride))",
+        "loops.append(Loop(count, abs(stride)))",
+    ),
+    Fault(
+        "a nest that covers one row too many",
+        "codegen/nests.py",
+        "int(regular.argmin()))",
+        "int(regular.argmin()) + 1)",
+    ),
+    Fault(
+        "tables that start at the second row",
+        "codegen/nests.py",
+        "offsets = rows - rows[0]",
+        "offsets = rows - rows[1]",
+    ),
+    Fault(
+        "a dropped term: the last of a chain",
+        "codegen/trees.py",
+        "parts = [operand(term) for term in reversed(terms)]",
+        "parts = [operand(term) for term in reversed(terms[1:] if len(terms) > 4 else terms)]",
+    ),
+    Fault(
+        "swapped operands of max",
+        "codegen/trees.py",
+        "tree = (intern((o, s, t)), s_leaves + t_leaves, s_size + t_size + 1)",
+        "tree = (intern((o, t, s)), t_leaves + s_leaves, s_size + t_size + 1)",
+    ),
+    Fault(
+        "terms added from the last to the first",
+        "codegen/trees.py",
+        "parts = [operand(term) for term in reversed(terms)]",
+        "parts = [operand(term) for term in terms]",
+    ),
+    Fault(
+        "a sum that takes in a sum on the right",
+        "codegen/trees.py",
+        "if 0 < tree[2] <= MAX_TREE or (tree[2] == 0 and sum_allowed):",
+        "if tree[2] <= MAX_TREE:",
+    ),
+    Fault(
+        "groups in the order of their nodes alone",
+        "codegen/groups.py",
+        "            if not waits[user]:",
+        "            if waits[user] >= 0:",
+    ),
+    Fault(
+        "an output that a prediction does not compute",
+        "codegen/groups.py",
+        "Need.OUTPUTS: everything,",
+        "Need.OUTPUTS: everything[:1],",
+    ),
+    Fault(
+        "depth within a component that ignores a leaf",
+        "codegen/groups.py",
+        "for leaf in leaves if leaf in inside and leaf != n",
+        "for leaf in leaves[:1] if leaf in inside and leaf != n",
+    ),
+    Fault(
+        "a gradient that forgets what was there",
+        "codegen/autodiff.py",
+        "before = graph.add(Op.GRAD, graph.a[n])",
+        "before = graph.const(0.0)",
+    ),
+    Fault(
+        "gradients accumulated in the other order",
+        "codegen/autodiff.py",
+        "for operand, rule in zip((a[n], b[n]), rules[o], strict=False):",
+        "for operand, rule in [*zip((a[n], b[n]), rules[o], strict=False)][::-1]:",
+    ),
+    Fault(
+        "a gradient through detach",
+        "codegen/autodiff.py",
+        "needed[n] = op != detach and (needed[a] or needed[b])",
+        "needed[n] = needed[a] or needed[b]",
+    ),
+    Fault(
+        "the derivative of tanh as 1 - y",
+        "codegen/ops.py",
+        "return graph.add(Op.MUL, _one_minus(graph, graph.add(Op.MUL, n, n)), g)",
+        "return graph.add(Op.MUL, _one_minus(graph, n), g)",
+    ),
+    Fault(
+        "both operands of a tie get the gradient",
+        "codegen/ops.py",
+        "graph.add(Op.MUL, graph.add(Op.RIGHT, graph.a[n], graph.b[n]), g)",
+        "graph.add(Op.MUL, graph.add(Op.LEFT, graph.b[n], graph.a[n]), g)",
+    ),
+    Fault(
+        "x + 0 taken for x where x may be -0",
+        "csrc/ops.h",
+        "static inline real op_relu(real x) { return x < 0 ? 0 : x; }",
+        "static inline real op_relu(real x) { return x > 0 ? x : 0; }",
+    ),
+    Fault(
+        "x * 0 folded to 0",
+        "codegen/simplify.py",
+        "                if value == 1.0 if op",
+        "                if value == 0.0 and op == Op.MUL:\n                    return x\n"
+        "                if value == 1.0 if op",
+    ),
+    Fault(
+        "constants that differ in their sign are merged",
+        "codegen/simplify.py",
+        'pack("<d", value) == _MINUS_ZERO',
+        "abs(value) < 1e-300",
+    ),
+    Fault(
+        "a repeated node whose operands are swapped",
+        "codegen/simplify.py",
+        "first = known[o].setdefault(x * size + y, n)",
+        "first = known[o].setdefault(min(x, y) * size + max(x, y), n)",
+    ),
+    Fault(
+        "rows of a tensor taken for those of inputs",
+        "codegen/sparse.py",
+        "walks_rows = (rows.strides[x], rows.strides[r], rows.strides[RESULT]) == (1, 0, row_length)",
+        "walks_rows = rows.strides[x] == 1",
+    ),
+    Fault(
+        "a constant that stands for all instances",
+        "codegen/lower.py",
+        "if (numbers == numbers[0, 0]).all():",
+        "if (numbers[0] == numbers[0, 0]).all():",
+    ),
+    Fault(
+        "an off-by-one in the tail of a block of lanes",
+        "codegen/emit.py",
+        'end = f"block + {self.width}"',
+        'end = f"block + {self.width - 1}"',
+    ),
+    Fault(
+        "an off-by-one in the tail of the AVX-512 scan",
+        "csrc/scan_avx512.h",
+        "(1U << (INPUT_COUNT - i)) - 1)",
+        "(1U << (INPUT_COUNT - i - 1)) - 1)",
+    ),
+    Fault(
+        "an off-by-one in the tail of the scan by eights",
+        "csrc/scan_portable.h",
+        "enum { IN_EIGHTS = INPUT_COUNT / 8 * 8 };",
+        "enum { IN_EIGHTS = (INPUT_COUNT + 7) / 8 * 8 };",
+    ),
+    Fault(
+        "a zero input whose weight is infinite is skipped",
+        "csrc/update.h",
+        "poisoned[i] = !is_finite(largest);",
+        "poisoned[i] = largest != largest;",
+    ),
+    Fault(
+        "a weight that becomes infinite is not noticed",
+        "csrc/update.h",
+        "if (!(move < SAFE_BOUND && weight_bound < SAFE_BOUND))",
+        "if (!(move < SAFE_BOUND))",
+    ),
+    Fault(
+        "a stale gradient: touched rows are not cleared",
+        "csrc/update.h",
+        "for (int k = 0; k < touched.count; k++)\n            for (int t",
+        "for (int k = 1; k < touched.count; k++)\n            for (int t",
+    ),
+    Fault(
+        "a stale gradient: pending rows are forgotten",
+        "csrc/passes.h",
+        "    settle(); /* before the workspace is overwritten */",
+        "    pending = 0;",
+    ),
+    Fault(
+        "the gradient of one image lost in a batch",
+        "csrc/batch.h",
+        "for (int k = 0; k < active_rows.count; k++)\n                touch",
+        "for (int k = 1; k < active_rows.count; k++)\n                touch",
+    ),
+    Fault("a mask of images shifted by one", "csrc/rows.h", "[input] << first;", "[input] << (first ? first + 1 : 0);"),
+    Fault(
+        "a share of a batch that is not a power of two",
+        "csrc/update.h",
+        "frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0",
+        "1.0 / batch",
+    ),
+    Fault(
+        "the learning rate divided first",
+        "csrc/level_end.h",
+        "p[i] -= rate * g[i] / batch;",
+        "p[i] -= rate / batch * g[i];",
+    ),
+    Fault(
+        "the mean loss of the last chunk alone",
+        "csrc/train.h",
+        "*loss = total / (double)count;",
+        "*loss = total / (double)run->batch_size;",
+    ),
+    Fault(
+        "a nan that a maximum drops",
+        "csrc/ops.h",
+        "static inline real op_max(real a, real b) { return (a >= b || a != a) ? a : b; }",
+        "static inline real op_max(real a, real b) { return a >= b ? a : b; }",
+    ),
+    Fault(
+        "frozen: a relu judged by its lower end alone",
+        "codegen/freeze.py",
+        "return max(low, 0.0), max(high, 0.0)",
+        "return max(low, 0.0), max(low, 0.0)",
+    ),
+]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    fault: Fault
+    error: str  # "" where the fault survived
+    programs: int
+    seconds: float
+
+
+def plant(fault: Fault, folder: Path) -> None:
+    """A copy of the sources with the fault in it. Raises ValueError where its line is not to be found exactly once."""
+    for name in SOURCES:
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+    path = folder / fault.file
+    text = path.read_text(encoding="utf-8")
+    if text.count(fault.old) != 1:
+        raise ValueError(f"{fault.name}: {text.count(fault.old)} times in {fault.file}, expected once: {fault.old!r}")
+    path.write_text(text.replace(fault.old, fault.new), encoding="utf-8")
+
+
+def judge(fault: Fault, seed: int, count: int, jobs: int) -> Verdict:
+    """Runs the fuzzer on the sources with the fault until a Program fails."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plant(fault, folder)
+        started = time.monotonic()
+        command = [sys.executable, "-m", "codegen.fuzz", "--seed", str(seed), "--count", str(count), "--no-reduce"]
+        done = subprocess.run(
+            [*command, "--every", "4", "--jobs", str(jobs)],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": name, "PYTHONSAFEPATH": "1"},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        seconds = time.monotonic() - started
+    found = re.search(r"^seed (\d+): (.*)$", done.stdout, re.MULTILINE)
+    if found is None and done.returncode:
+        return Verdict(fault, f"the fuzzer itself fails: {(done.stderr.splitlines() or [''])[-1]}", 0, seconds)
+    if found is None:
+        return Verdict(fault, "", count, seconds)
+    return Verdict(fault, found[2], int(found[1]) - seed + 1, seconds)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.faults", description=__doc__.split("\n\n")[0])
+    parser.add_argument("--only", default="", metavar="TEXT", help="faults with this text in their name")
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of the first Program (default: 1)")
+    parser.add_argument("--count", type=int, default=300, metavar="N", help="Programs at most (default: 300)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N")
+    options = parser.parse_args(arguments)
+    survivors = 0
+    faults = [fault for fault in FAULTS if options.only in fault.name]
+    for fault in faults:
+        verdict = judge(fault, options.seed, options.count, options.jobs)
+        survivors += not verdict.error
+        where = f"Program {verdict.programs}: {verdict.error[:110]}" if verdict.error else "SURVIVED"
+        print(f"{fault.name} ({fault.file}, {verdict.seconds:.0f} s)\n    {where}", flush=True)
+    print(f"\n{len(faults)} faults planted, {len(faults) - survivors} caught")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
