@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py micrograd/*.py csrc/*.h) weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint docs bench fuzz faults cross wheel clean
+.PHONY: train test test-slow lint docs bench fuzz-compiler faults cross wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
@@ -46,9 +46,9 @@ bench: $(VENV)-bench/bench.stamp
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross
 
-# Random models, run by everything that can run one, compared by bits: make fuzz ARGS="--seconds 600". Takes a minute or
+# Random models, run by everything that can run one, compared by bits: make fuzz-compiler ARGS="--seconds 600". Takes a minute or
 # two; more seeds find more.
-fuzz: $(VENV)/dev.stamp
+fuzz-compiler: $(VENV)/dev.stamp
 	$(BIN)/python -m codegen.fuzz --seed 1 --count 200 $(ARGS)
 
 # Faults planted in the compiler, one after the other, each of which the fuzzer must find: five minutes
