@@ -19,7 +19,8 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from micrograd import digits
-from micrograd.__main__ import main, picture, read_image
+from micrograd.__main__ import main
+from micrograd.predict_command import picture, read_image
 
 TRAIN, TEST = 300, 100
 NO_NN = "import sys; sys.modules['nn'] = None\nfrom micrograd.__main__ import main\nsys.exit(main(sys.argv[1:]))"
