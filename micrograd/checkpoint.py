@@ -114,10 +114,9 @@ def check_writable(path: str | Path) -> None:
     temporary = _temporary(target)
     try:
         temporary.open("xb").close()
+        temporary.unlink()
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(path)) from error  # rather than the temporary name
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

@@ -1,21 +1,32 @@
-"""python -m micrograd train: epochs of gradient descent, with a test after each."""
+"""python -m micrograd train: epochs of gradient descent, with a test after each, and checkpoints."""
 
 from __future__ import annotations
 
 import argparse
 import math
+import os
+import random
+import signal
 import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from micrograd import checkpoint
 from micrograd.command_inputs import compiled_model, data_options, load_data, load_weights
 from micrograd.command_line import INTERRUPTED, UsageError, rate, whole
 from micrograd.mnist import Data
+from micrograd.resume import Checkpoints, Run, Settings, settings
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Pixels = bytes | npt.NDArray[np.uint8]
+
+TERMINATED = 143  # what shells report for a program that SIGTERM ended
 MOST_EPOCHS = 10**9
 MOST_THREADS = 64
 
@@ -50,20 +61,25 @@ def add_parser(commands: Any) -> None:
         "(default: 1)",
     )
     add("--load", type=Path, metavar="FILE", help="start from the weights in this file")
+    add(
+        "--checkpoint",
+        type=Path,
+        metavar="FILE",
+        help="write the weights and the state of the run to this file again and again; FILE.previous is the one before",
+    )
+    add(
+        "--every",
+        type=whole(1, 2**63 - 1),
+        metavar="N",
+        help="images from one checkpoint to the next, a multiple of --batch-size; the end of an epoch has one in any "
+        "case, or, where N is more than an epoch, when there were N images or more since the last (default: an epoch)",
+    )
+    add(
+        "--resume",
+        action="store_true",
+        help="go on from the checkpoint, to the same bits as if never stopped; where there is none, from the beginning",
+    )
     add("--save", type=Path, metavar="FILE", help="write the weights to this file, in the safetensors format")
-
-
-@dataclass
-class Run:
-    """How far a training run has come."""
-
-    epoch: int = 1  # the one under way, or the last
-    images: int = 0  # done in it
-    seconds: float = 0.0  # spent in training, not in testing
-    test_loss: float = math.nan
-    test_accuracy: float = math.nan
-    best_epoch: int = 0
-    best_accuracy: float = -1.0
 
 
 class Progress:
@@ -100,65 +116,188 @@ class Progress:
         print(text, flush=True)
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, as schedulers send it."""
+
+
+def terminate(*_: object) -> NoReturn:
+    raise Terminated
+
+
+@dataclass
+class Job:
+    """A run with all that it works with."""
+
+    nn: ModuleType
+    data: Data
+    options: argparse.Namespace
+    run: Run
+    progress: Progress
+    learning_rate: float
+    checkpoints: Checkpoints | None
+    settings: Settings
+
+    @property
+    def count(self) -> int:
+        """Images of an epoch."""
+        return len(self.data.train_labels)
+
+    @property
+    def every(self) -> int:
+        """Images from one checkpoint to the next."""
+        every: int | None = self.options.every
+        return self.count if every is None else every
+
+
 def train(options: argparse.Namespace) -> int:
+    check_options(options)
     nn = compiled_model()
     if options.save is not None:
         checkpoint.check_writable(options.save)
+    if options.checkpoint is None:
+        return train_with(nn, options, None)
+    checkpoints = Checkpoints(options.checkpoint)
+    with checkpoints.locked():
+        if not options.resume:
+            checkpoints.check_unused()
+        before = signal.signal(signal.SIGTERM, terminate)
+        try:
+            return train_with(nn, options, checkpoints)
+        finally:
+            signal.signal(signal.SIGTERM, before)
+
+
+def check_options(options: argparse.Namespace) -> None:
+    """Raises UsageError for options that do not go together."""
+    if options.checkpoint is None:
+        if options.resume or options.every is not None:
+            raise UsageError(f"{'--resume' if options.resume else '--every'} needs --checkpoint FILE")
+        return
+    if options.every is not None and options.every % options.batch_size:
+        raise UsageError(f"--every must be a multiple of --batch-size {options.batch_size}, got {options.every}")
+    if options.save is not None and os.path.realpath(options.save) == os.path.realpath(options.checkpoint):
+        raise UsageError(f"--save and --checkpoint must be two files, got {options.save} for both")
+
+
+def train_with(nn: ModuleType, options: argparse.Namespace, checkpoints: Checkpoints | None) -> int:
     if options.load is None:
         nn.reset(options.seed)
     else:
         load_weights(nn, options.load)
     data = load_data(options)
+    learning_rate = nn.info()["learning_rate"] if options.learning_rate is None else options.learning_rate
     run = Run()
-    interrupted = False
+    now: Settings = {}
+    if checkpoints is not None:
+        now = settings(nn, data, options.batch_size, learning_rate, options.seed)
+        run = resumed(checkpoints, nn, now, options, len(data.train_labels))
+    stopped: KeyboardInterrupt | None = None
     try:
         with Progress(options.epochs * len(data.train_labels)) as progress:
-            for run.epoch in range(1, options.epochs + 1):
-                train_epoch(nn, data, options, run, progress)
-    except KeyboardInterrupt:
-        interrupted = True
+            job = Job(nn, data, options, run, progress, learning_rate, checkpoints, now)
+            train_epochs(job)
+    except KeyboardInterrupt as stop:
+        stopped = stop
         done = f"at about image {run.images:,} of {len(data.train_labels):,}"
         print(f"interrupted in epoch {run.epoch} of {options.epochs}, {done}", file=sys.stderr)
     if options.save is not None:
         info = nn.info()
         about = {key: str(info[key]) for key in ("architecture", "digest", "version")}
         checkpoint.save(options.save, nn.state_dict(), about)
-    summarise(options, data, run, interrupted)
-    return INTERRUPTED if interrupted else 0
+    summarise(options, data, run, stopped is not None)
+    if checkpoints is not None:
+        print(f"checkpoint     {options.checkpoint}: {checkpoints.written}")
+        if checkpoints.failure is not None:
+            raise checkpoints.failure
+    return 0 if stopped is None else TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
 
 
-def train_epoch(nn: ModuleType, data: Data, options: argparse.Namespace, run: Run, progress: Progress) -> None:
+def resumed(checkpoints: Checkpoints, nn: ModuleType, now: Settings, options: argparse.Namespace, count: int) -> Run:
+    """Where the run begins: with --resume at its checkpoint, if there is one."""
+    run = checkpoints.read(nn, now, count) if options.resume else None
+    if run is None:
+        if options.resume:
+            print(f"{options.checkpoint}: no checkpoint yet, starting from the beginning")
+        return Run()
+    if run.epoch > options.epochs:
+        raise UsageError(f"--epochs is {options.epochs}, but {options.checkpoint} is of {run.place(count)}")
+    print(f"{options.checkpoint}: going on from {run.place(count)}")
+    return run
+
+
+def train_epochs(job: Job) -> None:
+    run, epochs = job.run, job.options.epochs
+    since = 0  # images since the last checkpoint
+    for epoch in range(run.epoch if run.images < job.count else run.epoch + 1, epochs + 1):
+        if epoch != run.epoch:
+            run.epoch, run.images, run.loss = epoch, 0, 0.0
+        train_epoch(job)
+        since += job.count
+        if job.checkpoints is not None and (since >= job.every or epoch == epochs):
+            job.checkpoints.write(job.nn, run, job.settings, job.count)
+            since = 0
+
+
+def train_epoch(job: Job) -> None:
     """Trains and tests once, and keeps `run` up to date meanwhile: an interrupt may come at any time."""
-    count = len(data.train_labels)
-    run.images = 0
-    tested = f", test accuracy {run.test_accuracy:.2%}" if run.epoch > 1 else ""
+    run, data = job.run, job.data
+    seed = job.options.seed + run.epoch - 1
+    if run.images == 0 and job.every >= job.count:
+        train_piece(job, data.train_images, data.train_labels, seed)
+    else:
+        train_in_pieces(job, seed)
+    run.test_loss, run.test_accuracy = job.nn.evaluate(data.test_images, data.test_labels, threads=job.options.threads)
+    if run.test_accuracy > run.best_accuracy:
+        run.best_epoch, run.best_accuracy = run.epoch, run.test_accuracy
+    job.progress.line(
+        f"epoch {run.epoch}/{job.options.epochs}: training loss {run.loss:.4f}, test loss {run.test_loss:.4f}, "
+        f"test accuracy {run.test_accuracy:.2%}"
+    )
+
+
+def train_in_pieces(job: Job, seed: int) -> None:
+    """What is left of an epoch, with checkpoints: the images in the order of nn.train(seed), whole steps a call."""
+    import numpy as np
+
+    order = list(range(job.count))
+    random.Random(seed).shuffle(order)
+    images = np.frombuffer(job.data.train_images, np.uint8).reshape(job.count, -1)
+    labels = np.frombuffer(job.data.train_labels, np.uint8)
+    while (first := job.run.images) < job.count:
+        chosen = np.array(order[first : first - first % job.every + job.every])
+        train_piece(job, images[chosen], labels[chosen], None)
+        if job.checkpoints is not None and job.run.images < job.count:
+            job.checkpoints.write(job.nn, job.run, job.settings, job.count)
+
+
+def train_piece(job: Job, images: Pixels, labels: Pixels, seed: int | None) -> None:
+    """Trains on the next images of an epoch, shuffled if there is a seed."""
+    run = job.run
+    behind = run.images
+    tested = f", test accuracy {run.test_accuracy:.2%}" if run.best_epoch else ""
 
     def report(done: int, _total: int, loss: float) -> None:
-        run.images = done
-        progress.show((run.epoch - 1) * count + done, f"epoch {run.epoch}/{options.epochs}", f"loss {loss:.4f}{tested}")
+        run.images = behind + done
+        where = f"epoch {run.epoch}/{job.options.epochs}"
+        job.progress.show((run.epoch - 1) * job.count + run.images, where, f"loss {loss:.4f}{tested}")
 
-    settings = {
-        "batch_size": options.batch_size,
-        "seed": options.seed + run.epoch - 1,
-        "threads": options.threads,
-        "progress": report,
-    }
-    if options.learning_rate is not None:
-        settings["learning_rate"] = options.learning_rate
     start = time.perf_counter()
     try:
-        [loss] = nn.train(data.train_images, data.train_labels, **settings)
+        [loss] = job.nn.train(
+            images,
+            labels,
+            batch_size=job.options.batch_size,
+            learning_rate=job.learning_rate,
+            seed=seed,
+            threads=job.options.threads,
+            progress=report,
+        )
     finally:
         run.seconds += time.perf_counter() - start
     if not math.isfinite(loss):
         raise UsageError(f"the training loss of epoch {run.epoch} is {loss}: a smaller --learning-rate may help")
-    run.test_loss, run.test_accuracy = nn.evaluate(data.test_images, data.test_labels, threads=options.threads)
-    if run.test_accuracy > run.best_accuracy:
-        run.best_epoch, run.best_accuracy = run.epoch, run.test_accuracy
-    progress.line(
-        f"epoch {run.epoch}/{options.epochs}: training loss {loss:.4f}, test loss {run.test_loss:.4f}, "
-        f"test accuracy {run.test_accuracy:.2%}"
-    )
+    # The mean of the pieces' means; of one piece it is that piece's, to the bit.
+    run.loss += (loss - run.loss) * (len(labels) / run.images)
 
 
 def summarise(options: argparse.Namespace, data: Data, run: Run, interrupted: bool) -> None:
