@@ -15,9 +15,9 @@ from micrograd import digits
 TRAIN, TEST = 300, 100  # images of write_data()
 
 
-def write_data(folder: Path) -> Path:
+def write_data(folder: Path, train: int = TRAIN, test: int = TEST) -> Path:
     """Built-in digits as MNIST's four files."""
-    for name, count, seed in (("train", TRAIN, 1), ("t10k", TEST, 2)):
+    for name, count, seed in (("train", train, 1), ("t10k", test, 2)):
         images, labels = digits.generate(count, seed)
         (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 28, 28) + images)
         (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
