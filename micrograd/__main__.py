@@ -1,4 +1,4 @@
-"""python -m micrograd train | eval | predict | draw: the compiled model at work on MNIST, and pictures of models."""
+"""python -m micrograd train | eval | predict | draw | check: the compiled model at work, tested; pictures of models."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from micrograd import __version__, draw_command, predict_command, train_command
+from micrograd import __version__, check_command, draw_command, predict_command, train_command
 from micrograd.checkpoint import CheckpointError
 from micrograd.command_line import INTERRUPTED, USER_ERROR, Parser, UsageError
 from micrograd.dot import DrawError
@@ -40,12 +40,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> Parser:
-    top = Parser(prog="python -m micrograd", description="Train the compiled model and use it; draw models.")
+    top = Parser(prog="python -m micrograd", description="Train the compiled model, use it and check it; draw models.")
     top.add_argument("--version", action="version", version=f"micrograd-nn {__version__}")
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train_command.add_parser(commands)
     predict_command.add_parsers(commands)
     draw_command.add_parser(commands)
+    check_command.add_parser(commands)
     return top
 
 
