@@ -28,7 +28,8 @@ from benchmarks.essay_worker import digest
 from benchmarks.measure import say
 from benchmarks.report import number
 from benchmarks.tasks import Data
-from codegen.mnist import SEED, program
+from codegen.mnist import program
+from micrograd.model import SEED
 
 Step = Callable[[int, bytes], float]
 Examples = list[tuple[int, bytes]]

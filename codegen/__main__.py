@@ -8,21 +8,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 
 from codegen.build import build
 from codegen.freeze import freeze, freeze_standalone
 from codegen.program import DTYPES, Program, declared, load
 from codegen.weights import read_weights
-
-USER_ERROR = 2
-
-
-class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that explains an error in one line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(USER_ERROR, f"error: {message}\n")
+from micrograd.command_line import USER_ERROR, Parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

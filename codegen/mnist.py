@@ -1,33 +1,23 @@
 """The model that the wheel carries: 784 pixels, 50 hidden units, 10 classes."""
 
-import random
-
 from codegen.program import Label, Pixels, Program
-from micrograd.engine import Value
-from micrograd.functional import cross_entropy, softmax
-from micrograd.nn import MLP
-
-SEED = 1
+from micrograd.model import DESCRIPTION, LEARNING_RATE, SCALE, SEED, Net
 
 
 def program(dtype: str = "float64", fma: bool = False, reorder: bool = False) -> Program:
-    random.seed(SEED)
-    model = MLP(784, [50, 10], init="fan_in")
-    pixels = [Value(0, _op="input") for _ in range(784)]
-    one_hot = [Value(0, _op="input") for _ in range(10)]
-    logits = model(pixels)
+    net = Net()
     return Program(
-        inputs=Pixels(pixels, scale=1 / 255),
-        targets=Label(one_hot),
-        parameters=model.named_parameters(),
-        order=model.parameters(),
-        initial=model.initial(),
+        inputs=Pixels(net.pixels, scale=SCALE),
+        targets=Label(net.one_hot),
+        parameters=net.mlp.named_parameters(),
+        order=net.mlp.parameters(),
+        initial=net.mlp.initial(),
         seed=SEED,
-        loss=cross_entropy(logits, one_hot),
-        outputs={"logits": logits, "probabilities": softmax(logits)},
+        loss=net.loss,
+        outputs={"logits": net.logits, "probabilities": net.probabilities},
         prediction="logits",
-        learning_rate=0.008,
-        description="MLP 784-50-10, relu, softmax cross-entropy",
+        learning_rate=LEARNING_RATE,
+        description=DESCRIPTION,
         dtype=dtype,
         fma=fma,
         reorder=reorder,

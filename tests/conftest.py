@@ -68,3 +68,11 @@ def run_python() -> Callable[..., str]:
         return done.stdout
 
     return run
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a few hundred digits."""
+    from commands import write_data
+
+    return write_data(tmp_path_factory.mktemp("data"))

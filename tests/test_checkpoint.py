@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
+import re
 import struct
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +18,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from micrograd import checkpoint
-from micrograd.checkpoint import CheckpointError
+from micrograd.checkpoint import CheckpointError, DamagedError
 
 SHAPES = {"layers.0.weight": (3, 2), "layers.0.bias": (3,), "scale": ()}
 
@@ -64,11 +67,29 @@ def test_no_view_is_kept(path: Path) -> None:
 
 
 def test_metadata(path: Path) -> None:
-    from safetensors import safe_open
-
     checkpoint.save(path, tensors(), {"architecture": "a test", "digest": "abc"})
-    with safe_open(path, framework="numpy") as file:
-        assert file.metadata() == {"architecture": "a test", "digest": "abc"}
+    assert checkpoint.load_metadata(path) == {"architecture": "a test", "digest": "abc"}
+
+
+def test_the_same_numbers_give_the_same_bytes(path: Path) -> None:
+    """safetensors writes its header in an order that differs from call to call."""
+    metadata = {name: name for name in "edcba"}
+    state = dict(reversed(tensors().items()))
+    written = set()
+    for _ in range(10):
+        checkpoint.save(path, state, metadata)
+        written.add(path.read_bytes())
+        state, metadata = dict(reversed(state.items())), dict(reversed(metadata.items()))
+    assert len(written) == 1
+    (content,) = written
+    assert int.from_bytes(content[:8], "little") % 8 == 0  # the numbers are aligned
+
+
+def test_the_checksum_is_that_of_the_file_with_zeros_in_its_place(path: Path) -> None:
+    checkpoint.save(path, tensors(), {"architecture": "a test"})
+    content = path.read_bytes()
+    (noted,) = re.findall(rb'"sha256":"([0-9a-f]{64})"', content)
+    assert hashlib.sha256(content.replace(noted, b"0" * 64)).hexdigest().encode() == noted
 
 
 def test_another_file_is_replaced_and_nothing_else_is_left(path: Path) -> None:
@@ -164,6 +185,47 @@ def test_every_truncation_is_noticed(path: Path) -> None:
         assert "not a whole safetensors file" in failure(path)
     path.write_bytes(content + b"\0")
     assert "not a whole safetensors file" in failure(path)
+
+
+def test_every_flipped_bit_is_noticed(path: Path) -> None:
+    """load_metadata() wants a checksum. load() does not: where its name is damaged, every number still is right."""
+    state = {"x": np.array([0.1, -0.2])}
+    checkpoint.save(path, state, {"model": "a test"})
+    content = bytearray(path.read_bytes())
+    start = content.index(b'"sha256":"')
+    name = range(8 * start, 8 * (start + len(b'"sha256"')))
+    unnoticed = 0
+    for bit in range(8 * len(content)):
+        content[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(content)
+        with pytest.raises(DamagedError, match=re.escape(f"{path}: ")):
+            checkpoint.load_metadata(path)
+        if bit in name:
+            with suppress(DamagedError):
+                assert bits(checkpoint.load(path, {"x": (2,)})) == bits(state)
+                unnoticed += 1
+        elif bit % 16 == 0:
+            with pytest.raises(DamagedError, match=re.escape(f"{path}: ")):
+                checkpoint.load(path, {"x": (2,)})
+        content[bit // 8] ^= 1 << bit % 8
+    assert unnoticed
+
+
+def test_another_programs_file_has_no_checksum(path: Path) -> None:
+    save_file(tensors(), path)
+    assert bits(checkpoint.load(path, SHAPES)) == bits(tensors())
+    with pytest.raises(DamagedError, match="no checksum"):
+        checkpoint.load_metadata(path)
+
+
+def test_the_old_file_can_be_kept(path: Path) -> None:
+    kept = path.with_name("kept")
+    for number in range(3):
+        checkpoint.save(path, tensors(), {"number": str(number)}, keep=kept)
+        assert checkpoint.load_metadata(path) == {"number": str(number)}
+        assert kept.exists() == (number > 0)
+    assert checkpoint.load_metadata(kept) == {"number": "1"}
+    assert sorted(os.listdir(path.parent)) == ["kept", path.name]
 
 
 @pytest.mark.parametrize("content", [b"", b"\x80\x04K\x01.", b"{}", bytes(100), b"\xff" * 100])

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import signal
-import struct
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -15,51 +14,14 @@ from pathlib import Path
 import nn
 import numpy as np
 import pytest
+from commands import environment, error, good, run, same_bits
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from micrograd import digits
-from micrograd.__main__ import main, picture, read_image
+from micrograd.__main__ import main
+from micrograd.predict_command import picture, read_image
 
-TRAIN, TEST = 300, 100
 NO_NN = "import sys; sys.modules['nn'] = None\nfrom micrograd.__main__ import main\nsys.exit(main(sys.argv[1:]))"
-
-
-@pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("data")
-    for name, count, seed in (("train", TRAIN, 1), ("t10k", TEST, 2)):
-        images, labels = digits.generate(count, seed)
-        (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 28, 28) + images)
-        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels)
-    return folder
-
-
-def environment(**variables: str) -> dict[str, str]:
-    """The tests' own, but nothing of the user's: neither data nor cache."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MICROGRAD_")}
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    return {**kept, "PYTHONPATH": path, "PYTHONIOENCODING": "utf-8", "MICROGRAD_CACHE": "no-such-folder", **variables}
-
-
-def run(*arguments: object, **variables: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "micrograd", *map(str, arguments)]
-    return subprocess.run(command, env=environment(**variables), capture_output=True, encoding="utf-8", timeout=60)
-
-
-def good(*arguments: object, **variables: str) -> str:
-    result = run(*arguments, **variables)
-    assert (result.returncode, result.stderr) == (0, "")
-    return result.stdout
-
-
-def error(*arguments: object, **variables: str) -> str:
-    """The one line that explains an error of the user's."""
-    result = run(*arguments, **variables)
-    assert result.returncode == 2
-    assert result.stderr.startswith("error: ")
-    assert result.stderr.count("\n") == 1
-    return result.stderr
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +29,6 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, 
     """What a training run printed and saved."""
     path = tmp_path_factory.mktemp("trained") / "model.safetensors"
     return good("train", "--data", data, "--epochs", 2, "--seed", 5, "--save", path), path
-
-
-def same_bits(one: Path, other: Path) -> bool:
-    a, b = load_file(one), load_file(other)
-    return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
 
 
 # ---- help
@@ -111,14 +68,14 @@ def test_what_is_saved(trained: tuple[str, Path]) -> None:
         "layers.1.bias": (10,),
     }
     with safe_open(trained[1], framework="numpy") as file:
-        assert set(file.metadata()) == {"architecture", "digest", "version"}
+        assert set(file.metadata()) == {"architecture", "digest", "version", "sha256"}
 
 
 def test_the_same_command_gives_the_same_weights(data: Path, trained: tuple[str, Path], tmp_path: Path) -> None:
     again, other = tmp_path / "again", tmp_path / "other"
     good("train", "--data", data, "--epochs", 2, "--seed", 5, "--save", again)
     good("train", "--data", data, "--epochs", 2, "--seed", 6, "--save", other)
-    assert same_bits(again, trained[1])
+    assert again.read_bytes() == trained[1].read_bytes()
     assert not same_bits(other, trained[1])
 
 

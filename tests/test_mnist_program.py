@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from harness import bits
 
-from codegen.mnist import SEED, program
+from codegen.mnist import program
 from codegen.reference import Engine
 from micrograd import mnist
+from micrograd.model import SEED
 
 REAL = bool(os.environ.get("MICROGRAD_MNIST"))
 

@@ -131,8 +131,8 @@ def test_a_missing_compiler_is_explained(source, tmp_path):
 
 
 def test_a_failing_trace_is_explained(source, tmp_path):
-    program = source / "codegen" / "mnist.py"
-    program.write_text(program.read_text().replace("MLP(784, [50, 10]", "MLP(783, [50, 10]"))
+    model = source / "micrograd" / "model.py"
+    model.write_text(model.read_text().replace("MLP(PIXELS, ", "MLP(PIXELS - 1, "))
     done = run("setup.py", "build_ext", "--inplace", cwd=source, check=False)
     assert done.returncode
     assert "the C of nn could not be made from codegen/mnist.py: ValueError(" in done.stderr

@@ -3,8 +3,9 @@
 The source archive is made twice, in folders of different names, one of them with a space, and from each archive a
 wheel by `pip wheel` in isolation. The archives must hold the same files, and the wheels be equal byte for byte. They
 must pass twine, abi3audit and auditwheel, and the wheel stay below its size limit. Then every Python from 3.11 on that
-this machine has installs it, offline, into an environment that has nothing else, and runs the example of the README.
-With --newer, and as root, so do the Pythons of Debian's unstable branch, in a folder of their own.
+this machine has installs it, offline, into an environment that has nothing else, runs the example of the README, and
+compares the modules with the interpreted engine. With --newer, and as root, so do the Pythons of Debian's unstable
+branch, in a folder of their own.
 """
 
 from __future__ import annotations
@@ -184,6 +185,7 @@ def try_out(wheel: Path, folder: Path) -> None:
         if names != {"micrograd-nn"}:
             raise SystemExit(f"{python}: besides micrograd-nn there is {names}")
         print(f"installed and used: {run(inside, '-c', EXAMPLE, cwd=environment).strip()}")
+        print(run(inside, "-m", "micrograd", "check", cwd=environment).splitlines()[-1])
 
 
 def try_out_newer(wheel: Path) -> None:
@@ -201,6 +203,7 @@ def try_out_newer(wheel: Path) -> None:
         run("chroot", UNSTABLE, f"/usr/bin/python{version}", "-m", "venv", "--clear", "/tmp/empty")
         run(*inside, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", f"/tmp/{wheel.name}")
         print(f"installed and used: {run(*inside, '-c', EXAMPLE).strip()}")
+        print(run(*inside, "-m", "micrograd", "check").splitlines()[-1])
 
 
 def main() -> None:

@@ -1,0 +1,48 @@
+"""What the command lines of this project share: a parser that explains an error in one line, and types of arguments."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Callable
+from typing import NoReturn
+
+USER_ERROR = 2  # the exit code after an error of the user's
+INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+
+
+class UsageError(Exception):
+    """Something the user has to put right, in words."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An ArgumentParser that explains an error in one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USER_ERROR, f"error: {message}\n")
+
+
+def whole(low: int, high: int) -> Callable[[str], int]:
+    """The type of an argument that is a whole number from `low` to `high`."""
+
+    def parse(text: str) -> int:
+        try:
+            number = int(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected a whole number, got {text!r}") from None
+        if not low <= number <= high:
+            raise argparse.ArgumentTypeError(f"expected {low}..{high}, got {number}")
+        return number
+
+    return parse
+
+
+def rate(text: str) -> float:
+    """The type of an argument that is a positive number."""
+    try:
+        number = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+    if not (math.isfinite(number) and number > 0):
+        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
+    return number
