@@ -7,7 +7,7 @@ struct signature {
     int positional; /* how many may be given by position */
     int required;
     int count;
-    const char *names[8];
+    const char *names[9];
 };
 
 /* Fills values[] with borrowed references, NULL where an argument was not given. */
@@ -87,6 +87,14 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
     }
     Py_DECREF(number);
     return value;
+}
+
+static int parse_bool(PyObject *object, const char *what)
+{
+    if (PyBool_Check(object))
+        return object == Py_True;
+    PyErr_Format(PyExc_TypeError, "%s must be True or False, not %R", what, (PyObject *)Py_TYPE(object));
+    return -1;
 }
 
 /* Elements of a buffer, by their format in Python's struct module. */

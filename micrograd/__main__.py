@@ -113,6 +113,7 @@ def parser() -> Parser:
         help="fixes the initial weights; the images of epoch e = 1, 2, ... are shuffled with the seed N + e - 1 "
         "(default: 1)",
     )
+    add("--check-finite", action="store_true", help="stop before a step that makes a weight inf or nan, and name it")
     add("--load", type=Path, metavar="FILE", help="start from the weights in this file")
     add("--save", type=Path, metavar="FILE", help="write the weights to this file, in the safetensors format")
 
@@ -263,12 +264,15 @@ def train_epoch(nn: ModuleType, data: Data, options: argparse.Namespace, run: Ru
         "seed": options.seed + run.epoch - 1,
         "threads": options.threads,
         "progress": report,
+        "check_finite": options.check_finite,
     }
     if options.learning_rate is not None:
         settings["learning_rate"] = options.learning_rate
     start = time.perf_counter()
     try:
         [loss] = nn.train(data.train_images, data.train_labels, **settings)
+    except FloatingPointError as error:
+        raise UsageError(f"epoch {run.epoch}: {error}: a smaller --learning-rate may help") from error
     finally:
         run.seconds += time.perf_counter() - start
     if not math.isfinite(loss):

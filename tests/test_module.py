@@ -66,7 +66,8 @@ SIGNATURES = {
     "probabilities": "(pixels, /)",
     "reset": "(seed=None)",
     "state_dict": "()",
-    "train": "(images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, progress=None)",
+    "train": "(images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, progress=None, "
+    "check_finite=False)",
     "update": "(step=0, batch_size=1, *, learning_rate=None)",
     "zero_grad": "()",
 }

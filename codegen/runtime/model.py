@@ -142,12 +142,35 @@ def _run_forward(targets: Any, inputs: Any) -> float:
     return _value[LOSS]
 
 
-def _run_update(rate: float, size: float) -> None:
+def _run_update(rate: float, size: float, check_finite: bool = False) -> tuple[str, str] | None:
+    """With check_finite, a step that makes a parameter inf or nan is taken back; returns its name and value."""
     spans = DENSE_SPANS + [(offset + row * n, offset + row * n + n) for offset, n in ROW_TENSORS for row in _touched]
+    before = [_data[first:end] for first, end in spans] if check_finite else []
     _descend(_data, _grad, spans, rate, size)
+    if check_finite and not math.isfinite(sum([sum(_data[first:end]) for first, end in spans])):
+        found = _find_not_finite()  # nothing where only the sum is too large
+        if found is not None:
+            for (first, end), old in zip(spans, before):  # noqa: B905
+                _data[first:end] = old
+            return found
     for offset, length in ROW_TENSORS:
         for row in _touched:
             _look_for_poison(offset + row * length, length, row)
+    return None
+
+
+def _find_not_finite() -> tuple[str, str] | None:
+    if math.isfinite(sum(_data)):
+        return None
+    for name, places in PLACES.items():
+        for i, place in enumerate(places):
+            if not math.isfinite(_data[place]):
+                index: list[int] = []
+                for length in reversed(SHAPES[name]):
+                    i, at = divmod(i, length)
+                    index.insert(0, at)
+                return f"{name}{index or ''}", str(_data[place])
+    return None
 
 
 def _descend(data: list[float], grad: list[float], spans: list[tuple[int, int]], rate: float, size: float) -> None:
@@ -296,13 +319,15 @@ def train(
     seed: Any = None,
     threads: Any = 1,
     progress: Any = None,
+    check_finite: Any = False,
 ) -> list[float]:
     """Whole epochs of gradient descent; returns the mean loss of each epoch, as a list.
 
     For each batch: zero_grad, forward and backward for each image, update by the batch's true size. With a seed the
     images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.
     progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then. There is one
-    thread, whatever `threads` says.
+    thread, whatever `threads` says. With check_finite, FloatingPointError stops it before a step that makes a parameter
+    inf or nan; the parameters are those before the step, the gradients its own.
     """
     _check_loss()
     check_options(threads, progress)
@@ -311,8 +336,12 @@ def train(
     rounds = parse_int(epochs, "epochs", 0, 1000000000)
     start = parse_seed(seed)
     shuffler = None if start is None else random.Random(start)
+    if type(check_finite) is not bool:
+        raise TypeError(f"check_finite must be True or False, not {type(check_finite)!r}")
     found = get_images(images)
     targets = get_labels(labels, len(found))
+    if check_finite and (broken := _find_not_finite()) is not None:
+        raise FloatingPointError(f"train() did not start: {' is '.join(broken)}")
     count, order, losses = len(found), list(range(len(found))), []
     for epoch in range(rounds):
         if shuffler is not None:
@@ -324,12 +353,27 @@ def train(
             for i in batch:
                 total += _run_forward(targets[i], found[i])
                 backward()
-            _run_update(rate, float(len(batch)))
+            broken = _run_update(rate, float(len(batch)), check_finite)
+            if broken is not None:
+                step = epoch * -(-count // size) + first // size + 1
+                where = f"epoch {epoch + 1}, " * (rounds > 1) + _images(batch, shuffler is not None)
+                raise FloatingPointError(
+                    f"train() stopped before step {step} ({where}), which makes {' '.join(broken)}"
+                )
             done = first + len(batch)
             if progress and (done // PROGRESS_IMAGES > first // PROGRESS_IMAGES or done == count):
                 progress(epoch * count + done, rounds * count, total / done)
         losses.append(total / count)
     return losses
+
+
+def _images(batch: list[int], shuffled: bool) -> str:
+    if len(batch) == 1:
+        return f"image {batch[0]}"
+    if not shuffled:
+        return f"images {batch[0]}..{batch[-1]}"
+    rest = len(batch) - 8
+    return "images " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _views(numbers: list[float]) -> dict[str, memoryview[Any]]:
