@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from dataclasses import replace
 from types import ModuleType
 
 import models
@@ -16,25 +15,14 @@ from harness import LEVELS, Extension, Generated, bits, many
 
 from codegen import Floats, Program
 from micrograd.engine import Value
-from micrograd.functional import mse
-from micrograd.nn import MLP
 
 COUNT = 150  # more than two blocks of images
 
 
-def row_floats() -> Program:
-    """Float inputs, and a row tensor that reads them."""
-    random.seed(5)
-    x, y = models.values(12), models.values(3)
-    model = MLP(12, [8, 3])
-    out = model(x)
-    return Program(Floats(x), Floats(y), model.named_parameters(), mse(out, y), {"out": out})
-
-
 PROGRAMS = {
     **{name: models.REGULAR[name] for name in ("mlp", "xor", "attention")},
-    "row_floats": row_floats,
-    "float32": lambda: replace(row_floats(), dtype="float32"),
+    "row_floats": models.mlp_of_floats,
+    "float32": lambda: models.mlp_of_floats(dtype="float32"),
 }
 
 

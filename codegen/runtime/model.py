@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         get_images,
         get_labels,
         get_view,
+        images_text,
         one_image,
         parse_int,
         parse_rate,
@@ -90,6 +91,7 @@ _active: Active = []
 _forward_done = False
 _poisoned: set[int] = set()  # inputs in whose rows there is a weight that is inf or nan
 _touched: set[int] = set()
+_reporting = False  # a progress callback runs
 
 _order = [0] * PARAMETER_COUNT  # parameter -> its place in _data and _grad
 for _name, _numbers in NUMBERS.items():
@@ -199,6 +201,20 @@ def _prediction() -> str:
     return PREDICTION
 
 
+def _report(progress: Any, done: int, total: int, loss: float | None) -> None:
+    global _reporting
+    outer, _reporting = _reporting, True
+    try:
+        progress(done, total, loss)
+    finally:
+        _reporting = outer
+
+
+def _check_free() -> None:
+    if _reporting:
+        raise RuntimeError("the model cannot be changed from inside a progress callback")
+
+
 def _check_loss() -> None:
     if LOSS < 0:
         raise RuntimeError("this model has no loss: it only predicts")
@@ -218,7 +234,9 @@ def forward(label: Any, pixels: Any, /) -> float:
         raise TypeError("the first argument must be None: this model has no targets")
     else:
         targets = ()
-    return _run_forward(targets, one_image(pixels))
+    image = one_image(pixels)
+    _check_free()
+    return _run_forward(targets, image)
 
 
 def backward() -> None:
@@ -226,6 +244,7 @@ def backward() -> None:
 
     RuntimeError before any forward().
     """
+    _check_free()
     if not _forward_done:
         raise RuntimeError("backward() needs a forward() before it")
     compute_gradients(_data, _grad, _value, _active)
@@ -233,6 +252,7 @@ def backward() -> None:
 
 def zero_grad() -> None:
     """Sets the parameters' gradients to 0."""
+    _check_free()
     for first, end in DENSE_SPANS:
         _grad[first:end] = [0.0] * (end - first)
     for offset, length in ROW_TENSORS:
@@ -248,7 +268,9 @@ def update(step: Any = 0, batch_size: Any = 1, *, learning_rate: Any = None) -> 
     """
     parse_int(step, "step", 0, sys.maxsize)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
-    _run_update(parse_rate(learning_rate), float(size))
+    rate = parse_rate(learning_rate)
+    _check_free()
+    _run_update(rate, float(size))
 
 
 def predict(pixels: Any, /) -> int:
@@ -283,7 +305,7 @@ def predict_batch(images: Any, *, threads: Any = 1, progress: Any = None) -> byt
     for image in found:
         classes.append(_classify(image))
         if progress and (len(classes) % PROGRESS_IMAGES == 0 or len(classes) == len(found)):
-            progress(len(classes), len(found), None)
+            _report(progress, len(classes), len(found), None)
     return bytes(classes)
 
 
@@ -305,7 +327,7 @@ def evaluate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None
         total += _inference[LOSS]
         right += classifies and _argmax(OUTPUTS[_prediction()], _inference) == targets[i]
         if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(found)):
-            progress(i + 1, len(found), total / (i + 1))
+            _report(progress, i + 1, len(found), total / (i + 1))
     return total / len(found), right / len(found) if classifies else None
 
 
@@ -340,6 +362,7 @@ def train(
         raise TypeError(f"check_finite must be True or False, not {type(check_finite)!r}")
     found = get_images(images)
     targets = get_labels(labels, len(found))
+    _check_free()
     if check_finite and (broken := _find_not_finite()) is not None:
         raise FloatingPointError(f"train() did not start: {' is '.join(broken)}")
     count, order, losses = len(found), list(range(len(found))), []
@@ -356,24 +379,15 @@ def train(
             broken = _run_update(rate, float(len(batch)), check_finite)
             if broken is not None:
                 step = epoch * -(-count // size) + first // size + 1
-                where = f"epoch {epoch + 1}, " * (rounds > 1) + _images(batch, shuffler is not None)
+                where = f"epoch {epoch + 1}, " * (rounds > 1) + images_text(batch, shuffler is not None)
                 raise FloatingPointError(
                     f"train() stopped before step {step} ({where}), which makes {' '.join(broken)}"
                 )
             done = first + len(batch)
             if progress and (done // PROGRESS_IMAGES > first // PROGRESS_IMAGES or done == count):
-                progress(epoch * count + done, rounds * count, total / done)
+                _report(progress, epoch * count + done, rounds * count, total / done)
         losses.append(total / count)
     return losses
-
-
-def _images(batch: list[int], shuffled: bool) -> str:
-    if len(batch) == 1:
-        return f"image {batch[0]}"
-    if not shuffled:
-        return f"images {batch[0]}..{batch[-1]}"
-    rest = len(batch) - 8
-    return "images " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def _views(numbers: list[float]) -> dict[str, memoryview[Any]]:
@@ -413,6 +427,7 @@ def load_state_dict(mapping: Any, /) -> None:
         if view.shape != shape:
             raise ValueError(f"{name} must have the shape {shape}, got {view.shape}")
         loaded[name] = array("d", view.tobytes())
+    _check_free()
     for name, numbers in loaded.items():
         for place, number in zip(PLACES[name], numbers):  # noqa: B905
             _data[place] = number
@@ -448,6 +463,7 @@ def reset(seed: Any = None) -> None:
     given = parse_seed(seed)
     if given is not None and INITIAL is None:
         raise ValueError("this model declares no initial distribution: reset() takes no seed")
+    _check_free()
     _draw_weights(int.from_bytes(os.urandom(8), "little") if given is None else given)
     _grad[:] = [0.0] * PARAMETER_COUNT
     _touched.clear()
