@@ -7,7 +7,7 @@ struct signature {
     int positional; /* how many may be given by position */
     int required;
     int count;
-    const char *names[8];
+    const char *names[9];
 };
 
 /* Fills values[] with borrowed references, NULL where an argument was not given. */
@@ -51,13 +51,18 @@ static int parse_arguments(const struct signature *s, PyObject *const *args, Py_
 /* None stands for an argument that was not given. */
 static int is_given(PyObject *value) { return value != NULL && value != Py_None; }
 
+static PyObject *text_of(PyObject *number)
+{
+    PyObject *const text = PyObject_Str(number);
+    if (text != NULL)
+        return text;
+    PyErr_Clear(); /* Python prints no int of more than 4300 digits */
+    return PyUnicode_FromString("an int of very many digits");
+}
+
 static void raise_range(const char *what, Py_ssize_t low, Py_ssize_t high, PyObject *number)
 {
-    PyObject *got = PyObject_Str(number);
-    if (got == NULL) { /* Python prints no int of more than 4300 digits */
-        PyErr_Clear();
-        got = PyUnicode_FromString("an int of very many digits");
-    }
+    PyObject *const got = text_of(number);
     if (got != NULL && high == PY_SSIZE_T_MAX)
         PyErr_Format(PyExc_ValueError, "%s must be at least %zd and fit in %d bits, got %U", what, low,
                      (int)sizeof(Py_ssize_t) * 8, got);
@@ -87,6 +92,14 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
     }
     Py_DECREF(number);
     return value;
+}
+
+static int parse_bool(PyObject *object, const char *what)
+{
+    if (PyBool_Check(object))
+        return object == Py_True;
+    PyErr_Format(PyExc_TypeError, "%s must be True or False, not %R", what, (PyObject *)Py_TYPE(object));
+    return -1;
 }
 
 /* Elements of a buffer, by their format in Python's struct module. */

@@ -102,7 +102,7 @@
 
 #define DOC_TRAIN \
     "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, " \
-    "progress=None)\n--\n\n" \
+    "progress=None, check_finite=False)\n--\n\n" \
     "Whole epochs of gradient descent over n images; the mean loss of each epoch, as a list of floats. The GIL is\n" \
     "released.\n\n" \
     "For each batch: zero_grad, forward and backward for each image, update by the batch's true size.\n\n" \
@@ -116,7 +116,10 @@
     "    They share the images of a batch: batches of one image have no use for them.\n" \
     "progress: is called now and then with (images done, n * epochs, mean loss of the epoch so far). It may read the\n" \
     "    model; to change it is a RuntimeError. Other threads' calls that change the model, evaluate() and\n" \
-    "    predict_batch() wait until train() is done: a progress() that waits for one of them waits for ever.\n\n" \
+    "    predict_batch() wait until train() is done: a progress() that waits for one of them waits for ever.\n" \
+    "check_finite: with True, FloatingPointError stops train() before a step that makes a parameter inf or nan. It names\n" \
+    "    that parameter, the step and its images; the parameters are those before the step, the gradients its own. Nor\n" \
+    "    does train() start with such a parameter.\n\n" \
     DOC_RAISES
 
 #define DOC_STATE_DICT \

@@ -32,6 +32,8 @@ static inline void AT_LEVEL(descend)(real *restrict p, const real *restrict g, P
             p[i] -= rate * g[i] / batch;
 }
 
+static real AT_LEVEL(largest)(const real *x, Py_ssize_t count) { return largest_magnitude(x, count); }
+
 static void AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
 {
     AT_LEVEL(descend)(data + offset, grad + offset, count, step);
@@ -100,6 +102,7 @@ static const struct level AT_LEVEL(level) = {
     .update_rows = AT_LEVEL(update_rows),
     .update_pending_rows = AT_LEVEL(update_pending_rows),
     .update_pending_row = AT_LEVEL(update_pending_row),
+    .largest = AT_LEVEL(largest),
 };
 
 #include "level_pop.h"

@@ -20,6 +20,7 @@ static int forward_done; /* backward() has something to go back from */
 #include "predictions.h"
 #include "images.h"
 #include "evaluate.h"
+#include "check_finite.h"
 #include "train.h"
 
 static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expected)

@@ -49,7 +49,10 @@ static int parse_seed(PyObject *object, uint64_t *seed)
     if (PyErr_Occurred()) {
         if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
             PyErr_Clear();
-            PyErr_Format(PyExc_ValueError, "seed must be 0..2**64-1, got %S", number);
+            PyObject *const got = text_of(number);
+            if (got != NULL)
+                PyErr_Format(PyExc_ValueError, "seed must be 0..2**64-1, got %U", got);
+            Py_XDECREF(got);
         }
         Py_DECREF(number);
         return -1;

@@ -72,6 +72,9 @@ static inline uint64_t poisoned_of_eight(int first)
  * update can make a weight infinite, so none has to be looked at; inf where nothing is known.
  */
 static double weight_bound, grad_bound;
+
+/* The same of all other parameters, while somebody keeps it (check_finite.h). */
+static double dense_bound;
 #define SAFE_BOUND (REAL_MAX * 1e-8)
 
 static struct {
@@ -138,6 +141,7 @@ struct level {
     void (*update_pending_rows)(const struct workspace *restrict, const struct step *);
     void (*update_pending_row)(int input, uint64_t images, const struct step *);
     void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);
+    real (*largest)(const real *x, Py_ssize_t count);
 };
 
 /* Where only row tensors read the inputs, the active ones are all there is until somebody needs the others. */

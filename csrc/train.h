@@ -8,13 +8,24 @@ struct training_run {
     PyObject *progress;
 };
 
+static Py_ssize_t image_number(const struct training_run *run, Py_ssize_t i)
+{
+    return run->order == NULL ? i : (Py_ssize_t)run->order[i];
+}
+
+static Py_ssize_t batch_size_at(const struct training_run *run, Py_ssize_t first)
+{
+    const Py_ssize_t rest = run->batch.count - first;
+    return rest < run->batch_size ? rest : run->batch_size;
+}
+
 /* Forward and backward of the next images of the batch first .. first + size; returns how many. */
 static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t first, Py_ssize_t size, double *total)
 {
     const Py_ssize_t rest = first + size - i;
     block_images.count = rest < BLOCK_IMAGES ? (int)rest : BLOCK_IMAGES;
     for (int k = 0; k < block_images.count; k++) {
-        const Py_ssize_t image = run->order == NULL ? i + k : (Py_ssize_t)run->order[i + k];
+        const Py_ssize_t image = image_number(run, i + k);
         block_images.inputs[k] = image_at(&run->batch, image);
         block_images.targets[k] = target_at(&run->batch, image);
     }
@@ -28,27 +39,68 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t f
     return block_images.count;
 }
 
-/* One epoch. `done` images of all epochs are behind; returns the mean loss through `loss`. */
-static int train_epoch(struct training_run *run, Py_ssize_t done, double *loss)
+/* The images of a batch, in words. */
+static void write_images(const struct training_run *run, Py_ssize_t first, Py_ssize_t size, char *text, size_t space)
+{
+    enum { MOST = 8 };
+    if (size == 1)
+        PyOS_snprintf(text, space, "image %zd", image_number(run, first));
+    else if (run->order == NULL)
+        PyOS_snprintf(text, space, "images %zd..%zd", first, first + size - 1);
+    else {
+        size_t length = (size_t)PyOS_snprintf(text, space, "images");
+        for (Py_ssize_t i = 0; i < size && i < MOST; i++)
+            length += (size_t)PyOS_snprintf(text + length, space - length, i ? ", %zd" : " %zd",
+                                            image_number(run, first + i));
+        if (size > MOST)
+            PyOS_snprintf(text + length, space - length, " and %zd more", size - MOST);
+    }
+}
+
+/* After run_checked_update() has refused the step that begins with image `first` of an epoch. */
+static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, Py_ssize_t first)
+{
+    const Py_ssize_t count = run->batch.count, size = batch_size_at(run, first);
+    const Py_ssize_t steps = count / run->batch_size + (count % run->batch_size != 0);
+    char where[32] = "", images[300], index[INDEX_SPACE];
+    if (run->epochs > 1)
+        PyOS_snprintf(where, sizeof(where), "epoch %zd, ", epoch + 1);
+    write_images(run, first, size, images, sizeof(images));
+    write_index(index, sizeof(index));
+    PyErr_Format(PyExc_FloatingPointError, "train() stopped before step %zd (%s%s), which makes %s%s %s",
+                 epoch * steps + first / run->batch_size + 1, where, images, finite_check.tensor->name, index,
+                 value_name());
+}
+
+/* The mean loss through `loss`. */
+static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
 {
     const Py_ssize_t count = run->batch.count;
+    Py_ssize_t refused = -1; /* the first image of the step that was */
     double total = 0.0;
     for (Py_ssize_t i = 0; i < count;) {
         const Py_ssize_t end = chunk_end(i, count);
         Py_BEGIN_ALLOW_THREADS
         lock_chunk();
-        while (i < end) {
-            const Py_ssize_t first = i - i % run->batch_size;
-            const Py_ssize_t size = count - first < run->batch_size ? count - first : run->batch_size;
+        while (i < end && refused < 0) {
+            const Py_ssize_t first = i - i % run->batch_size, size = batch_size_at(run, first);
             if (i == first)
                 run_zero_grad();
             i += run_images(run, i, first, size, &total);
-            if (i == first + size)
+            if (i < first + size)
+                continue;
+            if (finite_check.before == NULL)
                 run_update(run->rate, (double)size);
+            else if (run_checked_update(run->rate, (double)size) < 0)
+                refused = first;
         }
         PyThread_release_lock(model_lock);
         Py_END_ALLOW_THREADS
-        if (report(run->progress, done + i, run->epochs * count, 1, total / (double)i) < 0)
+        if (refused >= 0) {
+            raise_not_finite(run, epoch, refused);
+            return -1;
+        }
+        if (report(run->progress, epoch * count + i, run->epochs * count, 1, total / (double)i) < 0)
             return -1;
     }
     *loss = total / (double)count;
@@ -61,10 +113,10 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
         "train",
         2,
         2,
-        8,
-        {"images", "labels", "batch_size", "learning_rate", "epochs", "seed", "threads", "progress"},
+        9,
+        {"images", "labels", "batch_size", "learning_rate", "epochs", "seed", "threads", "progress", "check_finite"},
     };
-    PyObject *values[8];
+    PyObject *values[9];
     struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE};
     struct random_state random = {.position = 0};
     uint64_t seed = 0;
@@ -77,8 +129,9 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
     if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
         return NULL;
     const int shuffled = parse_seed(values[5], &seed);
-    const int threads = parse_threads(values[6]);
-    if (shuffled < 0 || threads < 0)
+    const int threads = shuffled < 0 ? -1 : parse_threads(values[6]);
+    const int checks = threads < 0 ? -1 : values[8] == NULL ? 0 : parse_bool(values[8], "check_finite");
+    if (checks < 0)
         return NULL;
     run.progress = values[7];
     if (get_batch(values[0], values[1], &run.batch) < 0)
@@ -105,12 +158,12 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
         goto fail;
     unlock();
     const int held = begin_long_call(threads);
-    int failed = held < 0;
+    int failed = held < 0 || (checks && begin_finite_check() < 0);
     for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
         double loss = 0.0;
         if (shuffled)
             random_shuffle(&random, run.order, run.batch.count);
-        failed = train_epoch(&run, epoch * run.batch.count, &loss);
+        failed = train_epoch(&run, epoch, &loss);
         if (!failed) {
             PyObject *const item = PyFloat_FromDouble(loss);
             failed = item == NULL || PyList_Append(losses, item) < 0;
@@ -120,6 +173,8 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
     lock_to_read();
     settle_block(); /* while the images are there */
     unlock();
+    if (held > 0)
+        end_finite_check();
     end_long_call(held);
     if (failed)
         goto fail;

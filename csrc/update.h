@@ -13,6 +13,7 @@ static real largest_in_row(int input)
 /* After weights were written from outside, or may have overflowed. */
 static void find_poisoned(void)
 {
+    dense_bound = (double)INFINITY;
     if (!ROW_TENSOR_COUNT)
         return;
     weight_bound = 0.0;

@@ -60,6 +60,7 @@ def add_parser(commands: Any) -> None:
         help="fixes the initial weights; the images of epoch e = 1, 2, ... are shuffled with the seed N + e - 1 "
         "(default: 1)",
     )
+    add("--check-finite", action="store_true", help="stop before a step that makes a weight inf or nan, and name it")
     add("--load", type=Path, metavar="FILE", help="start from the weights in this file")
     add(
         "--checkpoint",
@@ -291,7 +292,10 @@ def train_piece(job: Job, images: Pixels, labels: Pixels, seed: int | None) -> N
             seed=seed,
             threads=job.options.threads,
             progress=report,
+            check_finite=job.options.check_finite,
         )
+    except FloatingPointError as error:
+        raise UsageError(f"epoch {run.epoch}: {error}: a smaller --learning-rate may help") from error
     finally:
         run.seconds += time.perf_counter() - start
     if not math.isfinite(loss):

@@ -53,6 +53,15 @@ def mlp(sizes: Sequence[int] = (12, 7, 5), **options: object) -> Program:
     )
 
 
+def mlp_of_floats(**options: object) -> Program:
+    """Float inputs and targets, squared error, and rows of weights that a zero input leaves alone."""
+    random.seed(5)
+    x, y = values(12), values(3)
+    model = MLP(12, [8, 3])
+    out = model(x)
+    return Program(Floats(x), Floats(y), model.named_parameters(), mse(out, y), {"out": out}, **options)
+
+
 def xor() -> Program:
     """Two tanh units and one output, squared error, float64 inputs and targets; layers shared by name only."""
     rng = random.Random(1)

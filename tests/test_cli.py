@@ -192,6 +192,13 @@ def test_a_loss_that_is_not_a_number_ends_the_training(data: Path, tmp_path: Pat
     assert not path.exists()
 
 
+def test_check_finite_names_the_weight_and_the_step(data: Path) -> None:
+    message = error("train", "--data", data, "--learning-rate", 1e300, "--check-finite")
+    assert re.search(
+        r"epoch 1: train\(\) stopped before step 2 \(image \d+\), which makes layers\.\S+\[.* nan", message
+    )
+
+
 # ---- eval
 
 

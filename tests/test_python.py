@@ -6,7 +6,6 @@ import inspect
 import json
 import math
 import random
-import re
 import shutil
 import subprocess
 import sys
@@ -17,7 +16,7 @@ import nn
 import numpy as np
 import pytest
 from harness import Generated, bits, example, many
-from test_module import ERRORS, IMAGE, IMAGES, LABELS, NAMES, OTHER, SIGNATURES
+from test_module import IMAGE, IMAGES, LABELS, OTHER, SIGNATURES
 from test_ops import GRID, PAIRS
 
 import codegen
@@ -27,9 +26,6 @@ from codegen.ops import PYTHON_TEXT
 from codegen.python import STRAIGHT_LINE_NODES
 from codegen.reference import Engine
 from micrograd.engine import Value
-
-# Errors that Python itself raises, where the C has to parse its arguments and words them in its own way.
-OF_THE_CALL = re.compile(r"takes |needs the argument|keyword argument|got two values")
 
 
 @pytest.fixture(scope="module")
@@ -152,47 +148,7 @@ def test_inference_between_forward_and_backward_disturbs_nothing(mnist):
     assert state(module) == before
 
 
-# Errors
-
-
-@pytest.fixture(scope="module")
-def undisturbed(mnist) -> tuple:
-    prepare(mnist.module)
-    return state(mnist.module)
-
-
-@pytest.mark.parametrize(("call", "error", "message"), ERRORS, ids=[call for call, _, _ in ERRORS])
-def test_an_error_is_that_of_nn_and_leaves_the_model_as_it_was(call, error, message, mnist, undisturbed):
-    names = NAMES | {name: getattr(mnist.module, name) for name in SIGNATURES}
-    with pytest.raises(error, match=None if OF_THE_CALL.search(message) else message) as caught:
-        eval(call, names)
-    assert caught.type is error
-    assert state(mnist.module) == undisturbed
-
-
-def test_errors_of_models_without_classes_targets_or_inputs(tmp_path):
-    recurrence, alone = Generated(models.recurrence(), tmp_path).module, Generated(models.edges(), tmp_path).module
-    x = array("d", [0.5] * 18)
-    for call, error, message in [
-        (lambda: recurrence.backward(), RuntimeError, "needs a forward"),
-        (lambda: recurrence.predict(x), RuntimeError, "declares no prediction"),
-        (lambda: recurrence.predict_batch(x), RuntimeError, "declares no prediction"),
-        (lambda: recurrence.probabilities(x), RuntimeError, "no output named 'probabilities'"),
-        (lambda: recurrence.reset(3), ValueError, "reset\\(\\) takes no seed"),
-        (lambda: recurrence.forward(array("d", [1.0]), x), ValueError, "targets must hold 2 float64, got 1"),
-        (lambda: recurrence.forward(array("f", [1, 2]), x), TypeError, r"float64 \(format 'd'\), got format 'f'"),
-        (lambda: recurrence.forward(x[:2], x[:17]), ValueError, "inputs must hold 18 float64, got 17"),
-        (lambda: alone.forward(1, x[:2]), TypeError, "must be None: this model has no targets"),
-        (lambda: alone.train(x[:2], x[:1]), TypeError, "labels must be None"),
-    ]:
-        with pytest.raises(error, match=message):
-            call()
-    p = Value(2.0)
-    nothing = Program(inputs=Pixels([]), targets=None, parameters={"p": p}, loss=p * p)
-    module = Generated(nothing, tmp_path).module
-    assert (module.forward(None, b""), module.backward(), module.grad(0)) == (4.0, None, 4.0)
-    with pytest.raises(RuntimeError, match="no inputs"):
-        module.train(b"", None)
+# Errors: tests/test_bad_input.py has most of them
 
 
 @pytest.mark.parametrize("options", [{"dtype": "float32"}, {"fma": True}, {"reorder": True}])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import random
 import subprocess
 import sys
 import threading
@@ -13,12 +12,7 @@ from array import array
 import numpy as np
 import pytest
 from harness import Extension
-from models import mlp
-
-from codegen import Floats, Program
-from micrograd.engine import Value
-from micrograd.functional import mse
-from micrograd.nn import MLP
+from models import mlp, mlp_of_floats
 
 MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention"]
 COUNT = 150  # more than two blocks of images
@@ -152,12 +146,7 @@ def test_progress_may_evaluate_with_threads_of_its_own(compiled):
 @pytest.mark.parametrize("where", [0, 7, 19])
 @pytest.mark.parametrize("what", ["input", "target"])
 def test_one_image_that_is_not_finite_spoils_its_batch_as_it_does_by_hand(what, where, threads, tmp_path):
-    x, y = [Value(0.0) for _ in range(12)], [Value(0.0) for _ in range(3)]
-    random.seed(5)
-    model = MLP(12, [8, 3])
-    out = model(x)
-    parameters, loss = model.named_parameters(), mse(out, y)
-    extension = Extension(Program(Floats(x), Floats(y), parameters, loss, {"out": out}), tmp_path, "loops")
+    extension = Extension(mlp_of_floats(), tmp_path, "loops")
     assert "#define ROW_TENSOR_COUNT 1" in extension.path.with_name(f"{extension.name}.c").read_text()
     inputs, targets = examples(extension)
     (inputs if what == "input" else targets)[where, 1] = math.nan

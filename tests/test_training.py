@@ -578,29 +578,6 @@ def test_a_small_model_of_the_same_kind_trains_by_the_same_loop(compiled, digits
     assert bits(model.data) == trained
 
 
-@pytest.mark.parametrize(
-    ("target", "inputs", "error", "message"),
-    [
-        (array("d", [1, 2]), array("d", [1, 2]), ValueError, "targets must hold 1 float64, got 2"),
-        (array("d"), array("d", [1, 2]), ValueError, "targets must hold 1 float64, got 0"),
-        (array("d", [1]), array("d", [1, 2, 3]), ValueError, "inputs must hold 2 float64, got 3"),
-        (1, array("d", [1, 2]), TypeError, "targets must be a C-contiguous buffer of float64, got <class 'int'>"),
-        (None, array("d", [1, 2]), TypeError, "targets must be a C-contiguous buffer of float64"),
-        (array("f", [1]), array("d", [1, 2]), TypeError, r"targets must be .* float64 \(format 'd'\), got format 'f'"),
-        (array("d", [1]), bytes(16), TypeError, r"inputs must be .* float64 \(format 'd'\), got format 'B'"),
-        (array("d", [1]), [1.0, 2.0], TypeError, "inputs must be a C-contiguous buffer of float64, got <class 'list'>"),
-    ],
-)
-def test_float_inputs_and_targets_are_checked(compiled, target, inputs, error, message):
-    model = compiled("xor")
-    before = model.data
-    with pytest.raises(error, match=message) as caught:
-        model.module.forward(target, inputs)
-    assert caught.type is error
-    assert model.data == before
-    assert model.module.forward(array("d", [1]), array("d", [1, 2])) > 0
-
-
 def test_inputs_at_an_odd_address_are_read_as_well(compiled):
     module = compiled("xor").module
     aligned = array("d", [0.5, -0.25])

@@ -18,6 +18,13 @@ NOUNS = {"B": "unsigned bytes", "d": "float64"}
 MAX_THREADS = 64
 
 
+def text_of(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # Python prints no int of more than 4300 digits
+        return "an int of very many digits"
+
+
 def parse_int(number: Any, what: str, low: int, high: int) -> int:
     try:
         result = operator.index(number)
@@ -25,10 +32,7 @@ def parse_int(number: Any, what: str, low: int, high: int) -> int:
         raise TypeError(f"{what} must be an int, not {type(number)!r}") from None
     if low <= result <= high:
         return result
-    try:
-        got = str(result)
-    except ValueError:  # Python prints no int of more than 4300 digits
-        got = "an int of very many digits"
+    got = text_of(result)
     if high == sys.maxsize:
         raise ValueError(f"{what} must be at least {low} and fit in {high.bit_length() + 1} bits, got {got}")
     raise ValueError(f"{what} must be {low}..{high}, got {got}")
@@ -58,7 +62,7 @@ def parse_seed(number: Any) -> int | None:
     except TypeError:
         raise TypeError(f"seed must be an int or None, not {type(number)!r}") from None
     if not 0 <= seed < 2**64:
-        raise ValueError(f"seed must be 0..2**64-1, got {seed}")
+        raise ValueError(f"seed must be 0..2**64-1, got {text_of(seed)}")
     return seed
 
 
@@ -100,6 +104,15 @@ def get_images(images: Any) -> Any:
             f"images must hold a multiple of {INPUT_COUNT} {noun}, and at least one image, got {len(flat)}"
         )
     return [flat[i : i + INPUT_COUNT] for i in range(0, len(flat), INPUT_COUNT)]
+
+
+def images_text(batch: list[int], shuffled: bool) -> str:
+    if len(batch) == 1:
+        return f"image {batch[0]}"
+    if not shuffled:
+        return f"images {batch[0]}..{batch[-1]}"
+    rest = len(batch) - 8
+    return "images " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def get_labels(labels: Any, count: int) -> Any:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         get_images,
         get_labels,
         get_view,
+        images_text,
         one_image,
         parse_int,
         parse_rate,
@@ -90,6 +91,7 @@ _active: Active = []
 _forward_done = False
 _poisoned: set[int] = set()  # inputs in whose rows there is a weight that is inf or nan
 _touched: set[int] = set()
+_reporting = False  # a progress callback runs
 
 _order = [0] * PARAMETER_COUNT  # parameter -> its place in _data and _grad
 for _name, _numbers in NUMBERS.items():
@@ -142,12 +144,35 @@ def _run_forward(targets: Any, inputs: Any) -> float:
     return _value[LOSS]
 
 
-def _run_update(rate: float, size: float) -> None:
+def _run_update(rate: float, size: float, check_finite: bool = False) -> tuple[str, str] | None:
+    """With check_finite, a step that makes a parameter inf or nan is taken back; returns its name and value."""
     spans = DENSE_SPANS + [(offset + row * n, offset + row * n + n) for offset, n in ROW_TENSORS for row in _touched]
+    before = [_data[first:end] for first, end in spans] if check_finite else []
     _descend(_data, _grad, spans, rate, size)
+    if check_finite and not math.isfinite(sum([sum(_data[first:end]) for first, end in spans])):
+        found = _find_not_finite()  # nothing where only the sum is too large
+        if found is not None:
+            for (first, end), old in zip(spans, before):  # noqa: B905
+                _data[first:end] = old
+            return found
     for offset, length in ROW_TENSORS:
         for row in _touched:
             _look_for_poison(offset + row * length, length, row)
+    return None
+
+
+def _find_not_finite() -> tuple[str, str] | None:
+    if math.isfinite(sum(_data)):
+        return None
+    for name, places in PLACES.items():
+        for i, place in enumerate(places):
+            if not math.isfinite(_data[place]):
+                index: list[int] = []
+                for length in reversed(SHAPES[name]):
+                    i, at = divmod(i, length)
+                    index.insert(0, at)
+                return f"{name}{index or ''}", str(_data[place])
+    return None
 
 
 def _descend(data: list[float], grad: list[float], spans: list[tuple[int, int]], rate: float, size: float) -> None:
@@ -176,6 +201,20 @@ def _prediction() -> str:
     return PREDICTION
 
 
+def _report(progress: Any, done: int, total: int, loss: float | None) -> None:
+    global _reporting
+    outer, _reporting = _reporting, True
+    try:
+        progress(done, total, loss)
+    finally:
+        _reporting = outer
+
+
+def _check_free() -> None:
+    if _reporting:
+        raise RuntimeError("the model cannot be changed from inside a progress callback")
+
+
 def _check_loss() -> None:
     if LOSS < 0:
         raise RuntimeError("this model has no loss: it only predicts")
@@ -195,7 +234,9 @@ def forward(label: Any, pixels: Any, /) -> float:
         raise TypeError("the first argument must be None: this model has no targets")
     else:
         targets = ()
-    return _run_forward(targets, one_image(pixels))
+    image = one_image(pixels)
+    _check_free()
+    return _run_forward(targets, image)
 
 
 def backward() -> None:
@@ -203,6 +244,7 @@ def backward() -> None:
 
     RuntimeError before any forward().
     """
+    _check_free()
     if not _forward_done:
         raise RuntimeError("backward() needs a forward() before it")
     compute_gradients(_data, _grad, _value, _active)
@@ -210,6 +252,7 @@ def backward() -> None:
 
 def zero_grad() -> None:
     """Sets the parameters' gradients to 0."""
+    _check_free()
     for first, end in DENSE_SPANS:
         _grad[first:end] = [0.0] * (end - first)
     for offset, length in ROW_TENSORS:
@@ -225,7 +268,9 @@ def update(step: Any = 0, batch_size: Any = 1, *, learning_rate: Any = None) -> 
     """
     parse_int(step, "step", 0, sys.maxsize)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
-    _run_update(parse_rate(learning_rate), float(size))
+    rate = parse_rate(learning_rate)
+    _check_free()
+    _run_update(rate, float(size))
 
 
 def predict(pixels: Any, /) -> int:
@@ -260,7 +305,7 @@ def predict_batch(images: Any, *, threads: Any = 1, progress: Any = None) -> byt
     for image in found:
         classes.append(_classify(image))
         if progress and (len(classes) % PROGRESS_IMAGES == 0 or len(classes) == len(found)):
-            progress(len(classes), len(found), None)
+            _report(progress, len(classes), len(found), None)
     return bytes(classes)
 
 
@@ -282,7 +327,7 @@ def evaluate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None
         total += _inference[LOSS]
         right += classifies and _argmax(OUTPUTS[_prediction()], _inference) == targets[i]
         if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(found)):
-            progress(i + 1, len(found), total / (i + 1))
+            _report(progress, i + 1, len(found), total / (i + 1))
     return total / len(found), right / len(found) if classifies else None
 
 
@@ -296,13 +341,15 @@ def train(
     seed: Any = None,
     threads: Any = 1,
     progress: Any = None,
+    check_finite: Any = False,
 ) -> list[float]:
     """Whole epochs of gradient descent; returns the mean loss of each epoch, as a list.
 
     For each batch: zero_grad, forward and backward for each image, update by the batch's true size. With a seed the
     images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.
     progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then. There is one
-    thread, whatever `threads` says.
+    thread, whatever `threads` says. With check_finite, FloatingPointError stops it before a step that makes a parameter
+    inf or nan; the parameters are those before the step, the gradients its own.
     """
     _check_loss()
     check_options(threads, progress)
@@ -311,8 +358,13 @@ def train(
     rounds = parse_int(epochs, "epochs", 0, 1000000000)
     start = parse_seed(seed)
     shuffler = None if start is None else random.Random(start)
+    if type(check_finite) is not bool:
+        raise TypeError(f"check_finite must be True or False, not {type(check_finite)!r}")
     found = get_images(images)
     targets = get_labels(labels, len(found))
+    _check_free()
+    if check_finite and (broken := _find_not_finite()) is not None:
+        raise FloatingPointError(f"train() did not start: {' is '.join(broken)}")
     count, order, losses = len(found), list(range(len(found))), []
     for epoch in range(rounds):
         if shuffler is not None:
@@ -324,10 +376,16 @@ def train(
             for i in batch:
                 total += _run_forward(targets[i], found[i])
                 backward()
-            _run_update(rate, float(len(batch)))
+            broken = _run_update(rate, float(len(batch)), check_finite)
+            if broken is not None:
+                step = epoch * -(-count // size) + first // size + 1
+                where = f"epoch {epoch + 1}, " * (rounds > 1) + images_text(batch, shuffler is not None)
+                raise FloatingPointError(
+                    f"train() stopped before step {step} ({where}), which makes {' '.join(broken)}"
+                )
             done = first + len(batch)
             if progress and (done // PROGRESS_IMAGES > first // PROGRESS_IMAGES or done == count):
-                progress(epoch * count + done, rounds * count, total / done)
+                _report(progress, epoch * count + done, rounds * count, total / done)
         losses.append(total / count)
     return losses
 
@@ -369,6 +427,7 @@ def load_state_dict(mapping: Any, /) -> None:
         if view.shape != shape:
             raise ValueError(f"{name} must have the shape {shape}, got {view.shape}")
         loaded[name] = array("d", view.tobytes())
+    _check_free()
     for name, numbers in loaded.items():
         for place, number in zip(PLACES[name], numbers):  # noqa: B905
             _data[place] = number
@@ -404,6 +463,7 @@ def reset(seed: Any = None) -> None:
     given = parse_seed(seed)
     if given is not None and INITIAL is None:
         raise ValueError("this model declares no initial distribution: reset() takes no seed")
+    _check_free()
     _draw_weights(int.from_bytes(os.urandom(8), "little") if given is None else given)
     _grad[:] = [0.0] * PARAMETER_COUNT
     _touched.clear()

@@ -145,6 +145,7 @@ def train(
     seed: SupportsIndex | None = None,
     threads: SupportsIndex | None = 1,
     progress: Callable[[int, int, float], object] | None = None,
+    check_finite: bool = False,
 ) -> list[float]:
     """Whole epochs of gradient descent over n images; the mean loss of each epoch, as a list of floats. The GIL is
     released.
@@ -164,6 +165,9 @@ def train(
     progress: is called now and then with (images done, n * epochs, mean loss of the epoch so far). It may read the
         model; to change it is a RuntimeError. Other threads' calls that change the model, evaluate() and
         predict_batch() wait until train() is done: a progress() that waits for one of them waits for ever.
+    check_finite: with True, FloatingPointError stops train() before a step that makes a parameter inf or nan. It names
+        that parameter, the step and its images; the parameters are those before the step, the gradients its own. Nor
+        does train() start with such a parameter.
 
     Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
     """

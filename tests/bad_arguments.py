@@ -1,0 +1,236 @@
+"""What each parameter of each function refuses: a table by the kind of parameter, for tests/test_bad_input.py."""
+
+from __future__ import annotations
+
+import ctypes
+import fractions
+import re
+import sys
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+MAX = sys.maxsize
+OTHER_ENDIAN = ">" if sys.byteorder == "little" else "<"
+NOUNS = {"B": "unsigned bytes", "d": "float64", "f": "float32"}
+
+
+@dataclass(frozen=True)
+class Bad:
+    """A value that is refused, with the error and what its message must say: what came and what was expected."""
+
+    make: Callable[[], Any]
+    error: type[Exception]
+    message: str  # a regular expression
+
+
+class Index:
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __index__(self) -> int:
+        return self.number
+
+
+class Raising:
+    """Whatever it is asked for, it raises."""
+
+    def __index__(self) -> int:
+        raise ZeroDivisionError("asked for an index")
+
+    def __float__(self) -> float:
+        raise ZeroDivisionError("asked for a float")
+
+
+class NoInt:
+    def __index__(self) -> Any:
+        return "1"
+
+
+def released(content: Any) -> memoryview:
+    view = memoryview(content)
+    view.release()
+    return view
+
+
+def of_type(value: object) -> str:
+    return re.escape(repr(type(value)))
+
+
+def ints(what: str, low: int, high: int) -> Iterator[Bad]:
+    for wrong in (1.0, 1.5, "1", b"\x01", None, [], [1], 1j, object(), np.float64(1), np.array([1, 2]), NoInt()):
+        yield Bad(lambda x=wrong: x, TypeError, f"{what} must be an int, not {of_type(wrong)}")
+    yield Bad(lambda: fractions.Fraction(1), TypeError, f"{what} must be an int, not <class 'fractions.Fraction'>")
+    yield Bad(Raising, ZeroDivisionError, "asked for an index")
+    for far in (low - 1, -1, -(2**31), -(2**63), -(2**64), high + 1, 2**31, 2**32 + 3, 2**63, 2**64, 2**64 + 3, 10**40):
+        if not low <= far <= high:
+            yield Bad(lambda x=far: x, ValueError, f"{what} must be .*{low}.* got {far}$")
+            yield Bad(lambda x=far: Index(x), ValueError, f"{what} must be .*{low}.* got {far}$")
+    for far in (np.int64(low - 1), np.int8(low - 1)):
+        yield Bad(lambda x=far: x, ValueError, f"{what} must be .* got {low - 1}$")
+    yield Bad(lambda: 10**5000, ValueError, f"{what} must be .* got an int of very many digits$")
+    yield Bad(lambda: -(10**5000), ValueError, f"{what} must be .* got an int of very many digits$")
+
+
+def optional_ints(what: str, low: int, high: int) -> Iterator[Bad]:
+    return (bad for bad in ints(what, low, high) if bad.make() is not None)
+
+
+def seeds() -> Iterator[Bad]:
+    for wrong in (1.0, 1.5, "1", b"\x01", [], 1j, object(), np.float64(1), np.array([1, 2]), NoInt()):
+        yield Bad(lambda x=wrong: x, TypeError, f"seed must be an int or None, not {of_type(wrong)}")
+    yield Bad(Raising, ZeroDivisionError, "asked for an index")
+    for far in (-1, -(2**63), -(2**64), 2**64, 2**64 + 3, 10**40):
+        for wrap in (int, Index):
+            yield Bad(lambda x=far, w=wrap: w(x), ValueError, rf"seed must be 0\.\.2\*\*64-1, got {far}$")
+    yield Bad(lambda: np.int64(-1), ValueError, r"seed must be 0\.\.2\*\*64-1, got -1$")
+    for far in (10**5000, -(10**5000)):
+        yield Bad(lambda x=far: x, ValueError, r"seed must be 0\.\.2\*\*64-1, got an int of very many digits$")
+
+
+def rates(dtype: str) -> Iterator[Bad]:
+    for wrong in ("0.1", b"0.1", [], [0.1], {}, 1j, object(), np.array([0.1, 0.2])):
+        yield Bad(lambda x=wrong: x, TypeError, f"learning_rate must be a number, not {of_type(wrong)}")
+    yield Bad(Raising, ZeroDivisionError, "asked for")
+    for far in ("nan", "inf", "-inf"):
+        for wrap in (float, np.float64, np.float32):
+            yield Bad(lambda x=far, w=wrap: w(x), ValueError, f"learning_rate must be finite, got {far}$")
+    for far in (10**400, -(10**400), 10**5000):
+        yield Bad(lambda x=far: x, ValueError, "learning_rate must be finite, got an int beyond the range of float64")
+    if dtype == "f":
+        for far in (1e39, -1e300):
+            text = re.escape(f"learning_rate must be finite in float32, got {far}")
+            yield Bad(lambda x=far: x, ValueError, text)
+
+
+def callables() -> Iterator[Bad]:
+    for wrong in (0, 3, "print", b"", [], {}, 1.0, object(), True):
+        yield Bad(lambda x=wrong: x, TypeError, f"progress must be callable, not {of_type(wrong)}")
+
+
+def bools() -> Iterator[Bad]:
+    for wrong in (0, 1, None, "", "no", 1.0, np.True_, [], Raising()):
+        yield Bad(lambda x=wrong: x, TypeError, f"check_finite must be True or False, not {of_type(wrong)}")
+
+
+def no_buffers(what: str, kind: str) -> Iterator[Bad]:
+    """Things that are no C-contiguous buffer of that format, whatever their size."""
+    expected = f"{what} must be a C-contiguous buffer of {NOUNS[kind]}, got "
+    for wrong in (None, 0, 784, 1.5, 1j, "x" * 784, [], [0] * 784, (0, 1), {}, set(), object(), print, range(9)):
+        yield Bad(lambda x=wrong: x, TypeError, expected + of_type(wrong))
+    yield Bad(lambda: released(bytes(8)), TypeError, expected + "<class 'memoryview'>")
+    yield Bad(lambda: array, TypeError, expected + "<class 'type'>")
+
+
+def buffers(what: str, kind: str, shape: tuple[int, ...]) -> Iterator[Bad]:
+    """All that is no C-contiguous buffer of that shape and format."""
+    yield from no_buffers(what, kind)
+    count = int(np.prod(shape))
+    good = np.zeros(count, kind)
+    expected = f"{what} must be a C-contiguous buffer of {NOUNS[kind]}, got "
+    if count > 1:
+        yield Bad(lambda: np.zeros(2 * count, kind)[::2], TypeError, expected + ".*ndarray")
+        yield Bad(lambda: good[::-1], TypeError, expected + ".*ndarray")
+        yield Bad(lambda: memoryview(np.zeros(2 * count, kind))[::2], TypeError, expected + "<class 'memoryview'>")
+        yield Bad(lambda: memoryview(good)[::-1], TypeError, expected + "<class 'memoryview'>")
+        yield Bad(lambda: np.broadcast_to(np.zeros(1, kind), count), TypeError, expected + ".*ndarray")
+    for axis in range(2, 8):
+        if count % axis == 0 and count > axis:
+            by = (axis, count // axis)
+            yield Bad(lambda b=by: np.zeros(b, kind, "F"), TypeError, expected + ".*ndarray")
+            yield Bad(lambda b=by: np.zeros(b[::-1], kind).T, TypeError, expected + ".*ndarray")
+            yield Bad(lambda b=by: np.zeros((b[0], 2 * b[1]), kind)[:, ::2], TypeError, expected + ".*ndarray")
+    letter = rf"{what} must be a buffer of {NOUNS[kind]} \(format '{kind}'\), got format '"
+    for other in "?bBhHiIlLqQefdg":
+        if np.dtype(other) != good.dtype:
+            yield Bad(lambda o=other: np.zeros(count, o), TypeError, letter)
+    for other in (f"{OTHER_ENDIAN}f8", f"{OTHER_ENDIAN}f4", f"{OTHER_ENDIAN}i4", "S1", "U1", "c16", "V8", "B,B"):
+        yield Bad(lambda o=other: np.zeros(count, o), TypeError, letter)
+    yield Bad(lambda: memoryview(bytes(count)).cast("c"), TypeError, letter + "c'")
+    yield Bad(lambda: memoryview(bytes(count)).cast("b"), TypeError, letter + "b'")
+    yield Bad(lambda: array("h", bytes(2 * count)), TypeError, letter + "h'")
+    yield Bad(lambda: (ctypes.c_short * count)(), TypeError, letter)
+    yield Bad(lambda: (ctypes.c_char * count)(), TypeError, letter)
+    if kind != "B":
+        yield Bad(lambda: good.tobytes(), TypeError, letter + "B'")
+        yield Bad(lambda: memoryview(good).cast("B"), TypeError, letter + "B'")
+
+
+def sized(what: str, kind: str, count: int) -> Iterator[Bad]:
+    """One image, one target, the labels: exactly so many elements."""
+    yield from buffers(what, kind, (count,))
+    sizes = {0, 1, count - 1, count + 1, 2 * count, 2**16 + count} - {count}
+    for size in sorted(size for size in sizes if size >= 0):
+        text = f"{what} must hold {count} {NOUNS[kind]}, got {size}$"
+        yield Bad(lambda n=size: np.zeros(n, kind), ValueError, text)
+        yield Bad(lambda n=size: array(kind, bytes(n * np.dtype(kind).itemsize)), ValueError, text)
+        if kind == "B":
+            yield Bad(lambda n=size: bytes(n), ValueError, text)
+            yield Bad(lambda n=size: bytearray(n), ValueError, text)
+            yield Bad(lambda n=size: memoryview(bytes(n)), ValueError, text)
+    if count > 1:
+        yield Bad(lambda: np.zeros((), kind), ValueError, f"{what} must hold {count} {NOUNS[kind]}, got 1$")
+
+
+def multiples(what: str, kind: str, count: int) -> Iterator[Bad]:
+    """Many images: some multiple of so many elements, but not none."""
+    yield from buffers(what, kind, (3, count))
+    for size in sorted({0, count - 1, count + 1, 3 * count - 1} - {count, 3 * count, 2 * count}):
+        if size == 0 or size % count:
+            text = f"{what} must hold a multiple of {count} {NOUNS[kind]}, and at least one image, got {size}$"
+            yield Bad(lambda n=size: np.zeros(n, kind), ValueError, text)
+            yield Bad(lambda n=size: array(kind, bytes(n * np.dtype(kind).itemsize)), ValueError, text)
+
+
+def label_buffers(classes: int, count: int) -> Iterator[Bad]:
+    yield from sized("labels", "B", count)
+    for at, wrong in ((0, classes), (count - 1, 255), (count // 2, classes + 1)):
+        labels = bytearray(count)
+        labels[at] = wrong
+        text = rf"label {at} must be 0\.\.{classes - 1}, got {wrong}$"
+        for wrap in (bytes, bytearray, memoryview, lambda x: np.frombuffer(x, np.uint8)):
+            yield Bad(lambda x=labels, w=wrap: w(x), ValueError, text)
+
+
+def nones(what: str) -> Iterator[Bad]:
+    for wrong in (0, 3, False, b"", b"\x00\x00\x00", "", [], array("d", [1.0]), np.zeros(3), object()):
+        yield Bad(lambda x=wrong: x, TypeError, f"{what} must be None: this model has no targets")
+
+
+def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:
+    """What is no mapping of the names to buffers of these shapes."""
+
+    def good(**other: Any) -> dict[str, Any]:
+        return {name: np.zeros(shape, kind) for name, shape in shapes.items()} | other
+
+    def keys(thing: dict[Any, Any]) -> dict[Any, Any]:
+        return good() | thing
+
+    refused = r"load_state_dict\(\) takes a mapping of names to buffers, not "
+    for wrong in (None, 3, 1.5, "w", b"w", bytearray(8), [], [("w", 1)], (), range(3), memoryview(b"ab"), np.zeros(3)):
+        yield Bad(lambda x=wrong: x, TypeError, refused + of_type(wrong))
+    for name in shapes:
+        yield Bad(
+            lambda n=name: {k: v for k, v in good().items() if k != n}, ValueError, f"parameter '{name}' is missing"
+        )
+    for key in ("nonsense", "", "ß", "\ud800", "w\0", 1, None, b"w", (), 1.5):
+        yield Bad(lambda k=key: keys({k: 1}), ValueError, re.escape(repr(key)) + " is not a parameter of this model")
+    if not shapes:
+        return
+    last, shape = list(shapes.items())[-1]
+    for wrong in (None, 3, 1.5, "x", [], [0.0], object(), {}):
+        yield Bad(lambda x=wrong: good(**{last: x}), TypeError, f"{last} must be a buffer of {NOUNS[kind]}, got ")
+    for other in "?bBhHiIlLqQefdg":
+        if other != kind and np.dtype(other) != np.dtype(kind):
+            yield Bad(lambda o=other: good(**{last: np.zeros(shape, o)}), TypeError, f"{last} must be .*got format ")
+    swapped = np.dtype(kind).newbyteorder(OTHER_ENDIAN)
+    yield Bad(lambda: good(**{last: np.zeros(shape, swapped)}), TypeError, f"{last} must be .*got format ")
+    yield Bad(lambda: good(**{last: bytes(8)}), TypeError, f"{last} must be .*got format 'B'")
+    yield Bad(lambda: good(**{last: released(bytes(8))}), TypeError, f"{last} must be a buffer of {NOUNS[kind]}, got ")
+    longer, shorter = tuple(n + 1 for n in shape) or (1,), tuple(n - 1 for n in shape) or (2,)
+    for other in ((*shape, 1), (1, *shape), longer, shorter, (0,)):
+        text = re.escape(f"{last} must have the shape {shape}, got {other}")
+        yield Bad(lambda s=other: good(**{last: np.zeros(s, kind)}), ValueError, text)
