@@ -77,8 +77,10 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
     if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
         return NULL;
     const int shuffled = parse_seed(values[5], &seed);
+    if (shuffled < 0)
+        return NULL;
     const int threads = parse_threads(values[6]);
-    if (shuffled < 0 || threads < 0)
+    if (threads < 0)
         return NULL;
     run.progress = values[7];
     if (get_batch(values[0], values[1], &run.batch) < 0)
