@@ -33,7 +33,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
     if len(content) < 8 or not 2 <= length <= min(len(content) - 8, MAX_HEADER):
         raise ValueError(f"{path}: not a safetensors file: {len(content)} bytes with a header of {length}")
     try:
-        header = json.loads(content[8 : 8 + length].decode())
+        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_members)
         header.pop("__metadata__", None)
         entries = {str(name): _entry(entry) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -44,11 +44,22 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
     for name, (dtype, shape, begin, end) in sorted(entries.items(), key=lambda item: item[1][2:]):
         if begin != place or end - begin != prod(shape) * np.dtype(dtype).itemsize or end > len(numbers):
             raise ValueError(f"{path}: the tensor {name!r} is not where the header says")
-        tensors[name] = np.frombuffer(numbers[begin:end], dtype=dtype).reshape(shape)
+        try:
+            tensors[name] = np.frombuffer(numbers[begin:end], dtype=dtype).reshape(shape)
+        except ValueError as error:  # an empty tensor of more, or longer, dimensions than an array can have
+            raise ValueError(f"{path}: the tensor {name!r} has the shape {shape}: {error}") from error
         place = end
     if place != len(numbers):
         raise ValueError(f"{path}: {len(numbers) - place} bytes too many")
     return tensors
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, in which the format wants each name once."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        raise ValueError(f"a name that stands there twice, among {[name for name, _ in pairs]}")
+    return members
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:

@@ -388,6 +388,27 @@ def test_read_weights_reads_what_safetensors_writes(tmp_path):
         assert found[name].tobytes() == tensor.tobytes()
 
 
+ENTRY = {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}
+HUGE = ENTRY | {"shape": [0, 2**64], "data_offsets": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        (f'{{"a": {json.dumps(ENTRY)}, "a": {json.dumps(ENTRY)}}}', "stands there twice, among .'a', 'a'"),
+        ('{"a": {"dtype": "F64", "dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}', "stands there twice"),
+        (json.dumps({"a": HUGE, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 18446744073709551616\)"),
+        (json.dumps({"a": HUGE | {"shape": [0] * 65}, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 0, "),
+    ],
+)
+def test_read_weights_refuses_what_no_array_can_be_and_names_that_stand_twice(header, message, tmp_path):
+    path = tmp_path / "w.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(8))
+    with pytest.raises(ValueError, match=message) as caught:
+        read_weights(path)
+    assert str(path) in str(caught.value)
+
+
 def test_read_weights_never_takes_a_damaged_file_for_another(tmp_path):
     """Cut anywhere, or with any byte changed: an error, or a file that safetensors reads in the same way."""
     from safetensors import SafetensorError

@@ -305,6 +305,15 @@ def test_info_says_what_the_module_is():
 # Errors: tests/test_bad_input.py has all of them but this
 
 
+def test_after_a_wrong_argument_no_other_is_asked_for_its_number():
+    class Asked:
+        def __index__(self):
+            return len("asked with an exception set")
+
+    with pytest.raises(TypeError, match="seed must be an int or None, not <class 'str'>"):
+        nn.train(IMAGES, LABELS, seed="1", threads=Asked())
+
+
 def test_backward_needs_a_forward(run_python):
     with pytest.raises(RuntimeError, match=r"backward\(\) needs a forward\(\) before it"):
         nn.backward()
