@@ -111,7 +111,9 @@ static int update_and_look(double rate, double batch)
 static int run_checked_update(double rate, double batch)
 {
     const double dense_move = fabs(rate) * largest_dense(grad), row_move = fabs(rate) * grad_bound;
-    if (!(dense_move < SAFE_BOUND && dense_bound < SAFE_BOUND && row_move < SAFE_BOUND && weight_bound < SAFE_BOUND))
+    const int is_safe =
+        dense_move < SAFE_BOUND && dense_bound < SAFE_BOUND && row_move < SAFE_BOUND && weight_bound < SAFE_BOUND;
+    if (data_views || !is_safe)
         return update_and_look(rate, batch);
     run_update(rate, batch);
     dense_bound += dense_move / batch;
