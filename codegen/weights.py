@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,8 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
 
     Raises OSError where it cannot be read and ValueError for anything that is not a whole safetensors file of floats.
     """
+    if stat.S_ISCHR(mode := os.stat(path).st_mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        raise ValueError(f"{path}: not a file but a device or a pipe, which may have no end")
     content = Path(path).read_bytes()
     length = int.from_bytes(content[:8], "little")
     if len(content) < 8 or not 2 <= length <= min(len(content) - 8, MAX_HEADER):

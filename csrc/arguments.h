@@ -94,14 +94,6 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
     return value;
 }
 
-static int parse_bool(PyObject *object, const char *what)
-{
-    if (PyBool_Check(object))
-        return object == Py_True;
-    PyErr_Format(PyExc_TypeError, "%s must be True or False, not %R", what, (PyObject *)Py_TYPE(object));
-    return -1;
-}
-
 /* Elements of a buffer, by their format in Python's struct module. */
 struct elements {
     const char *noun;

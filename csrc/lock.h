@@ -61,9 +61,22 @@ static int lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T microseconds)
     return locked;
 }
 
+/* While Python shuts down, no other thread gets the GIL again: a long call of a daemon thread has no end. */
+static int check_shutdown(void)
+{
+    PyObject *const function = PySys_GetObject("is_finalizing");
+    PyObject *const answer = function == NULL ? NULL : PyObject_CallObject(function, NULL);
+    const int finalizing = answer == Py_True;
+    Py_XDECREF(answer);
+    if (finalizing)
+        PyErr_SetString(PyExc_RuntimeError, "Python shuts down while another thread uses the model, and will not go on");
+    return finalizing || PyErr_Occurred() ? -1 : 0;
+}
+
 /*
  * Waits until no long call runs, and holds long_lock then. Whoever waits is the next one: a thread that makes one long
- * call after the other would always be faster. Fails where a signal handler raises. Needs the GIL.
+ * call after the other would always be faster. Fails where a signal handler raises, and while Python shuts down. Needs
+ * the GIL.
  */
 static int wait_for_long_calls(void)
 {
@@ -74,7 +87,7 @@ static int wait_for_long_calls(void)
         if (PyThread_acquire_lock_timed(long_lock, SIGNAL_MICROSECONDS, 0) == PY_LOCK_ACQUIRED)
             PyThread_release_lock(long_lock);
         Py_END_ALLOW_THREADS
-        failed = PyErr_CheckSignals() < 0;
+        failed = PyErr_CheckSignals() < 0 || check_shutdown() < 0;
     }
     if (turn)
         PyThread_release_lock(next_lock);
@@ -83,7 +96,7 @@ static int wait_for_long_calls(void)
 
 /*
  * 1: long_lock is held, and the team has `threads` members. 0: this thread holds it already, and may only read.
- * -1: a signal handler has raised.
+ * -1: a signal handler has raised, or Python shuts down.
  */
 static int begin_long_call(int threads)
 {

@@ -1,6 +1,6 @@
 /* For calls that change the model. */
 
-/* Fails inside the `progress` of a long call of this very thread, and where a signal handler raises. */
+/* Fails inside the `progress` of a long call of this very thread, and where wait_for_long_calls() does. */
 static int lock_to_write(void)
 {
     lock_to_read();

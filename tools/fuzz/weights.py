@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from codegen.weights import read_weights
-from micrograd.checkpoint import CheckpointError, load
+from micrograd.checkpoint import CheckpointError, DamagedError, load
 from tools.fuzz.choices import Choices
 from tools.fuzz.common import Wrong, scratch_folder
 
@@ -58,7 +58,7 @@ class Weights:
                     raise Wrong(f"{name} is {tensor} for load() and {tensors[name]} for read_weights()")
 
     def check_error(self, error: ValueError) -> None:
-        if type(error) not in (ValueError, CheckpointError) or str(self.path) not in str(error):
+        if type(error) not in (ValueError, CheckpointError, DamagedError) or str(self.path) not in str(error):
             raise Wrong(f"not an error that names the file: {error!r}") from error
 
     def content(self, c: Choices) -> bytes:
