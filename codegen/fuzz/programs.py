@@ -25,7 +25,7 @@ from micrograd.nn import Nested
 
 ODD_NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.1, -3.5, 5e-324, 1e-310, 1e308, -1e200, math.inf, -math.inf, math.nan]
 SCALES = [1 / 255, 1 / 255, 1 / 16, 1.0, -0.5, 0.0, 1e-310, 1e300]
-RATES = [0.1, 0.1, 0.01, 0.01, 1e-3, 0.0, -0.05, 1.0, 1e300, 5e-324]
+RATES = [0.1, 0.1, 0.01, 0.01, 1e-3, 0.0, -0.05, 1.0, 1e308, 1e308, 5e-324]
 
 Unary = Callable[[Value], Value]
 ACTIVATIONS: list[Unary] = [
@@ -80,7 +80,7 @@ def dot(a: Sequence[Value], b: Sequence[Value]) -> Value:
 
 def reduce(rng: Random, terms: Sequence[Value]) -> Value:
     """The sum of some terms, in one of the orders that people write."""
-    match rng.randrange(5):
+    match rng.randrange(9):
         case 0:
             return total(list(reversed(terms)))
         case 1:  # a fold from the right
@@ -148,6 +148,8 @@ def layered(part: Part) -> None:
     drawn: list[list[list[Value]]] = []
     for layer in range(rng.choice([1, 1, 2, 2, 3, 4])):
         width = rng.choice([1, 2, 2, 3, 3, 4, 5, 5, 7, 8, 9, 10, 13, 16, 17, 33])
+        if layer == 0 and len(units) < 10 and rng.random() < 0.15:
+            width = rng.choice([50, 100, 129, 150])  # more lanes than registers
         tied = [w for w in drawn if len(w[0]) == len(units)]
         transposed = [list(map(list, zip(*w, strict=True))) for w in drawn if len(w) == len(units)]
         if (tied or transposed) and rng.random() < 0.4:
@@ -156,7 +158,7 @@ def layered(part: Part) -> None:
             matrix = part.matrix(f"w{layer}", width, len(units))
             drawn.append(matrix)
         biases = part.vector(f"b{layer}", len(matrix)) if rng.random() < 0.7 else []
-        bias_first, density = rng.random() < 0.5, rng.choice([1, 1, 1, 1, 0.6])
+        bias_first, density = rng.random() < 0.5, rng.choice([1, 1, 1, 1, 1, 1, 1, 0.6])
         activation, order = rng.choice(ACTIVATIONS), Random(rng.random())
         new = []
         for i, row in enumerate(matrix):
@@ -318,7 +320,7 @@ KINDS: dict[str, Callable[[Part], None]] = {
 
 def random_program(rng: Random, kind: str | None = None) -> Program:
     """A Program of one kind, or of one or two kinds that are drawn."""
-    names = [kind] if kind else rng.choices([*KINDS, "layered"], k=rng.choice([1, 1, 1, 1, 2]))
+    names = [kind] if kind else rng.choices([*KINDS, *["layered"] * 3], k=rng.choice([1, 1, 1, 1, 2]))
     inputs = [Value(0.0) for _ in range(rng.choice([0, 1, 2, 3, 4, 4, 5, 5, 7, 8, 9, 9, 12, 16, 17, 25, 36]))]
     parameters: dict[str, Nested] = {}
     results: list[Value] = []
@@ -387,9 +389,10 @@ def _sprinkle(rng: Random, roots: list[Value], flat: list[Value]) -> None:
     for value in flat:
         if rng.random() < 0.02:
             value.data = rng.choice([0.0, -0.0, 1.0, -1.0])
-    if rng.random() < 0.12:
+    if rng.random() < 0.2:
+        numbers = rng.choice([ODD_NUMBERS, [math.inf, -math.inf, math.nan, 1e308, -1e308]])
         for value in rng.sample(flat, min(len(flat), rng.randint(1, 3))):
-            value.data = rng.choice(ODD_NUMBERS)
+            value.data = rng.choice(numbers)
     if rng.random() < 0.15:
         inner = [v for v in Value(0.0, tuple(roots)).topo() if len(v._prev) == 2]
         for value in rng.sample(inner, min(len(inner), rng.randint(1, 2))):

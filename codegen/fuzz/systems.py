@@ -188,8 +188,11 @@ def compare(systems: Mapping[str, System], rng: Random, steps: int = 3, odd: flo
         if rng.random() < 0.5:
             same(f"step {step}: gradients after the update", lambda s: s.grads)
     if len(program.inputs.values):  # images are told apart by their inputs
-        examples = [example(program, rng, odd / 8) for _ in range(rng.randint(1, 20))]
-        batch_size, threads = rng.choice([1, 2, 3, 7, 64]), rng.randint(1, 3)
+        is_long = rng.random() < 0.1  # a batch of more images than are in work at a time
+        examples = [
+            example(program, rng, odd / 8) for _ in range(rng.randint(66, 130) if is_long else rng.randint(1, 20))
+        ]
+        batch_size, threads = 100 if is_long else rng.choice([1, 2, 3, 7, 64]), rng.randint(1, 3)
         train = f"train(batch_size={batch_size}, threads={threads}) on {len(examples)} images"
         same(f"{train}: loss", lambda s: [s.train(examples, batch_size, threads)])
         same(f"{train}: parameters", lambda s: s.data)
