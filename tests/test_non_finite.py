@@ -15,9 +15,10 @@ from contextlib import suppress
 import models
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, Generated, bits, check, example
+from harness import LEVELS, Extension, Generated, bits, example
 
 from codegen import Floats, Pixels, Program
+from codegen.fuzz.systems import require_same
 from codegen.pipeline import build_graph
 from codegen.reference import Engine, Interpreter, Reference
 from micrograd.engine import Value
@@ -97,9 +98,9 @@ class Systems:
                 np.asarray(system.module.grad_dict()[place[0]])[place[1]] = value
 
     def agree(self, what: str, also_gradients: bool = True) -> None:
-        check(self.all, lambda s: list(s.data), f"{what}: parameters")
+        require_same(self.all, f"{what}: parameters", lambda s: s.data)
         if also_gradients:
-            check(self.all, lambda s: list(s.grads), f"{what}: gradients")
+            require_same(self.all, f"{what}: gradients", lambda s: s.grads)
 
 
 @pytest.fixture(scope="module")
@@ -150,9 +151,9 @@ def test_steps(name, what, looks, systems):
                         system.zero_grad()
                 for _ in range(rng.choice([1, 2])):
                     target, inputs = spoiled(program, rng, value) if what == "example" else example(program, rng)
-                    check(one.all, lambda s, t=target, x=inputs: [s.forward(t, x)], f"{which}: loss")
+                    require_same(one.all, f"{which}: loss", lambda s, t=target, x=inputs: [s.forward(t, x)])
                     for output in program.outputs:
-                        check(one.all, lambda s, o=output: list(s.outputs()[o]), f"{which}: output {output}")
+                        require_same(one.all, f"{which}: output {output}", lambda s, o=output: s.outputs()[o])
                     for system in one.all.values():
                         system.backward()
                 for system in one.all.values():

@@ -142,6 +142,25 @@ def bits(numbers: Iterable[float]) -> list[str]:
     return ["nan" if x != x else struct.pack(">d", 0.0 if x == 0.0 else x).hex() for x in numbers]
 
 
+def require_same(systems: Mapping[str, System], what: str, observe: Callable[[Any], Iterable[float]]) -> int:
+    """Observes each system, and raises Difference where one differs from the first; returns how many numbers agree."""
+    expected: list[str] | None = None
+    compared = 0
+    for name, system in systems.items():
+        seen = bits(observe(system))
+        if expected is None:
+            expected, reference = seen, name
+        wrong = [i for i, (a, b) in enumerate(zip(expected, seen, strict=True)) if a != b]
+        if wrong:
+            i = wrong[0]
+            raise Difference(
+                f"{what}: {name} differs from {reference} at {', '.join(map(str, wrong[:5]))} of {len(seen)}: "
+                f"{seen[i]} instead of {expected[i]}"
+            )
+        compared += len(seen)
+    return compared
+
+
 def compare(systems: Mapping[str, System], rng: Random, steps: int = 3, odd: float = 0.0) -> int:
     """Trains all systems alike for some steps and raises Difference as soon as one of them differs from the first.
 
@@ -153,19 +172,7 @@ def compare(systems: Mapping[str, System], rng: Random, steps: int = 3, odd: flo
 
     def same(what: str, observe: Callable[[Any], Iterable[float]]) -> None:
         nonlocal compared
-        expected: list[str] | None = None
-        for name, system in systems.items():
-            seen = bits(observe(system))
-            if expected is None:
-                expected, reference = seen, name
-            wrong = [i for i, (a, b) in enumerate(zip(expected, seen, strict=True)) if a != b]
-            if wrong:
-                i = wrong[0]
-                raise Difference(
-                    f"{what}: {name} differs from {reference} at {', '.join(map(str, wrong[:5]))} of {len(seen)}: "
-                    f"{seen[i]} instead of {expected[i]}"
-                )
-            compared += len(seen)
+        compared += require_same(systems, what, observe)
 
     same("initial parameters", lambda s: s.data)
     for step in range(steps):
