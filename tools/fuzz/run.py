@@ -17,7 +17,7 @@ from tools.fuzz.models import ROOT, build_all
 from tools.fuzz.targets import TARGETS, prepare
 
 FOLDER = ROOT / "build" / "fuzz"
-PATIENCE = 60  # seconds for one input; with sanitizers, and on a busy machine
+PATIENCE = 300  # seconds for one input: on a busy machine milliseconds become seconds, but a deadlock is for ever
 MEMORY = 3000  # MB
 SETTINGS = {"ASAN_OPTIONS": "detect_leaks=0:quarantine_size_mb=32", "PYTHONMALLOC": "malloc"}
 
@@ -68,7 +68,9 @@ def fuzz(name: str, seconds: int, corpus: Path | None = None) -> Report:
 
 def _command(name: str, seconds: int, home: Path) -> list[str]:
     command = [sys.executable, "-m", "tools.fuzz.child", name, str(FOLDER / "modules")]
-    command += [f"-max_total_time={seconds}", f"-max_len={TARGETS[name].longest}", f"-timeout={PATIENCE}"]
+    command += [f"-max_total_time={seconds}", f"-max_len={TARGETS[name].longest}"]
+    # -reload: atheris' clock also runs while libFuzzer reads its folder again, in which nobody else writes.
+    command += [f"-timeout={PATIENCE}", f"-report_slow_units={PATIENCE}", "-reload=0"]
     command += [f"-rss_limit_mb={MEMORY}", f"-artifact_prefix={home}/found-", "-print_final_stats=1"]
     if not TARGETS[name].models:
         command.append("-use_value_profile=1")  # the readers have little code of their own to cover
