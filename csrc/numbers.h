@@ -1,4 +1,4 @@
-/* Arguments that only training takes: learning rates and seeds. */
+/* Arguments that only training takes: learning rates, seeds, and what is true or false. */
 
 /* A finite float. */
 static int parse_float(PyObject *object, const char *what, double *value)
@@ -29,6 +29,14 @@ static int parse_rate(PyObject *object, double *rate)
     if (fabs(*rate) <= REAL_MAX)
         return 0;
     PyErr_Format(PyExc_ValueError, "learning_rate must be finite in float32, got %S", object);
+    return -1;
+}
+
+static int parse_bool(PyObject *object, const char *what)
+{
+    if (PyBool_Check(object))
+        return object == Py_True;
+    PyErr_Format(PyExc_TypeError, "%s must be True or False, not %R", what, (PyObject *)Py_TYPE(object));
     return -1;
 }
 

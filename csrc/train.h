@@ -107,14 +107,6 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
     return 0;
 }
 
-static int parse_bool(PyObject *object, const char *what)
-{
-    if (PyBool_Check(object))
-        return object == Py_True;
-    PyErr_Format(PyExc_TypeError, "%s must be True or False, not %R", what, (PyObject *)Py_TYPE(object));
-    return -1;
-}
-
 static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const struct signature signature = {
