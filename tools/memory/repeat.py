@@ -1,0 +1,60 @@
+"""A pytest plugin that runs each test several times and counts references and blocks of memory in between.
+
+As CPython's own `regrtest -R 3:3`: some rounds fill caches, and a leak is what every later round leaves behind. The
+fixtures of a test are set up once. A test that cannot be run twice is run once, and named in the end.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+from array import array
+from itertools import pairwise
+
+import pytest
+
+WARM_UP = 3
+ROUNDS = 3
+repeated: list[str] = []
+once: list[str] = []
+
+
+# References are counted by debug builds of CPython alone.
+COUNTERS = {"blocks": sys.getallocatedblocks}
+if hasattr(sys, "gettotalrefcount"):
+    COUNTERS["references"] = sys.gettotalrefcount
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
+    """Runs a test in place of pytest."""
+    test, given = pyfuncitem.obj, {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    test(**given)
+    # Memory for the numbers is there before the first of them is taken.
+    counted = {name: array("q", [0] * (ROUNDS + 1)) for name in COUNTERS}
+    gc.collect()
+    gc.freeze()  # what is there now is left out of the collections to come, which makes them quick
+    try:
+        for run in range(-WARM_UP, ROUNDS + 1):
+            if run > -WARM_UP:
+                test(**given)
+            gc.collect()
+            if run >= 0:
+                for name, count in COUNTERS.items():
+                    counted[name][run] = count()
+    except (Exception, pytest.fail.Exception, pytest.skip.Exception):
+        once.append(pyfuncitem.nodeid)
+        return True
+    repeated.append(pyfuncitem.nodeid)
+    for name, numbers in counted.items():
+        grown = [after - before for before, after in pairwise(numbers)]
+        if min(grown) > 0:
+            pytest.fail(f"each run leaves {name} behind: {grown}", pytrace=False)
+    return True
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    watched = " and ".join(COUNTERS)
+    terminalreporter.write_line(f"{len(repeated)} tests run {WARM_UP + ROUNDS} times, counting {watched}")
+    for name in once:
+        terminalreporter.write_line(f"run once, as it cannot be run again: {name}")
