@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py codegen/fuzz/*.py micrograd/*.py csrc/*.h) weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint docs bench fuzz fuzz-compiler faults cross wheel clean
+.PHONY: train test test-slow lint docs bench fuzz fuzz-compiler faults memory cross wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
@@ -24,6 +24,11 @@ test-slow: $(VENV)/dev.stamp
 fuzz: ARGS = all --seconds 20
 fuzz: $(VENV)/fuzz.stamp
 	$(BIN)/python -m tools.fuzz $(ARGS)
+
+# The suite under a tool that watches memory, tens of minutes: make memory ARGS=asan, valgrind, debug or leaks
+memory: ARGS = asan
+memory: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.memory $(ARGS)
 
 # Style and types of the code; the forms of everything that GitHub and package indexes read. Needs no network.
 lint: $(VENV)/dev.stamp
