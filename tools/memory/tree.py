@@ -57,4 +57,4 @@ def run(command: list[str], folder: Path, environment: Mapping[str, str]) -> Non
 def test(python: list[str], folder: Path, arguments: list[str], environment: Mapping[str, str]) -> int:
     """Runs pytest in a copy, with its modules before all others; the exit code."""
     command = [*python, "-m", "pytest", *arguments]
-    return subprocess.call(command, cwd=folder, env=os.environ | {"PYTHONPATH": str(folder)} | environment)
+    return subprocess.call(command, cwd=folder, env={**os.environ, "PYTHONPATH": str(folder), **environment})
