@@ -20,7 +20,7 @@ from tools.fuzz.common import Wrong
 from tools.fuzz.models import Pair
 from tools.fuzz.objects import ERRORS, FLOATS, Trap, buffer, content, plain, strided, wrapped
 
-DOCUMENTED = (TypeError, ValueError, RuntimeError)
+DOCUMENTED = (TypeError, ValueError, RuntimeError, FloatingPointError)
 MOST_CALLS = 24  # of one sequence
 MOST_IMAGES = 70  # more than one block
 ALL, SOME = 150, 16  # parameters that are compared after each call
@@ -72,6 +72,7 @@ class Session:
             if type(error) not in DOCUMENTED and not any(error is own for own in self.raised):
                 raise Wrong(f"{name} raised {error!r}") from error
             outcome, raised = (name, type(error).__name__, str(error)), error
+            self.changes += isinstance(error, FloatingPointError)  # after some steps
         self.last = self.state()
         if raised and changes == self.changes and self.last != before:
             raise Wrong(f"{name} raised {raised!r} and changed the model") from raised
@@ -214,6 +215,7 @@ class Session:
             seed=lambda: self.or_odd(lambda: self.c.one_of([None, 0, 1, 2**32, 2**64 - 1])),
             threads=self.threads,
             progress=self.progress,
+            check_finite=lambda: self.or_odd(lambda: self.c.one_of([True, True, False])),
         )
         epochs = self.c.one_of([1, 1, 2, 3, 0, -1, None, 1.0, 10**9 + 1, 2**64, 10**9])
         if epochs == 10**9:  # for ever, if nothing ends it
@@ -344,7 +346,7 @@ FUNCTIONS = [
 ]
 NAMES = [
     *("images", "labels", "batch_size", "learning_rate", "epochs", "seed", "threads", "progress", "step", "label"),
-    *("pixels", "", "ü", "\ud800", "mapping"),
+    *("check_finite", "pixels", "", "ü", "\ud800", "mapping"),
 ]
 _ALL = [
     *("forward", "backward", "update", "zero_grad", "one_image", "predict_batch", "evaluate", "element", "reset"),
