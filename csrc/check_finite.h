@@ -15,8 +15,6 @@ static struct {
     double value;
 } finite_check;
 
-enum { INDEX_SPACE = 24 * MAX_DIMENSIONS };
-
 /* Of what is not in row tensors. */
 static double largest_dense(const real *array)
 {
@@ -49,15 +47,15 @@ static int find_not_finite(void)
     return 0;
 }
 
-/* "[3, 17]", or nothing for a tensor of no dimensions. */
-static void write_index(char *text, size_t size)
+/* "layers.0.weight[3, 17]", or no more than the name for a tensor of no dimensions; NULL without memory. */
+static PyObject *name_found(void)
 {
-    size_t length = 0;
     const int dimensions = finite_check.tensor->dimensions;
-    *text = '\0';
+    PyObject *text = PyUnicode_FromString(finite_check.tensor->name);
     for (int d = 0; d < dimensions; d++)
-        length += (size_t)PyOS_snprintf(text + length, size - length, "%s%zd%s", d ? ", " : "[",
-                                        finite_check.index[d], d + 1 < dimensions ? "" : "]");
+        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat("%s%zd%s", d ? ", " : "[", finite_check.index[d],
+                                                           d + 1 < dimensions ? "" : "]"));
+    return text;
 }
 
 static const char *value_name(void)
@@ -74,7 +72,6 @@ static void end_finite_check(void)
 /* Fails where a parameter is not finite. Needs the GIL; the caller holds long_lock. */
 static int begin_finite_check(void)
 {
-    char index[INDEX_SPACE];
     finite_check.before = PyMem_Malloc(sizeof(data));
     if (finite_check.before == NULL) {
         PyErr_NoMemory();
@@ -87,9 +84,10 @@ static int begin_finite_check(void)
     unlock();
     if (!failed)
         return 0;
-    write_index(index, sizeof(index));
-    PyErr_Format(PyExc_FloatingPointError, "train() did not start: %s%s is %s", finite_check.tensor->name, index,
-                 value_name());
+    PyObject *what = name_found();
+    if (what != NULL)
+        PyErr_Format(PyExc_FloatingPointError, "train() did not start: %U is %s", what, value_name());
+    Py_XDECREF(what);
     return -1;
 }
 

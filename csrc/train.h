@@ -39,22 +39,20 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t f
     return block_images.count;
 }
 
-/* The images of a batch, in words. */
-static void write_images(const struct training_run *run, Py_ssize_t first, Py_ssize_t size, char *text, size_t space)
+/* The images of a batch, in words; NULL without memory. */
+static PyObject *name_images(const struct training_run *run, Py_ssize_t first, Py_ssize_t size)
 {
     enum { MOST = 8 };
     if (size == 1)
-        PyOS_snprintf(text, space, "image %zd", image_number(run, first));
-    else if (run->order == NULL)
-        PyOS_snprintf(text, space, "images %zd..%zd", first, first + size - 1);
-    else {
-        size_t length = (size_t)PyOS_snprintf(text, space, "images");
-        for (Py_ssize_t i = 0; i < size && i < MOST; i++)
-            length += (size_t)PyOS_snprintf(text + length, space - length, i ? ", %zd" : " %zd",
-                                            image_number(run, first + i));
-        if (size > MOST)
-            PyOS_snprintf(text + length, space - length, " and %zd more", size - MOST);
-    }
+        return PyUnicode_FromFormat("image %zd", image_number(run, first));
+    if (run->order == NULL)
+        return PyUnicode_FromFormat("images %zd..%zd", first, first + size - 1);
+    PyObject *text = PyUnicode_FromString("images");
+    for (Py_ssize_t i = 0; i < size && i < MOST; i++)
+        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat("%s %zd", i ? "," : "", image_number(run, first + i)));
+    if (size > MOST)
+        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat(" and %zd more", size - MOST));
+    return text;
 }
 
 /* After run_checked_update() has refused the step that begins with image `first` of an epoch. */
@@ -62,14 +60,14 @@ static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, P
 {
     const Py_ssize_t count = run->batch.count, size = batch_size_at(run, first);
     const Py_ssize_t steps = count / run->batch_size + (count % run->batch_size != 0);
-    char where[32] = "", images[300], index[INDEX_SPACE];
-    if (run->epochs > 1)
-        PyOS_snprintf(where, sizeof(where), "epoch %zd, ", epoch + 1);
-    write_images(run, first, size, images, sizeof(images));
-    write_index(index, sizeof(index));
-    PyErr_Format(PyExc_FloatingPointError, "train() stopped before step %zd (%s%s), which makes %s%s %s",
-                 epoch * steps + first / run->batch_size + 1, where, images, finite_check.tensor->name, index,
-                 value_name());
+    PyObject *where = run->epochs > 1 ? PyUnicode_FromFormat("epoch %zd, ", epoch + 1) : PyUnicode_FromString("");
+    PyUnicode_AppendAndDel(&where, name_images(run, first, size));
+    PyObject *what = name_found();
+    if (where != NULL && what != NULL)
+        PyErr_Format(PyExc_FloatingPointError, "train() stopped before step %zd (%U), which makes %U %s",
+                     epoch * steps + first / run->batch_size + 1, where, what, value_name());
+    Py_XDECREF(where);
+    Py_XDECREF(what);
 }
 
 /* The mean loss through `loss`. */
