@@ -270,4 +270,5 @@ for step in range(10**9):
 
 @pytest.mark.parametrize(("batch_size", "threads"), [(1, 1), (30, 2)])
 def test_control_c_leaves_the_weights_of_a_whole_step_and_an_unchanged_model(batch_size, threads, run_python):
-    assert "the weights of step" in run_python(INTERRUPTED, str(batch_size), str(threads), timeout=60)
+    # Minutes only under sanitizers, where the steps after the first are made again by slower calls than train().
+    assert "the weights of step" in run_python(INTERRUPTED, str(batch_size), str(threads), timeout=600)

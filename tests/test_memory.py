@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,12 @@ def test_a_leak_is_found_and_nothing_else_is(tmp_path):
     (tmp_path / "test_leaking.py").write_text(LEAKING)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tools.memory.repeat"]
     done = subprocess.run(
-        [*command, "--rootdir", str(tmp_path), str(tmp_path)], cwd=ROOT, capture_output=True, text=True, check=False
+        [*command, "--rootdir", str(tmp_path), str(tmp_path)],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONMALLOC": "pymalloc"},  # the one that counts its blocks
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert "1 failed" not in done.stdout  # two: the leak, and what is wrong anyway
     assert "2 failed, 3 passed" in done.stdout, done.stdout + done.stderr
