@@ -12,6 +12,7 @@ import hashlib
 import json
 import os
 import secrets
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -121,9 +122,11 @@ def check_writable(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    """The file as safetensors opens it, when its checksum is right. Raises DamagedError and OSError."""
+    """The file as safetensors opens it, when its checksum is right. Raises CheckpointError and OSError."""
     from safetensors import SafetensorError, safe_open
 
+    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
+        raise CheckpointError(f"{path}: not a file but a device or a pipe, which may have no end")
     with open(path, "rb"):
         pass  # safetensors' own errors for a file that cannot be opened do not name it
     try:

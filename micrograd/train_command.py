@@ -60,7 +60,11 @@ def add_parser(commands: Any) -> None:
         help="fixes the initial weights; the images of epoch e = 1, 2, ... are shuffled with the seed N + e - 1 "
         "(default: 1)",
     )
-    add("--check-finite", action="store_true", help="stop before a step that makes a weight inf or nan, and name it")
+    add(
+        "--check-finite",
+        action="store_true",
+        help="stop before a step that makes a weight inf or nan, and name it; --save then keeps the weights before it",
+    )
     add("--load", type=Path, metavar="FILE", help="start from the weights in this file")
     add(
         "--checkpoint",
@@ -115,6 +119,10 @@ class Progress:
         if self.bar is not None:
             self.bar.clear()
         print(text, flush=True)
+
+
+class NotFiniteError(UsageError):
+    """--check-finite stopped the run; the weights are those of the last whole step."""
 
 
 class Terminated(KeyboardInterrupt):
@@ -192,7 +200,7 @@ def train_with(nn: ModuleType, options: argparse.Namespace, checkpoints: Checkpo
     if checkpoints is not None:
         now = settings(nn, data, options.batch_size, learning_rate, options.seed)
         run = resumed(checkpoints, nn, now, options, len(data.train_labels))
-    stopped: KeyboardInterrupt | None = None
+    stopped: KeyboardInterrupt | NotFiniteError | None = None
     try:
         with Progress(options.epochs * len(data.train_labels)) as progress:
             job = Job(nn, data, options, run, progress, learning_rate, checkpoints, now)
@@ -201,6 +209,8 @@ def train_with(nn: ModuleType, options: argparse.Namespace, checkpoints: Checkpo
         stopped = stop
         done = f"at about image {run.images:,} of {len(data.train_labels):,}"
         print(f"interrupted in epoch {run.epoch} of {options.epochs}, {done}", file=sys.stderr)
+    except NotFiniteError as stop:
+        stopped = stop
     if options.save is not None:
         info = nn.info()
         about = {key: str(info[key]) for key in ("architecture", "digest", "version")}
@@ -210,6 +220,8 @@ def train_with(nn: ModuleType, options: argparse.Namespace, checkpoints: Checkpo
         print(f"checkpoint     {options.checkpoint}: {checkpoints.written}")
         if checkpoints.failure is not None:
             raise checkpoints.failure
+    if isinstance(stopped, NotFiniteError):
+        raise stopped
     return 0 if stopped is None else TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
 
 
@@ -295,7 +307,7 @@ def train_piece(job: Job, images: Pixels, labels: Pixels, seed: int | None) -> N
             check_finite=job.options.check_finite,
         )
     except FloatingPointError as error:
-        raise UsageError(f"epoch {run.epoch}: {error}: a smaller --learning-rate may help") from error
+        raise NotFiniteError(f"epoch {run.epoch}: {error}: a smaller --learning-rate may help") from error
     finally:
         run.seconds += time.perf_counter() - start
     if not math.isfinite(loss):
@@ -304,10 +316,10 @@ def train_piece(job: Job, images: Pixels, labels: Pixels, seed: int | None) -> N
     run.loss += (loss - run.loss) * (len(labels) / run.images)
 
 
-def summarise(options: argparse.Namespace, data: Data, run: Run, interrupted: bool) -> None:
+def summarise(options: argparse.Namespace, data: Data, run: Run, stopped: bool) -> None:
     images = (run.epoch - 1) * len(data.train_labels) + run.images
     print()
-    if not interrupted:
+    if not stopped:
         print(f"test loss      {run.test_loss:.4f}")
         print(f"test accuracy  {run.test_accuracy:.2%}")
     if run.best_epoch:
@@ -316,5 +328,5 @@ def summarise(options: argparse.Namespace, data: Data, run: Run, interrupted: bo
         speed = f"{images / run.seconds:,.0f} images/s, {run.seconds / images * 1e6:.2f} µs per image"
         print(f"training       {run.seconds:.2f} s, {speed}")
     print(f"data           {data.source}")
-    what = "the weights as of the last whole step" if interrupted else "the weights after the last epoch"
+    what = "the weights as of the last whole step" if stopped else "the weights after the last epoch"
     print(f"saved          {options.save}: {what}" if options.save is not None else "saved          nothing")

@@ -199,6 +199,17 @@ def test_check_finite_names_the_weight_and_the_step(data: Path) -> None:
     )
 
 
+def test_check_finite_saves_the_last_weights_that_are_finite(data: Path, tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    result = run("train", "--data", data, "--learning-rate", 1e300, "--check-finite", "--save", path)
+    assert result.returncode == 2
+    assert "stopped before step 2" in result.stderr
+    assert f"saved          {path}: the weights as of the last whole step" in result.stdout
+    numbers = np.concatenate([weights.ravel() for weights in load_file(path).values()])
+    assert np.isfinite(numbers).all()
+    assert np.abs(numbers).max() > 1e250  # those after the first step
+
+
 # ---- eval
 
 

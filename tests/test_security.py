@@ -241,7 +241,7 @@ def test_a_device_is_no_file(tmp_path):
         mnist.read_images(ENDLESS)
     with pytest.raises(ValueError, match="/dev/zero: not a file but a device or a pipe"):
         read_weights(ENDLESS)
-    with pytest.raises(checkpoint.CheckpointError, match="not a whole safetensors file"):
+    with pytest.raises(checkpoint.CheckpointError, match="/dev/zero: not a file but a device or a pipe"):
         checkpoint.load(ENDLESS, {"w": (1,)})
     with pytest.raises(UsageError, match="65536 bytes and no binary PGM"):
         read_image(ENDLESS)
@@ -249,6 +249,8 @@ def test_a_device_is_no_file(tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(ValueError, match="pipe: not a file but a device or a pipe"):
             read_weights(tmp_path / "pipe")
+        with pytest.raises(checkpoint.CheckpointError, match="pipe: not a file but a device or a pipe"):
+            checkpoint.load_metadata(tmp_path / "pipe")
 
 
 PICTURES = {
