@@ -230,13 +230,9 @@ def test_signals(data: Path, path: Path, train: Train, number: signal.Signals, c
     saved = path.with_name("saved")
     options = ("--epochs", 10**9, "--save", saved, "--checkpoint", path, "--every", 100)
     command = [sys.executable, "-m", "micrograd", "train", "--data", data, *options]
-    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
-    try:
-        process = subprocess.Popen(
-            list(map(str, command)), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-    finally:
-        signal.signal(signal.SIGINT, handler)
+    process = subprocess.Popen(
+        list(map(str, command)), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     with process:
         assert process.stdout is not None
         for line in process.stdout:
