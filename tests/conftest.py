@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def digits() -> Callable[..., tuple[bytes, bytes]]:
     """digits(count, seed) -> images and labels: random bytes, four of five pixels 0, as in handwriting."""
 
+    @cache
     def make(count: int, seed: int = 0, pixels: int = 784, classes: int = 10) -> tuple[bytes, bytes]:
         rng = np.random.default_rng(seed)
         ink = rng.integers(1, 256, (count, pixels), dtype=np.uint8)

@@ -13,7 +13,8 @@ from tools.memory import __main__, tree, valgrind
 
 ROOT = Path(__file__).resolve().parent.parent
 LEAKING = """
-import pytest
+import subprocess
+import sys
 kept = []
 
 def test_leak():
@@ -29,6 +30,15 @@ def test_no_leak():
 def test_once():
     assert "once" not in kept
     kept.append("once")
+
+def test_that_loads_an_extension():
+    sys.modules.pop("_json", None)
+    import _json
+    kept.append(object())
+
+def test_that_starts_a_process():
+    subprocess.run([sys.executable, "-c", ""])
+    kept.append(object())
 
 def test_wrong():
     assert False
@@ -47,9 +57,11 @@ def test_a_leak_is_found_and_nothing_else_is(tmp_path):
         check=False,
     )
     assert "1 failed" not in done.stdout  # two: the leak, and what is wrong anyway
-    assert "2 failed, 3 passed" in done.stdout, done.stdout + done.stderr
+    assert "2 failed, 5 passed" in done.stdout, done.stdout + done.stderr
     assert "each run leaves blocks behind: [1, 1, 1]" in done.stdout
-    assert "run once, as it cannot be run again: test_leaking.py::test_once" in done.stdout
+    assert "not repeated, as it cannot be run again: test_leaking.py::test_once" in done.stdout
+    assert "not repeated, as it starts processes: test_leaking.py::test_that_starts_a_process" in done.stdout
+    assert "not repeated, as it loads extension modules: test_leaking.py::test_that_loads_an_extension" in done.stdout
     assert "3 tests run 6 times, counting blocks" in done.stdout
 
 

@@ -1,7 +1,9 @@
 """A pytest plugin that runs each test several times and counts references and blocks of memory in between.
 
 As CPython's own `regrtest -R 3:3`: some rounds fill caches, and a leak is what every later round leaves behind. The
-fixtures of a test are set up once. A test that cannot be run twice is run once, and named in the end.
+fixtures of a test are set up once. Named in the end, and not repeated, is a test that cannot be run again, one that
+starts processes, in which nothing is counted, and one that loads extension modules itself, rather than by a fixture:
+CPython keeps each of them for ever.
 """
 
 from __future__ import annotations
@@ -16,7 +18,20 @@ import pytest
 WARM_UP = 3
 ROUNDS = 3
 repeated: list[str] = []
-once: list[str] = []
+not_repeated: dict[str, str] = {}  # and why
+# What a test did that makes repeating it useless, by event of sys.addaudithook().
+loaded: list[object] = []  # extension modules: alone their import has a path
+started: list[object] = []  # processes
+
+
+def on_event(event: str, arguments: tuple[object, ...]) -> None:
+    if event == "import" and arguments[1] is not None:
+        loaded.append(arguments[1])
+    elif event in ("subprocess.Popen", "os.fork"):
+        started.append(event)
+
+
+sys.addaudithook(on_event)
 
 
 # References are counted by debug builds of CPython alone.
@@ -29,7 +44,12 @@ if hasattr(sys, "gettotalrefcount"):
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
     """Runs a test in place of pytest."""
     test, given = pyfuncitem.obj, {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    started.clear()
     test(**given)
+    if started:
+        not_repeated[pyfuncitem.nodeid] = "it starts processes"
+        return True
+    loaded.clear()  # now, as Python's own may have been loaded at first
     # Memory for the numbers is there before the first of them is taken.
     counted = {name: array("q", [0] * (ROUNDS + 1)) for name in COUNTERS}
     gc.collect()
@@ -38,12 +58,15 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
         for run in range(-WARM_UP, ROUNDS + 1):
             if run > -WARM_UP:
                 test(**given)
+            if loaded:
+                not_repeated[pyfuncitem.nodeid] = "it loads extension modules"
+                return True
             gc.collect()
             if run >= 0:
                 for name, count in COUNTERS.items():
                     counted[name][run] = count()
     except (Exception, pytest.fail.Exception, pytest.skip.Exception):
-        once.append(pyfuncitem.nodeid)
+        not_repeated[pyfuncitem.nodeid] = "it cannot be run again"
         return True
     repeated.append(pyfuncitem.nodeid)
     for name, numbers in counted.items():
@@ -56,5 +79,5 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     watched = " and ".join(COUNTERS)
     terminalreporter.write_line(f"{len(repeated)} tests run {WARM_UP + ROUNDS} times, counting {watched}")
-    for name in once:
-        terminalreporter.write_line(f"run once, as it cannot be run again: {name}")
+    for name, reason in not_repeated.items():
+        terminalreporter.write_line(f"not repeated, as {reason}: {name}")
