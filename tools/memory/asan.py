@@ -17,7 +17,10 @@ from tools.memory import tree
 FLAGS = "-fsanitize=address,undefined -fno-sanitize-recover=undefined -w"
 # CPython itself leaves memory behind at its end; with its own allocator nothing of a module would be seen.
 SETTINGS = {"CFLAGS": FLAGS, "ASAN_OPTIONS": "detect_leaks=0", "PYTHONMALLOC": "malloc"}
-CANNOT: dict[str, str] = {}
+CANNOT = {
+    "tests/test_fuzz.py::test_a_short_run": "fuzzes with these sanitizers itself",
+    "tests/test_training.py::test_other_threads_read_the_model_while_one_trains": "measures milliseconds",
+}
 
 
 def runtimes() -> str:
