@@ -61,7 +61,7 @@ def test_a_leak_is_found_and_nothing_else_is(tmp_path):
     assert "each run leaves blocks behind: [1, 1, 1]" in done.stdout
     assert "not repeated, as it cannot be run again: test_leaking.py::test_once" in done.stdout
     assert "not repeated, as it starts processes: test_leaking.py::test_that_starts_a_process" in done.stdout
-    assert "not repeated, as it loads extension modules: test_leaking.py::test_that_loads_an_extension" in done.stdout
+    assert "not repeated, as it loads libraries: test_leaking.py::test_that_loads_an_extension" in done.stdout
     assert "3 tests run 6 times, counting blocks" in done.stdout
 
 

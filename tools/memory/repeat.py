@@ -2,8 +2,8 @@
 
 As CPython's own `regrtest -R 3:3`: some rounds fill caches, and a leak is what every later round leaves behind. The
 fixtures of a test are set up once. Named in the end, and not repeated, is a test that cannot be run again, one that
-starts processes, in which nothing is counted, and one that loads extension modules itself, rather than by a fixture:
-CPython keeps each of them for ever.
+starts processes, in which nothing is counted, and one that loads extension modules or other libraries itself, rather
+than by a fixture: CPython keeps each of them for ever.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ROUNDS = 3
 repeated: list[str] = []
 not_repeated: dict[str, str] = {}  # and why
 # What a test did that makes repeating it useless, by event of sys.addaudithook().
-loaded: list[object] = []  # extension modules: alone their import has a path
-started: list[object] = []  # processes
+loaded: list[str] = []  # extension modules, alone their import has a path, and other libraries
+started: list[str] = []  # processes
 
 
 def on_event(event: str, arguments: tuple[object, ...]) -> None:
-    if event == "import" and arguments[1] is not None:
-        loaded.append(arguments[1])
+    if (event == "import" and arguments[1] is not None) or event == "ctypes.dlopen":
+        loaded.append(event)
     elif event in ("subprocess.Popen", "os.fork"):
         started.append(event)
 
@@ -59,7 +59,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
             if run > -WARM_UP:
                 test(**given)
             if loaded:
-                not_repeated[pyfuncitem.nodeid] = "it loads extension modules"
+                not_repeated[pyfuncitem.nodeid] = "it loads libraries"
                 return True
             gc.collect()
             if run >= 0:
