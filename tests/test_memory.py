@@ -15,6 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LEAKING = """
 import subprocess
 import sys
+import nn
 kept = []
 
 def test_leak():
@@ -23,6 +24,9 @@ def test_leak():
 def test_first_one_only():
     if not kept or kept[-1] is not None:
         kept.append(None)
+
+def test_leak_of_a_reference():
+    kept.append(nn)
 
 def test_no_leak():
     [object() for _ in range(100)]
@@ -56,13 +60,13 @@ def test_a_leak_is_found_and_nothing_else_is(tmp_path):
         text=True,
         check=False,
     )
-    assert "1 failed" not in done.stdout  # two: the leak, and what is wrong anyway
-    assert "2 failed, 5 passed" in done.stdout, done.stdout + done.stderr
+    assert "3 failed, 5 passed" in done.stdout, done.stdout + done.stderr
     assert "each run leaves blocks behind: [1, 1, 1]" in done.stdout
+    assert "each run leaves references behind: [1, 1, 1]" in done.stdout
     assert "not repeated, as it cannot be run again: test_leaking.py::test_once" in done.stdout
     assert "not repeated, as it starts processes: test_leaking.py::test_that_starts_a_process" in done.stdout
     assert "not repeated, as it loads libraries: test_leaking.py::test_that_loads_an_extension" in done.stdout
-    assert "3 tests run 6 times, counting blocks" in done.stdout
+    assert "4 tests run 6 times, counting blocks and references" in done.stdout
 
 
 REPORT = """<?xml version="1.0"?>

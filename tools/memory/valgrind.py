@@ -15,7 +15,7 @@ from pathlib import Path
 
 from tools.memory import tree
 
-TESTS = ["test_module", "test_mnist_program", "test_views", "test_training", "test_threads", "test_freeze"]
+TESTS = ["test_module", "test_views", "test_training", "test_threads", "test_freeze"]
 OPTIONS = [
     *("--xml=yes", "--num-callers=40", "--error-limit=no", "--leak-check=full", "--show-leak-kinds=definite"),
     *("--errors-for-leak-kinds=definite", "--child-silent-after-fork=yes"),
