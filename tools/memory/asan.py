@@ -43,4 +43,5 @@ def main(arguments: list[str]) -> int:
     folder = tree.copy("asan")
     tree.build(folder, sys.executable, SETTINGS)
     excluded = [f"--deselect={test}" for test in CANNOT]
-    return tree.test([sys.executable], folder, [*excluded, *arguments], SETTINGS | {"LD_PRELOAD": preload})
+    chosen = arguments or tree.WHOLE_SUITE
+    return tree.test([sys.executable], folder, [*excluded, *chosen], SETTINGS | {"LD_PRELOAD": preload})

@@ -77,5 +77,5 @@ def main(arguments: list[str]) -> int:
     folder = tree.copy("debug")
     interpreter = environment(folder)
     excluded = [f"--deselect={test}" for test in CANNOT]
-    chosen = arguments or ["-q", "-n", "auto", "--dist", "worksteal"]
+    chosen = arguments or tree.WHOLE_SUITE
     return tree.test([str(interpreter)], folder, [*excluded, *chosen], SETTINGS)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "build" / "memory"
+WHOLE_SUITE = ["-q", "-n", "auto", "--dist", "worksteal"]
 
 
 class Failed(Exception):
