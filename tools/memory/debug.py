@@ -36,19 +36,29 @@ def python() -> Path:
     raise tree.Failed(f"not a debug build of CPython, 3.11 or newer: {', '.join(map(str, found)) or 'none found'}")
 
 
+def _version() -> str | None:
+    """That of the system's debug build, as in 3.11, where apt knows one."""
+    command = ["apt-cache", "depends", "python3-dbg"]
+    depends = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = re.search(r"Depends: python(3\.\d+)-dbg", depends.stdout)
+    return found and found[1]
+
+
 def _unpack(folder: Path) -> None:
     if not shutil.which("apt-get"):
         raise tree.Failed("no python3-dbg to be had without apt: $DEBUG_PYTHON names a debug build of CPython")
-    depends = subprocess.run(["apt-cache", "depends", "python3-dbg"], capture_output=True, text=True, check=False)
-    version = re.search(r"Depends: python(3\.\d+)-dbg", depends.stdout)
-    if not version:
-        raise tree.Failed(f"apt knows no python3-dbg; apt-get update may help:\n{depends.stdout}{depends.stderr}")
+    version = _version()
+    if version is None and os.geteuid() == 0:
+        tree.run(["apt-get", "--quiet", "update"], tree.ROOT, {})  # container images come without lists
+        version = _version()
+    if version is None:
+        raise tree.Failed("apt knows no python3-dbg; apt-get update may help")
     downloads, parts = folder.with_suffix(".downloads"), folder.with_suffix(".parts")
     for path in (downloads, parts):
         shutil.rmtree(path, ignore_errors=True)
         path.mkdir(parents=True)
-    library = f"libpython{version[1]}"
-    packages = [f"python{version[1]}-dbg", *(f"{library}-{part}" for part in ("dbg", "dev", "stdlib", "minimal"))]
+    library = f"libpython{version}"
+    packages = [f"python{version}-dbg", *(f"{library}-{part}" for part in ("dbg", "dev", "stdlib", "minimal"))]
     tree.run(["apt-get", "--quiet", "download", *packages], downloads, {})
     for package in downloads.glob("*.deb"):
         tree.run(["dpkg-deb", "--extract", str(package), str(parts)], downloads, {})
