@@ -8,7 +8,6 @@ TESTS = ["test_module", "test_views", "test_training", "test_threads", "test_fre
 CANNOT = {
     **debug.CANNOT,
     "tests/test_module.py::test_help_shows_the_signature_and_says_what_it_does": "inspect.signature(sum) leaks as well",
-    "tests/test_module.py::test_a_reload_changes_nothing": "importlib.reload(math) leaks as well",
 }
 
 
