@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import math
 import os
 import random
@@ -120,8 +121,12 @@ def test_a_wrong_system_is_found_reduced_and_printed(tmp_path, monkeypatch):
 
 @needs_fork
 def test_a_crash_and_an_endless_case_are_failures(tmp_path, monkeypatch):
+    def abort(*_: object) -> None:
+        faulthandler.disable()  # pytest's, which would print this as a crash
+        os.abort()
+
     runner = Runner(Toolchain(tmp_path), tmp_path, 1)
-    monkeypatch.setattr(Engine, "__init__", lambda self, program: os.abort())
+    monkeypatch.setattr(Engine, "__init__", abort)
     [outcome] = runner.run([Case(1, "attention", [])], 1, None)
     assert outcome.error == "Killed: SIGABRT"
     monkeypatch.setattr(Engine, "__init__", lambda self, program: [None for _ in iter(int, 1)])
