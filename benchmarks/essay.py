@@ -130,7 +130,8 @@ class Worker(System):
         assert self.process.stdout
         line = self.process.stdout.readline()
         if not line:
-            raise RuntimeError(f"{self.name}: its process ended with {self.process.wait()}")
+            self.process.communicate()
+            raise RuntimeError(f"{self.name}: its process ended with {self.process.returncode}")
         result: dict[str, Any] = json.loads(line)
         return result
 

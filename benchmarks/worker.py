@@ -108,7 +108,7 @@ class Worker:
     def end(self) -> None:
         self.signal("SIGCONT")
         self.process.kill()
-        self.process.wait()
+        self.process.communicate()  # closes the pipes
 
 
 def main() -> None:
