@@ -10,6 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDER = ROOT / "build" / "memory"
+# It compares times, which no tool leaves alone.
+TIMED = "tests/test_training.py::test_other_threads_read_the_model_while_one_trains"
 WHOLE_SUITE = ["-q", "-n", "auto", "--dist", "worksteal"]
 
 

@@ -20,6 +20,7 @@ SECONDS_OF_PYTHON = "a hundred times slower here, and its calls are in other tes
 CANNOT = {
     "tests/test_module.py::test_the_numbers_are_those_of_the_formula": SECONDS_OF_PYTHON,
     "tests/test_views.py::test_random_calls_agree_with_the_engine": SECONDS_OF_PYTHON,
+    tree.TIMED: "measures milliseconds",
 }
 OPTIONS = [
     *("--xml=yes", "--num-callers=40", "--error-limit=no", "--leak-check=full", "--show-leak-kinds=definite"),
