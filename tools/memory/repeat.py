@@ -1,9 +1,9 @@
 """A pytest plugin that runs each test several times and counts references and blocks of memory in between.
 
 As CPython's own `regrtest -R`: some rounds fill caches, and a leak is what every later round leaves behind, so that a
-test is repeated until a round leaves nothing, or a hundred times. The fixtures of a test are set up once. Named in the
-end, and not repeated, is a test that cannot be run again, one that starts processes, in which nothing is counted, and
-one that loads extension modules or other libraries itself, rather than by a fixture: CPython keeps each of them for
+test is repeated until three rounds left nothing, or a hundred times. The fixtures of a test are set up once. Named in
+the end, and not repeated, is a test that cannot be run again, one that starts processes, in which nothing is counted,
+and one that loads extension modules or other libraries itself, rather than by a fixture: CPython keeps each of them for
 ever.
 """
 
@@ -19,6 +19,7 @@ from itertools import pairwise
 import pytest
 
 WARM_UP = 3
+QUIET_ROUNDS = 3  # that leave nothing behind; in one of them something else may have been freed
 MOST_ROUNDS = 100  # the interpreter has lists of objects to use again, of up to 80
 repeated: list[str] = []
 not_repeated: dict[str, str] = {}  # and why
@@ -66,7 +67,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
     counted = {name: array("q", [0] * (MOST_ROUNDS + 1)) for name in COUNTERS}
     gc.collect()
     gc.freeze()  # what is there now is left out of the collections to come, which makes them quick
-    growing = set(COUNTERS)
+    quiet = dict.fromkeys(COUNTERS, 0)  # rounds that left nothing behind
     try:
         for run in range(-WARM_UP, MOST_ROUNDS + 1):
             if run > -WARM_UP:
@@ -77,15 +78,14 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
             gc.collect()
             for name, count in COUNTERS.items() if run >= 0 else ():
                 counted[name][run] = count()
-                if run > 0 and counted[name][run] <= counted[name][run - 1]:
-                    growing.discard(name)
-            if run > 0 and not growing:
+                quiet[name] += run > 0 and counted[name][run] <= counted[name][run - 1]
+            if min(quiet.values()) >= QUIET_ROUNDS:
                 break
     except (Exception, pytest.fail.Exception, pytest.skip.Exception):
         not_repeated[pyfuncitem.nodeid] = "it cannot be run again"
         return True
     repeated.append(pyfuncitem.nodeid)
-    for name in sorted(growing):
+    for name in [name for name, rounds in quiet.items() if rounds < QUIET_ROUNDS]:
         grown = [after - before for before, after in pairwise(counted[name])]
         pytest.fail(f"each run leaves {name} behind: {str(grown[:3])[:-1]}, ...]", pytrace=False)
     return True
