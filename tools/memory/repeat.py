@@ -71,6 +71,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
     try:
         for run in range(-WARM_UP, MOST_ROUNDS + 1):
             if run > -WARM_UP:
+                nn.reset(1)  # the model that a test begins with
                 test(**given)
             if loaded:
                 not_repeated[pyfuncitem.nodeid] = "it loads libraries"
