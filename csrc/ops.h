@@ -19,6 +19,17 @@
 #endif
 
 /*
+ * At the end of a group: the next reads from memory what this one stored. gcc (12 and 14 at least) would take elements
+ * out of the vector registers, and some permutations of eight doubles are wrong with AVX-512: {0, 1, 2, 6, 4, 5, 6, 7}
+ * becomes a vpermilpd, which cannot bring element 6 there.
+ */
+#if defined(__GNUC__) && !defined(__clang__)
+#define GROUP_STORED __asm__ volatile("" ::: "memory")
+#else
+#define GROUP_STORED ((void)0)
+#endif
+
+/*
  * Library functions are called through volatile pointers: a compiler that knew the callee would turn pow(x, 2) into
  * x * x, or fold a call with its own arithmetic, and round differently from the interpreted engine.
  */

@@ -1,8 +1,8 @@
 """python -m codegen.fuzz: random Programs, run by everything that can run a Program, must give the same bits.
 
 Program number i is that of the seed SEED + i, so `--seed N --count 1` repeats a case. Each is run by the engine, the
-interpreter of the ir, Python in loops or statements, straight-line C, loops in C (compiled by tcc, and by gcc or clang
-at -O0 or -O3, in turn, at each SIMD level), and frozen. A Program that fails is made smaller and printed as a test.
+interpreter of the ir, Python in loops or statements, and C: loops, straight-line and frozen, compiled by tcc, and by
+gcc or clang at -O0 or -O3, in turn, at each SIMD level. A Program that fails is made smaller and printed as a test.
 """
 
 from __future__ import annotations

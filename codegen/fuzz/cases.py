@@ -135,7 +135,7 @@ def run_case(case: Case, toolchain: Toolchain, folder: Path) -> Outcome:
         engine = systems.get("engine")
         if isinstance(engine, Engine) and case.only in (None, "frozen") and all(map(math.isfinite, engine.data)):
             counts["frozen"] = 1
-            counts["numbers"] += _compare_frozen(engine, toolchain, folder, Random(case.seed))
+            counts["numbers"] += _compare_frozen(engine, toolchain, folder, case)
     except Difference as error:
         return Outcome(case, f"Difference: {error}", "", counts | {"failures": 1})
     except Exception as error:
@@ -146,21 +146,22 @@ def run_case(case: Case, toolchain: Toolchain, folder: Path) -> Outcome:
     return Outcome(case, counts=counts)
 
 
-def _compare_frozen(engine: Engine, toolchain: Toolchain, folder: Path, rng: Random) -> int:
+def _compare_frozen(engine: Engine, toolchain: Toolchain, folder: Path, case: Case) -> int:
     """Returns how many numbers were compared."""
-    program, compared = engine.program, 0
+    program, rng, compared = engine.program, Random(case.seed), 0
     examples = [example(program, rng) for _ in range(3)]
     expected: list[dict[str, Any]] = []
     for target, inputs in examples:
         engine.forward(target, inputs)
         expected.append({name: bits(values) for name, values in engine.outputs().items()})
-    frozen = toolchain.frozen(program, engine.data, folder)
-    for i, (_, inputs) in enumerate(examples):
-        frozen.forward_outputs(inputs)
-        for name, values in frozen.outputs().items():
-            if bits(values) != expected[i][name]:
-                raise Difference(f"frozen: output {name}: {bits(values)} instead of {expected[i][name]}")
-            compared += len(values)
+    for system, frozen in toolchain.frozen(program, engine.data, folder, case.commands).items():
+        for i, (_, inputs) in enumerate(examples):
+            frozen.forward_outputs(inputs)
+            for name, values in frozen.outputs().items():
+                if bits(values) != expected[i][name]:
+                    found = f"{bits(values)} instead of {expected[i][name]}"
+                    raise Difference(f"frozen, {system}: output {name}: {found}")
+                compared += len(values)
     return compared
 
 

@@ -1,7 +1,7 @@
 """A Program compiled in many ways, fast: C compilers called directly, headers precompiled.
 
 Example: Toolchain(folder).systems(program, folder, ["gcc -O3"]) gives the engine, the interpreter of the ir, the Python
-lowerings, straight-line C and loops in C by tcc, and loops by gcc -O3 at each SIMD level of the processor.
+lowerings, straight-line C and loops in C by tcc, and both by gcc -O3 at each SIMD level of the processor.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from codegen.reference import Engine, Interpreter
 COMMANDS = ("gcc -O0", "gcc -O3", "clang -O0", "clang -O3")
 NAME = "model"
 Systems: TypeAlias = dict[str, System]
+FEW_STATEMENTS = 300  # nodes of the ir, up to which straight-line C goes to gcc and clang too: they are slow at it
 FLAGS = [*(flag for flag in UNIX_FLAGS if not flag.startswith("-O")), "-fPIC"]
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 # What every module includes and what takes a compiler longest to read.
@@ -84,20 +85,28 @@ class Toolchain:
         """
         if program.dtype == "float32":
             commands = commands or self.commands[:1]
-        loops = cache(partial(_loops_text, program))
+        loops, statements = cache(partial(_text, program, "loops")), cache(partial(_text, program, "straightline"))
         makers: list[tuple[str, Callable[[], System]]] = []
         if program.dtype == "float64":
             makers += [
                 ("engine", lambda: Engine(program)),
                 ("interpreter", lambda: Interpreter(program, build_graph(program))),
                 (f"Python, {python}", lambda: _python(program, folder, python)),
-                (f"straight-line, {self.quick}", lambda: self._straightline(program, folder)),
+                (
+                    f"straight-line, {self.quick}",
+                    lambda: self.module(program, statements(), folder / "quick", self.quick),
+                ),
             ]
         if self.quick == "tcc":
             makers.append(("loops, tcc", lambda: self.module(program, loops(), folder / "tcc", "tcc")))
         for command in commands:
-            module = cache(partial(self._loops, program, loops, folder, command))
-            makers += [(f"loops, {command}, {level}", partial(_at_level, module, level)) for level in LEVELS]
+            texts = {"loops": loops}
+            if program.dtype == "float64" and len(build_graph(program)) <= FEW_STATEMENTS:
+                texts["straight-line"] = statements
+            for lowering, text in texts.items():
+                place = folder / f"{lowering} {command}"
+                module = cache(partial(self._by, command, program, text, place))
+                makers += [(f"{lowering}, {command}, {level}", partial(_at_level, module, level)) for level in LEVELS]
         found: Systems = {}
         for name, make in makers:
             if only is None or not found or only in name:
@@ -105,18 +114,21 @@ class Toolchain:
                     found[name] = make()
         return found
 
-    def _straightline(self, program: Program, folder: Path) -> Module:
-        text = compile_program(program, NAME, "straightline").text
-        return self.module(program, text, folder / "straightline", self.quick)
+    def _by(self, command: str, program: Program, text: Callable[[], str], folder: Path) -> Module:
+        return self.module(program, text(), folder, command)
 
-    def _loops(self, program: Program, text: Callable[[], str], folder: Path, command: str) -> Module:
-        return self.module(program, text(), folder / command.replace(" ", ""), command)
-
-    def frozen(self, program: Program, data: list[float], folder: Path) -> Module:
-        """The Program frozen with these parameters, all finite."""
+    def frozen(self, program: Program, data: list[float], folder: Path, commands: list[str]) -> dict[str, Module]:
+        """The Program frozen with these parameters, all finite: by `quick`, and by each command at each SIMD level."""
         weights = {t.name: np.array([data[n] for n in t.numbers]).reshape(t.shape) for t in program.tensors}
         frozen = frozen_program(program, weights)
-        return self.module(frozen, compile_program(frozen, NAME).text, folder / "frozen", self.quick)
+        text = compile_program(frozen, NAME).text
+        found = {self.quick: self.module(frozen, text, folder / "frozen", self.quick)}
+        for command in commands:
+            module = self.module(frozen, text, folder / f"frozen {command}", command)
+            for level in LEVELS:
+                with suppress(ImportError):  # a level that is not on this processor
+                    found[f"{command}, {level}"] = module.at_level(level)
+        return found
 
     def module(self, program: Program, text: str, folder: Path, command: str) -> Module:
         """C text compiled by one command. Raises RuntimeError with the compiler's output where that fails."""
@@ -143,8 +155,8 @@ def _python(program: Program, folder: Path, lowering: str) -> Module:
     return Module(program, path, NAME)
 
 
-def _loops_text(program: Program) -> str:
-    return compile_program(program, NAME).text
+def _text(program: Program, lowering: str) -> str:
+    return compile_program(program, NAME, lowering).text
 
 
 def _at_level(module: Callable[[], Module], level: str) -> Module:
