@@ -42,6 +42,5 @@ def main(arguments: list[str]) -> int:
     preload = runtimes()
     folder = tree.copy("asan")
     tree.build(folder, sys.executable, SETTINGS)
-    excluded = [f"--deselect={test}" for test in CANNOT]
-    chosen = arguments or tree.WHOLE_SUITE
-    return tree.test([sys.executable], folder, [*excluded, *chosen], SETTINGS | {"LD_PRELOAD": preload})
+    settings = SETTINGS | {"LD_PRELOAD": preload}
+    return tree.test([sys.executable], folder, arguments or tree.WHOLE_SUITE, settings, CANNOT)

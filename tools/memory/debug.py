@@ -90,6 +90,4 @@ def main(arguments: list[str]) -> int:
     """Runs pytest so; the exit code. Raises Failed."""
     folder = tree.copy("debug")
     interpreter = environment(folder)
-    excluded = [f"--deselect={test}" for test in CANNOT]
-    chosen = arguments or tree.WHOLE_SUITE
-    return tree.test([str(interpreter)], folder, [*excluded, *chosen], SETTINGS)
+    return tree.test([str(interpreter)], folder, arguments or tree.WHOLE_SUITE, SETTINGS, CANNOT)

@@ -16,5 +16,5 @@ def main(arguments: list[str]) -> int:
     folder = tree.copy("debug")
     interpreter = debug.environment(folder)
     chosen = arguments or ["-q", *(f"tests/{name}.py" for name in TESTS)]
-    excluded = [f"--deselect={test}" for test in CANNOT]
-    return tree.test([str(interpreter)], folder, ["-p", "tools.memory.repeat", *excluded, *chosen], debug.HEADERS)
+    arguments = ["-p", "tools.memory.repeat", *chosen]
+    return tree.test([str(interpreter)], folder, arguments, debug.HEADERS, CANNOT)
