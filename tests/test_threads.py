@@ -142,12 +142,20 @@ def test_progress_may_evaluate_with_threads_of_its_own(compiled):
     assert losses[-1] == module.evaluate(*data)
 
 
+@pytest.fixture(scope="module")
+def mlp_with_rows(tmp_path_factory) -> Extension:
+    """A perceptron of floats, one of whose tensors is stored as a row for each input."""
+    extension = Extension(mlp_of_floats(), tmp_path_factory.mktemp("rows"), "loops")
+    assert "#define ROW_TENSOR_COUNT 1" in extension.path.with_name(f"{extension.name}.c").read_text()
+    return extension
+
+
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("where", [0, 7, 19])
 @pytest.mark.parametrize("what", ["input", "target"])
-def test_one_image_that_is_not_finite_spoils_its_batch_as_it_does_by_hand(what, where, threads, tmp_path):
-    extension = Extension(mlp_of_floats(), tmp_path, "loops")
-    assert "#define ROW_TENSOR_COUNT 1" in extension.path.with_name(f"{extension.name}.c").read_text()
+def test_one_image_that_is_not_finite_spoils_its_batch_as_it_does_by_hand(what, where, threads, mlp_with_rows):
+    extension = mlp_with_rows
+    extension.module.reset()
     inputs, targets = examples(extension)
     (inputs if what == "input" else targets)[where, 1] = math.nan
     by_hand(extension, inputs[:20], targets[:20], 20, count=20)
