@@ -423,14 +423,15 @@ def test_other_threads_read_the_model_while_one_trains(read, digits):
     data = digits(2000)
     epochs = long_enough(data, 0.8)
     thread = in_thread(lambda: nn.train(*data, epochs=epochs))
-    waits = []
+    began, waits = time.perf_counter(), []
     while thread.is_alive():
         start = time.perf_counter()
         read(data[0][:784])
         waits.append(time.perf_counter() - start)
         time.sleep(0.001)
-    assert sorted(waits)[len(waits) // 2] < 0.01
-    assert max(waits) < 0.5
+    whole = time.perf_counter() - began  # of which a busy machine takes its share in both threads
+    assert len(waits) > 20
+    assert max(waits) < whole / 3
 
 
 def test_other_threads_wait_to_change_the_model_until_a_whole_training_is_done(data):
