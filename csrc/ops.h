@@ -19,9 +19,9 @@
 #endif
 
 /*
- * At the end of a group: the next reads from memory what this one stored. gcc (12.2 and 14.2, no longer 15.3) would take
- * elements out of the vector registers, and some permutations of eight doubles are wrong with AVX-512: {0, 1, 2, 6, 4, 5,
- * 6, 7} becomes a vpermilpd, which cannot bring element 6 there.
+ * At the end of a group, and of the inputs: the next group reads from memory what was stored. gcc (12.2 and 14.2, no
+ * longer 15.3) would take elements out of the vector registers, and some permutations of eight doubles are wrong with
+ * AVX-512: {0, 1, 2, 6, 4, 5, 6, 7} becomes a vpermilpd, which cannot bring element 6 there.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #define GROUP_STORED __asm__ volatile("" ::: "memory")
