@@ -83,7 +83,7 @@ class CWriter(NestWriter):
         name, number_type = self.table_name(), "int32_t" if of_indices else self.type
         rows = [", ".join(values[i : i + 8]) for i in range(0, len(values), 8)]
         body = ",\n".join(INDENT + row for row in rows)
-        self.block.tables.append(f"static const {number_type} {name}[{len(values)}] = {{\n{body},\n}};")
+        self.block.tables.append(f"TABLE {number_type} {name}[{len(values)}] = {{\n{body},\n}};")
         return name
 
     # Indices
@@ -108,6 +108,10 @@ class CWriter(NestWriter):
     # Nests
 
     def write(self) -> None:
+        self.write_nest()
+        self.line("STORED;")
+
+    def write_nest(self) -> None:
         if self.block.need == Need.ROW_GRADIENTS:
             self.row_gradient()
         elif self.block.need == Need.DENSE_GRADIENTS:

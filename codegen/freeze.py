@@ -8,7 +8,8 @@ becomes, p being 0 for every x and q having no part in anything:
 
     out = b
 
-What a caller can observe keeps its bits, but for the sign of a zero. Three things are found in the graph:
+What a caller can observe keeps its bits, but for the sign of a zero. (Where that sign decides about more, by way of a
+power, it is kept: 1 / -0.0 is -inf.) Three things are found in the graph:
 
 * relus that are 0 for all inputs, by interval arithmetic. Rounding is monotone, so computed values stay inside of
   intervals whose ends are computed in the same way.
@@ -110,15 +111,29 @@ class _Graph:
     outputs: set[int] = field(init=False)
     parameters: set[int] = field(init=False)
     intervals: dict[int, Interval] = field(default_factory=dict)
+    signed: set[int] = field(init=False)  # where the sign of a zero matters
 
     def __post_init__(self) -> None:
         outputs = [value for values in self.program.outputs.values() for value in values]
         self.order = Value(0.0, tuple(outputs), "outputs").topo()[:-1]
         self.outputs = set(map(id, outputs))
         self.parameters = set(map(id, self.program.parameter_values))
+        self.signed = _signed(self.order)
 
     def is_zero_weight(self, value: Value) -> bool:
         return id(value) in self.parameters and value.data == 0.0
+
+
+def _signed(order: list[Value]) -> set[int]:
+    """What a negative power is taken of, and all that could make it a zero of the other sign."""
+    signed: set[int] = set()
+    for value in reversed(order):
+        base_only = value._op == "**"
+        if base_only and (value._exponent is None or value._exponent < 0):
+            signed.add(id(value._prev[0]))
+        if id(value) in signed and value._op not in ("exp", "log", "sigmoid"):  # which are the same of both zeros
+            signed.update(map(id, value._prev[:1] if base_only else value._prev))
+    return signed
 
 
 def _smaller(program: Program) -> Program:
@@ -194,7 +209,7 @@ def _unused_units(graph: _Graph) -> set[int]:
         for operand in value._prev:
             other = value._prev[value._prev[0] is operand] if len(value._prev) == 2 else operand
             drops = value._op == "*" and graph.is_zero_weight(other) and graph.intervals[id(operand)] != ANYTHING
-            if not (drops and operand._prev):
+            if not (drops and operand._prev) or id(value) in graph.signed:
                 used.add(id(operand))
     return {id(value) for value in graph.order if id(value) not in used}
 
@@ -209,7 +224,7 @@ def _copies(graph: _Graph, unused: set[int]) -> dict[int, Value]:
             continue
         operands = tuple(copies[id(operand)] for operand in value._prev)
         known = [constants.get(id(operand)) for operand in operands]
-        if value._op == "+" and 0.0 in known:
+        if value._op == "+" and 0.0 in known and id(value) not in graph.signed:
             copies[id(value)] = operands[known[0] == 0.0]
             continue
         constant = _constant(graph, value, known, id(value) in unused)
@@ -227,10 +242,13 @@ def _constant(graph: _Graph, value: Value, operands: list[float | None], is_unus
     """The number that a Value is for all inputs, None where it depends on them, on weights, or is not known."""
     if not operands:
         return value.data
-    if is_unused or (value._op == "ReLU" and graph.intervals[id(value)] == (0.0, 0.0)):
+    if is_unused:
         return 0.0
-    if value._op == "*" and 0.0 in operands and ANYTHING not in [graph.intervals[id(x)] for x in value._prev]:
-        return 0.0
+    if id(value) not in graph.signed:
+        if value._op == "ReLU" and graph.intervals[id(value)] == (0.0, 0.0):
+            return 0.0
+        if value._op == "*" and 0.0 in operands and ANYTHING not in [graph.intervals[id(x)] for x in value._prev]:
+            return 0.0
     numbers = [x for x in operands if x is not None]
     if len(numbers) < len(operands):
         return None

@@ -52,7 +52,7 @@ def functions(blocks: list[Block], arithmetic: Arithmetic) -> tuple[list[str], l
         need = blocks[i].need
         while j < len(blocks) and blocks[j].need == need and len(body) < MAX_FUNCTION:
             body += [f"{INDENT}/* {blocks[j].comment} */"]
-            body += [INDENT + line for line in (*blocks[j].lines, "GROUP_STORED;")]
+            body += [INDENT + line for line in blocks[j].lines]
             j += 1
         first, last = blocks[i].number, blocks[j - 1].number
         name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"

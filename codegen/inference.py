@@ -60,7 +60,7 @@ def weights_table(program: Program, kernels: Kernels) -> list[str]:
         return []
     is_float = program.dtype == "float32" or fits_float32(program)
     literal = Arithmetic("float32" if is_float else "float64").literal
-    declaration = f"static ALIGNED const {'float' if is_float else 'double'} weights"
+    declaration = f"TABLE ALIGNED {'float' if is_float else 'double'} weights"
     return table(declaration, weights_text(program, kernels, literal))
 
 

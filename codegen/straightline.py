@@ -152,7 +152,7 @@ def _functions(statements: list[tuple[Need, str]]) -> tuple[list[str], list[tupl
         while end < len(statements) and end - start < CHUNK and statements[end][0] == statements[start][0]:
             end += 1
         name = f"part_{len(calls)}"
-        text += [f"static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
+        text += [f"NOT_JOINED static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
         text += ["    real *restrict const value = w->value;"]
         text += [f"    {statement}" for _, statement in statements[start:end]]
         text += ["}", ""]

@@ -19,14 +19,27 @@
 #endif
 
 /*
- * At the end of a group, and of the inputs: the next group reads from memory what was stored. gcc (12.2 and 14.2, no
- * longer 15.3) would take elements out of the vector registers, and some permutations of eight doubles are wrong with
- * AVX-512: {0, 1, 2, 6, 4, 5, 6, 7} becomes a vpermilpd, which cannot bring element 6 there.
+ * At the end of a loop nest, and of the inputs: the next reads from memory what was stored. gcc (12.2 and 14.2, no longer
+ * 15.3) would take elements out of the vector registers, and some permutations of eight doubles are wrong with AVX-512:
+ * {0, 1, 2, 6, 4, 5, 6, 7} becomes a vpermilpd, which cannot bring element 6 there.
  */
 #if defined(__GNUC__) && !defined(__clang__)
-#define GROUP_STORED __asm__ volatile("" ::: "memory")
+#define STORED __asm__ volatile("" ::: "memory")
 #else
-#define GROUP_STORED ((void)0)
+#define STORED ((void)0)
+#endif
+
+/*
+ * gcc before 14 fuses products with additions and subtractions that alternate side by side, also with
+ * -ffp-contract=off. They do where numbers of either sign are known to it: it must not know those of a table. In
+ * straight-line code anything may stand side by side, so that nothing is joined to vectors.
+ */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 14 && (defined(__x86_64__) || defined(__i386__))
+#define TABLE static __attribute__((used)) /* so somebody else may change it */
+#define NOT_JOINED __attribute__((optimize("no-tree-slp-vectorize")))
+#else
+#define TABLE static const
+#define NOT_JOINED
 #endif
 
 /*

@@ -41,14 +41,18 @@ def weights_of(program: Program) -> dict[str, np.ndarray]:
     return {tensor.name: data[list(tensor.numbers)].reshape(tensor.shape) for tensor in program.tensors}
 
 
-def frozen_modules(program: Program, folder: Path, weights: dict[str, np.ndarray] | None = None) -> list:
+def frozen_modules(
+    program: Program, folder: Path, weights: dict[str, np.ndarray] | None = None, optimisation: str | None = None
+) -> list:
     """The frozen module, as straight-line C and as loops, these once for each SIMD level of this processor."""
     global _count
     _count += 1
     name = f"frozen_{_count}"
     weights = weights or weights_of(program)
-    path = freeze(program, weights, folder, name, flags=[*WARNINGS, "-O1"])
-    straight = freeze(program, weights, folder, f"{name}_straight", "straightline", flags=[*WARNINGS, "-O0"])
+    path = freeze(program, weights, folder, name, flags=[*WARNINGS, optimisation or "-O1"])
+    straight = freeze(
+        program, weights, folder, f"{name}_straight", "straightline", flags=[*WARNINGS, optimisation or "-O0"]
+    )
     modules = [load_extension(straight, f"{name}_straight")]
     for level in LEVELS:
         copy = folder / level / path.name
@@ -83,6 +87,32 @@ def compare_outputs(program: Program, modules: list, seed: int = 0, images: int 
 def test_a_frozen_model_has_the_bits_of_the_engine(name, tmp_path):
     program = REGULAR[name]()
     compare_outputs(program, frozen_modules(program, tmp_path), odd=True)
+
+
+def test_the_sign_of_a_zero_is_kept_where_a_power_makes_more_of_it(tmp_path):
+    """relu(-0.0) is -0.0, and 1 / -0.0 is -inf: what is 0 for all inputs is no constant there."""
+    x, weight = [Value(0.0), Value(0.0)], Value(0.0)
+    dead = x[0].relu()  # pixels from -1 to -0.0
+    outputs = {
+        "power": [dead**-1],
+        "zero": [dead],
+        "product": [(x[1] * weight) ** -1.0],
+        "exp": [x[1].relu().exp() ** -1],
+    }
+    program = Program(Pixels(x, -1 / 255), None, {"weight": [weight]}, weight, outputs)
+    compare_outputs(program, frozen_modules(program, tmp_path))
+    smaller = frozen_program(program, weights_of(program))
+    assert [value._op for value in smaller.outputs["exp"]] == [""]  # a constant
+
+
+def test_weights_of_either_sign_side_by_side(tmp_path):
+    """gcc before 14 fused their products and sums, where it knew the weights: see TABLE in csrc/ops.h."""
+    rng, x = random.Random(1), [Value(0.0) for _ in range(3)]
+    w = [[Value(rng.uniform(-1, 1)) for _ in x] for _ in range(2)]
+    bias = [Value(0.3), Value(-0.7)]
+    units = [b + row[2] * x[2] + row[1] * x[1] + row[0] * x[0] for row, b in zip(w, bias, strict=True)]
+    program = Program(Floats(x), None, {"w": w, "bias": bias}, units[0], {"units": units})
+    compare_outputs(program, frozen_modules(program, tmp_path, optimisation="-O3"))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -211,9 +241,9 @@ def test_weights_that_float32_cannot_hold_overflow_to_an_error():
 
 def test_weights_are_stored_as_float_only_where_that_is_exact(tmp_path):
     program = small_mlp()
-    assert "const double weights[" in compile_program(frozen_program(program, weights_of(program))).text
+    assert "TABLE ALIGNED double weights[" in compile_program(frozen_program(program, weights_of(program))).text
     rounded = {name: np.float32(w).astype(float) for name, w in weights_of(program).items()}
-    assert "const float weights[" in compile_program(frozen_program(small_mlp(), rounded)).text
+    assert "TABLE ALIGNED float weights[" in compile_program(frozen_program(small_mlp(), rounded)).text
     program = small_mlp()
     modules = frozen_modules(program, tmp_path, rounded)
     assert modules[-1].info()["weight_type"] == "float32"

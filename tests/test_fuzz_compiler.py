@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import math
 import os
@@ -14,6 +15,7 @@ import pytest
 from harness import compare
 
 from codegen import Floats, Label, Pixels, Program
+from codegen.build import UNIX_FLAGS, csrc
 from codegen.fuzz.__main__ import main
 from codegen.fuzz.cases import Case, Runner, pasteable
 from codegen.fuzz.programs import KINDS, ODD_NUMBERS, random_program
@@ -212,7 +214,7 @@ def test_the_same_in_several_lanes(tmp_path):
 
 
 def test_gathering_what_the_group_before_has_stored(tmp_path):
-    """gcc, for AVX-512, took elements 0, 1, 2 and 6 wrongly out of a register: see GROUP_STORED in csrc/ops.h."""
+    """gcc, for AVX-512, took elements 0, 1, 2 and 6 wrongly out of a register: see STORED in csrc/ops.h."""
     x, y, z = [Value(0.0) for _ in range(16)], [Value(0.0) for _ in range(12)], Value(0.0)
     weight = Value(0.5)
     negative = [-number for number in x[:15]]
@@ -220,3 +222,41 @@ def test_gathering_what_the_group_before_has_stored(tmp_path):
     outputs = {"negative": negative, "gathered": gathered}
     program = Program(Floats([*x, *y, z]), None, {"weight": [weight]}, weight * weight, outputs)
     compare(program, tmp_path, steps=1)
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+def test_a_difference_and_a_sum_side_by_side(tmp_path):
+    """gcc before 14 fuses their products, also with -ffp-contract=off: see NOT_JOINED in csrc/ops.h."""
+    source = tmp_path / "sides.c"
+    source.write_text(
+        """
+        typedef double real;
+        #include "ops.h"
+        __attribute__((visibility("default"))) NOT_JOINED void sides(double *restrict value)
+        {
+            value[8] = value[0] * value[2];
+            value[9] = value[1] * value[3];
+            value[10] = value[4] * (-1.0);
+            value[12] = value[8] + value[10];
+            value[13] = value[9] + value[5];
+        }
+        """
+    )
+    command = [
+        "gcc",
+        "-shared",
+        "-fPIC",
+        *UNIX_FLAGS,
+        "-march=native",
+        f"-I{csrc()}",
+        source,
+        "-o",
+        tmp_path / "sides.so",
+    ]
+    subprocess.run(command, check=True)
+    rng = random.Random(0)
+    for _ in range(20):
+        x = [rng.uniform(-1, 1) for _ in range(6)]
+        value = (ctypes.c_double * 14)(*x)
+        ctypes.CDLL(str(tmp_path / "sides.so")).sides(value)
+        assert value[12:14] == [x[0] * x[2] - x[4], x[1] * x[3] + x[5]]
