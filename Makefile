@@ -57,7 +57,7 @@ bench: $(VENV)-bench/bench.stamp
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross
 
-# Random models, run by everything that can run one, compared by bits: a minute or two, and more seeds find more:
+# Random models, run by everything that can run one, compared by bits: some five minutes, and more seeds find more:
 # make fuzz-compiler ARGS="--seed 1000 --count 20000"
 fuzz-compiler: $(VENV)/dev.stamp
 	$(BIN)/python -m codegen.fuzz --seed 1 --count 200 $(ARGS)
