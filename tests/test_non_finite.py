@@ -47,14 +47,17 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "random": lambda: models.random_programs(11, 8),
 }
 QUICK = ["floats", "ops"]
-NAMES = [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in PROGRAMS]
 OF_PIXELS = {"mlp", "wide", "two rows", "convolution"}  # whose examples are always finite
-STEPS = [
-    pytest.param(name, what, marks=[] if name in QUICK else [pytest.mark.slow])
-    for name in PROGRAMS
-    for what in ("weight", "gradient", "example")
-    if what != "example" or name not in OF_PIXELS
-]
+
+
+def cases(*places: str) -> list:
+    """Each program with each place for an odd number that it has."""
+    return [
+        pytest.param(name, what, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in PROGRAMS
+        for what in places
+        if what != "example" or name not in OF_PIXELS
+    ]
 
 
 class Systems:
@@ -134,7 +137,7 @@ def spoiled(program: Program, rng: random.Random, value: float) -> tuple[object,
 
 
 @pytest.mark.parametrize("looks", [True, False], ids=["all seen", "gradients unseen"])
-@pytest.mark.parametrize(("name", "what"), STEPS)
+@pytest.mark.parametrize(("name", "what"), cases("weight", "gradient", "example"))
 def test_steps(name, what, looks, systems):
     """Some steps with one odd number in them; gradients that nobody looks at may never be written down."""
     one, program = systems(name), systems(name).program
@@ -178,8 +181,7 @@ def batch_of(program: Program, examples: list) -> tuple[object, object]:
     return images, array("d", [x for target, _ in examples for x in target])
 
 
-@pytest.mark.parametrize("what", ["weight", "example"])
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("name", "what"), cases("weight", "example"))
 def test_train_and_evaluate(name, what, systems):
     """Batches smaller and larger than a block, with threads, at every SIMD level, and in Python."""
     one, program = systems(name), systems(name).program

@@ -85,12 +85,13 @@ class Toolchain:
         """
         if program.dtype == "float32":
             commands = commands or self.commands[:1]
+        graph = cache(partial(build_graph, program))
         loops, statements = cache(partial(_text, program, "loops")), cache(partial(_text, program, "straightline"))
         makers: list[tuple[str, Callable[[], System]]] = []
         if program.dtype == "float64":
             makers += [
                 ("engine", lambda: Engine(program)),
-                ("interpreter", lambda: Interpreter(program, build_graph(program))),
+                ("interpreter", lambda: Interpreter(program, graph())),
                 (f"Python, {python}", lambda: _python(program, folder, python)),
                 (
                     f"straight-line, {self.quick}",
@@ -101,7 +102,7 @@ class Toolchain:
             makers.append(("loops, tcc", lambda: self.module(program, loops(), folder / "tcc", "tcc")))
         for command in commands:
             texts = {"loops": loops}
-            if program.dtype == "float64" and len(build_graph(program)) <= FEW_STATEMENTS:
+            if program.dtype == "float64" and len(graph()) <= FEW_STATEMENTS:
                 texts["straight-line"] = statements
             for lowering, text in texts.items():
                 place = folder / f"{lowering} {command}"
