@@ -17,8 +17,10 @@ from harness import Extension
 import codegen
 from codegen import Floats, Program
 from codegen.build import UNIX_FLAGS, csrc, write_if_changed
+from codegen.fuzz.systems import Module, compare
 from codegen.mnist import program as mnist_program
 from codegen.pipeline import compile_program
+from codegen.reference import Engine
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,10 +37,15 @@ def test_size_of_the_generated_c(compiled):
 
 
 def test_two_builds_give_the_same_bytes(tmp_path):
-    script = "import sys, codegen, codegen.mnist as m; codegen.build(m.program(), sys.argv[1], 'twin', flags=['-O0'])"
+    script = (
+        "import sys\nfrom pathlib import Path\nfrom codegen import compile_program, mnist\n"
+        "from codegen.build import write_sources\n"
+        "write_sources(compile_program(mnist.program(), 'twin'), Path(sys.argv[1]), 'twin')"
+    )
     texts = []
     for seed in ("1", "2"):
         folder = tmp_path / seed
+        folder.mkdir()
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-c", script, str(folder)], env=environment, check=True)
         texts.append([(folder / name).read_bytes() for name in ("twin.c", "twin.ir")])
@@ -108,18 +115,9 @@ def test_a_model_of_parameters_alone_compiles_without_a_warning(tmp_path):
 def test_every_compiler_gives_the_same_bits(compiler, tmp_path):
     if shutil.which(compiler) is None:
         pytest.skip(f"{compiler} is not installed")
-    first = Extension(models.mlp(), tmp_path, "loops")
-    path = codegen.build(models.mlp(), tmp_path / compiler, f"by_{compiler}", compiler=compiler)
-    other = codegen.load_extension(path, f"by_{compiler}")
-    rng = random.Random(1)
-    for _ in range(20):
-        label, pixels = rng.randrange(5), bytes(rng.choice([0, 0, rng.randrange(256)]) for _ in range(12))
-        losses = set()
-        for module in (first.module, other):
-            losses.add(module.forward(label, pixels).hex())
-            module.backward()
-            module.update()
-        assert len(losses) == 1
+    program, name = models.mlp(), f"by_{compiler}"
+    module = Module(program, codegen.build(program, tmp_path, name, compiler=compiler), name)
+    assert compare({"engine": Engine(program), compiler: module}, random.Random(1), steps=20)
 
 
 def test_time_from_values_to_c():
