@@ -3,7 +3,9 @@
 /* In MSVC's mode clang's immintrin.h leaves out what the baseline does not have. */
 #if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__)) && !defined(_MSC_VER)
 #define X86_LEVELS 1
-#include <immintrin.h>
+#if INPUT_PIXELS
+#include <immintrin.h> /* for scan_avx512.h alone: half of what a compiler without optimisation has to do */
+#endif
 #else
 #define X86_LEVELS 0
 #endif
