@@ -43,7 +43,7 @@ def compiled(tmp_path_factory) -> Callable:
     def get(name: str) -> Extension:
         if name not in extensions:
             folder = tmp_path_factory.mktemp("compiled")
-            extensions[name] = Extension(REGULAR[name](), folder, "loops", flags=["-O1"])
+            extensions[name] = Extension(REGULAR[name](), folder, "loops", flags=["-O0"])
         module = extensions[name].module
         seeded = extensions[name].program.initial is not None
         module.reset(*([module.info()["seed"]] if seeded else []))

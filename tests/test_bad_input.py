@@ -204,7 +204,7 @@ def subject(tmp_path_factory) -> Callable[[str], Subject]:
             elif python:
                 module = Generated(program, folder).module
             else:
-                module = Extension(program, folder, "loops", flags=["-O1"]).module
+                module = Extension(program, folder, "loops", flags=["-O0"]).module
             made[name] = Subject(name, module, program)
         made[name].prepare()
         return made[name]

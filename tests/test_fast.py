@@ -20,10 +20,11 @@ from codegen.arithmetic import Arithmetic
 from codegen.mnist import program as mnist_program
 from micrograd import mnist
 
+ALL_AT_ONCE = "float32, fused, reordered"
 # What a step may differ from strict mode by, relative to the largest number of its kind.
 TOLERANCE = {
     "float32": ({"dtype": "float32"}, 2e-5),
-    "float32, fused, reordered": ({"dtype": "float32", "fma": True, "reorder": True}, 2e-5),
+    ALL_AT_ONCE: ({"dtype": "float32", "fma": True, "reorder": True}, 2e-5),
     "fused": ({"fma": True}, 1e-13),
     "reordered": ({"reorder": True}, 1e-13),
     "fused, reordered": ({"fma": True, "reorder": True}, 1e-13),
@@ -43,17 +44,16 @@ def distance(expected, got) -> float:
     return float(np.abs(expected - got).max() / max(np.abs(expected).max(), 1e-30))
 
 
-CASES = [*((name, mode) for name in MODELS for mode in TOLERANCE), *(("mnist", mode) for mode in list(TOLERANCE)[:2])]
-
-
-def flags(name: str) -> list[str]:
-    return [] if name == "mnist" else ["-O0"]
+CASES = [(name, mode) for name in MODELS for mode in TOLERANCE]
+QUICK = [case for case in CASES if "deep_mlp" in case or ALL_AT_ONCE in case]
+SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in QUICK]
+QUICK += [("mnist", "float32"), ("mnist", ALL_AT_ONCE)]
 
 
 @pytest.fixture(scope="module")
 def strict_mode(tmp_path_factory) -> Callable[[str], Extension]:
     """strict_mode(name) -> that model in strict mode, compiled once, with its first parameters."""
-    build = cache(lambda name: Extension(declared(name), tmp_path_factory.mktemp(name), "loops", flags=flags(name)))
+    build = cache(lambda name: Extension(declared(name), tmp_path_factory.mktemp(name), "loops", flags=["-O0"]))
 
     def get(name: str) -> Extension:
         extension = build(name)
@@ -64,11 +64,11 @@ def strict_mode(tmp_path_factory) -> Callable[[str], Extension]:
     return get
 
 
-@pytest.mark.parametrize(("name", "mode"), CASES)
+@pytest.mark.parametrize(("name", "mode"), [*QUICK, *SLOW])
 def test_fast_modes_stay_close_to_strict_mode(name, mode, strict_mode, tmp_path):
     options, tolerance = TOLERANCE[mode]
     strict = strict_mode(name)
-    fast = Extension(declared(name, **options), tmp_path, "loops", flags=flags(name))
+    fast = Extension(declared(name, **options), tmp_path, "loops", flags=["-O0"])
     assert distance(strict.data, fast.data) < 1e-7
     rng = random.Random(1)
     for _ in range(3):

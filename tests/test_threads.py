@@ -145,7 +145,7 @@ def test_progress_may_evaluate_with_threads_of_its_own(compiled):
 @pytest.fixture(scope="module")
 def mlp_with_rows(tmp_path_factory) -> Extension:
     """A perceptron of floats, one of whose tensors is stored as a row for each input."""
-    extension = Extension(mlp_of_floats(), tmp_path_factory.mktemp("rows"), "loops")
+    extension = Extension(mlp_of_floats(), tmp_path_factory.mktemp("rows"), "loops", flags=["-O0"])
     assert "#define ROW_TENSOR_COUNT 1" in extension.path.with_name(f"{extension.name}.c").read_text()
     return extension
 
