@@ -81,9 +81,9 @@ REPORT = """<?xml version="1.0"?>
 <stack><frame><obj>/usr/lib/libpython3.11.so</obj><fn>long_add</fn></frame></stack></error>
 <error><kind>InvalidRead</kind><what>Invalid read of size 4</what>
 <stack><frame><obj>/lib/libc.so.6</obj><fn>memcpy</fn></frame>
-<frame><obj>/work/copy/nn.abi3.so</obj><fn>api_forward</fn></frame></stack></error>
+<frame><obj>/checkout/copy/nn.abi3.so</obj><fn>api_forward</fn></frame></stack></error>
 <error><kind>Leak_DefinitelyLost</kind><xwhat><text>8 bytes are lost</text></xwhat>
-<stack><frame><obj>/work/copy-of-another/nn.abi3.so</obj></frame></stack></error>
+<stack><frame><obj>/checkout/copy-of-another/nn.abi3.so</obj></frame></stack></error>
 </valgrindoutput>
 """
 
@@ -91,9 +91,9 @@ REPORT = """<?xml version="1.0"?>
 def test_errors_of_valgrind_count_where_a_module_of_ours_is_on_the_stack(tmp_path):
     report = tmp_path / "report.xml"
     report.write_text(REPORT)
-    (error,) = valgrind.of_ours(report, [Path("/work/copy")])
+    (error,) = valgrind.of_ours(report, [Path("/checkout/copy")])
     assert error == (
-        "InvalidRead: Invalid read of size 4\n    memcpy (/lib/libc.so.6)\n    api_forward (/work/copy/nn.abi3.so)"
+        "InvalidRead: Invalid read of size 4\n    memcpy (/lib/libc.so.6)\n    api_forward (/checkout/copy/nn.abi3.so)"
     )
 
 
