@@ -44,9 +44,7 @@ def compiled(tmp_path_factory) -> Callable:
         if name not in extensions:
             folder = tmp_path_factory.mktemp("compiled")
             extensions[name] = Extension(REGULAR[name](), folder, "loops", flags=["-O0"])
-        module = extensions[name].module
-        seeded = extensions[name].program.initial is not None
-        module.reset(*([module.info()["seed"]] if seeded else []))
+        extensions[name].reset()
         return extensions[name]
 
     return get

@@ -30,6 +30,10 @@ class Extension(Module):
         flags = [*WARNINGS, *options.pop("flags", [])]
         super().__init__(program, build(program, folder / name, name, lowering, flags=flags, **options), name)
 
+    def reset(self) -> None:
+        """The parameters that it was imported with."""
+        self.module.reset(*([] if self.program.initial is None else [self.module.info()["seed"]]))
+
 
 class Generated(Module):
     """A generated Python module. With `lowering` in loops or in statements, else as the compiler chooses."""

@@ -57,8 +57,7 @@ def strict_mode(tmp_path_factory) -> Callable[[str], Extension]:
 
     def get(name: str) -> Extension:
         extension = build(name)
-        module = extension.module
-        module.reset(*([] if extension.program.initial is None else [module.info()["seed"]]))
+        extension.reset()
         return extension
 
     return get
