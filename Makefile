@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := setup.py pyproject.toml $(wildcard codegen/*.py codegen/fuzz/*.py micrograd/*.py csrc/*.h) weights/mnist.safetensors
+SOURCES := setup.py pyproject.toml $(shell find codegen micrograd csrc -name '*.py' -o -name '*.h') weights/mnist.safetensors
 ARGS ?=
 
 .PHONY: train test test-slow lint docs bench fuzz fuzz-compiler faults memory cross wheel clean
@@ -60,7 +60,7 @@ cross: $(VENV)/train.stamp
 # Random models, run by everything that can run one, compared by bits: some five minutes, and more seeds find more:
 # make fuzz-compiler ARGS="--seed 1000 --count 20000"
 fuzz-compiler: $(VENV)/dev.stamp
-	$(BIN)/python -m codegen.fuzz --seed 1 --count 200 $(ARGS)
+	$(BIN)/python -m tools.fuzz_compiler --seed 1 --count 200 $(ARGS)
 
 # Faults planted in the compiler, one after the other, each of which the fuzzer must find: five minutes
 faults: $(VENV)/dev.stamp

@@ -17,7 +17,7 @@ from setuptools.errors import CompileError, LinkError
 ROOT = Path(__file__).resolve().parent
 WEIGHTS = ROOT / "weights" / "mnist.safetensors"
 # What the C is made from. The same inputs give the same file, so it is made once.
-GENERATORS = sorted([*ROOT.glob("codegen/*.py"), *ROOT.glob("micrograd/*.py"), WEIGHTS])
+GENERATORS = sorted([*ROOT.glob("codegen/**/*.py"), *ROOT.glob("micrograd/**/*.py"), WEIGHTS])
 HEADERS = sorted(ROOT.glob("csrc/*.h"))
 # One wheel for CPython 3.11 and all later ones that have a GIL. Only the oldest of them can build it: newer
 # setuptools would name the file in a way that 3.11 does not import.
@@ -77,8 +77,8 @@ class BuildExtension(build_ext):  # type: ignore[misc]
         if source.is_file() and stamp.is_file() and stamp.read_text() == digest:
             return source
         from codegen.build import write_sources
-        from codegen.freeze import frozen_program
         from codegen.mnist import program
+        from codegen.passes.freeze import frozen_program
         from codegen.pipeline import compile_program
         from codegen.weights import read_weights
 

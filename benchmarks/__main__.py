@@ -29,7 +29,7 @@ from benchmarks import essay, fma, frozen, report
 from benchmarks.accuracy import GRID, Race, race
 from benchmarks.measure import Bench, Column
 from benchmarks.tasks import DEEP, MANY, Data, Task
-from micrograd import mnist
+from micrograd.data import mnist
 
 FRAMEWORKS = ("training", "inference", "deeper", "accuracy")
 SECTIONS = (*FRAMEWORKS, "essay", "fma", "frozen")

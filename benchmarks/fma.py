@@ -27,14 +27,14 @@ from benchmarks.measure import say
 from benchmarks.report import number
 from benchmarks.tasks import Data
 from codegen import Program, mnist
-from codegen.arithmetic import Arithmetic, is_product
-from codegen.groups import Need
-from codegen.ir import Op
-from codegen.lower import RESULT, Nest
+from codegen.backends.arithmetic import Arithmetic, is_product
+from codegen.backends.writer import MAX_EXPRESSION
+from codegen.ir.graph import Op
 from codegen.pipeline import build_graph, lower_graph
-from codegen.sparse import skips_zero_inputs
-from codegen.trees import Shapes
-from codegen.writer import MAX_EXPRESSION
+from codegen.reroll.groups import Need
+from codegen.reroll.lower import RESULT, Nest
+from codegen.reroll.sparse import skips_zero_inputs
+from codegen.reroll.trees import Shapes
 
 FUSED = Arithmetic(fma=True)
 SEEDS = range(1, 6)

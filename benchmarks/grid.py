@@ -12,7 +12,7 @@ from itertools import count
 
 from benchmarks.ours import module
 from benchmarks.tasks import SMALL, Data
-from micrograd import mnist
+from micrograd.data import mnist
 
 SIZES = (1, 2, 4, 8, 16, 30, 60, 120, 240)
 RATES = (0.005, 0.008, 0.012, 0.02, 0.03, 0.05, 0.08, 0.12, 0.2, 0.3, 0.5, 0.8, 1.2)

@@ -100,7 +100,7 @@ class Data:
 
     @classmethod
     def of(cls, digits: Any) -> Data:
-        """From what micrograd.mnist.load returns."""
+        """From what micrograd.data.mnist.load returns."""
         images, test_images = (
             np.frombuffer(part, np.uint8).reshape(-1, PIXELS) for part in (digits.train_images, digits.test_images)
         )

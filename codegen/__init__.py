@@ -11,11 +11,11 @@ except ModuleNotFoundError as error:
         "compiling a model needs numpy and setuptools: pip install 'micrograd-nn[compile]'", name="numpy"
     ) from error
 
+from codegen.backends.python.module import build_python, generate_python
 from codegen.build import build, load_extension
-from codegen.freeze import freeze, freeze_standalone
+from codegen.passes.freeze import freeze, freeze_standalone
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, load
-from codegen.python import build_python, generate_python
 
 __all__ = [
     "Floats",

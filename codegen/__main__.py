@@ -10,10 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from codegen.build import build
-from codegen.freeze import freeze, freeze_standalone
+from codegen.passes.freeze import freeze, freeze_standalone
 from codegen.program import DTYPES, Program, declared, load
 from codegen.weights import read_weights
-from micrograd.command_line import USER_ERROR, Parser
+from micrograd.commands.command_line import USER_ERROR, Parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -12,7 +12,7 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-from codegen.ir import graph_lines
+from codegen.ir.graph import graph_lines
 from codegen.pipeline import Compiled, compile_program
 from codegen.program import Program
 

@@ -12,24 +12,24 @@ from itertools import compress
 
 import numpy as np
 
-from codegen.arithmetic import Arithmetic
-from codegen.autodiff import differentiate
-from codegen.emit import CWriter
-from codegen.functions import Block, functions, row_function
-from codegen.groups import find_groups
-from codegen.inference import inference_text
-from codegen.ir import Graph, Op, verify
-from codegen.layout import Layout, Placed, place
-from codegen.lower import Nest, lower
-from codegen.module import Kernels, module_text
-from codegen.names import group_name, tensor_names
+from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.c.emit import CWriter
+from codegen.backends.c.functions import Block, functions, row_function
+from codegen.backends.c.inference import inference_text
+from codegen.backends.c.module import Kernels, module_text
+from codegen.backends.c.straightline import straightline
+from codegen.backends.names import group_name, tensor_names
+from codegen.backends.writer import Emitter
+from codegen.ir.graph import Graph, Op, verify
+from codegen.passes.autodiff import differentiate
+from codegen.passes.simplify import simplify
+from codegen.passes.trace import trace
 from codegen.program import Program
-from codegen.simplify import simplify
-from codegen.sparse import RowTensor, find_constant_rows, find_row_tensors
-from codegen.straightline import straightline
-from codegen.trace import trace
-from codegen.trees import Shapes, find_trees
-from codegen.writer import Emitter
+from codegen.reroll.groups import find_groups
+from codegen.reroll.layout import Layout, Placed, place
+from codegen.reroll.lower import Nest, lower
+from codegen.reroll.sparse import RowTensor, find_constant_rows, find_row_tensors
+from codegen.reroll.trees import Shapes, find_trees
 
 
 @dataclass

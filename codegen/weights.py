@@ -3,7 +3,7 @@
 The build of a wheel reads one, and must not need more than NumPy and a C compiler on any platform. The format
 (https://huggingface.co/docs/safetensors) is eight bytes with the length of a JSON header, little-endian; the header,
 which maps each name to its dtype, shape and place; then the numbers. Everything else reads and writes such files with
-the safetensors package, in micrograd/checkpoint.py.
+the safetensors package, in micrograd/commands/checkpoint.py.
 """
 
 from __future__ import annotations

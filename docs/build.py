@@ -37,7 +37,7 @@ from functools import cache
 from pathlib import Path
 
 from codegen import compile_program, load
-from codegen.explain import explain, work
+from codegen.backends.text import explain, work
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"

@@ -4,7 +4,7 @@ import math
 import random
 
 from codegen import Floats, Program, compile_program
-from codegen.explain import print_groups
+from codegen.backends.text import print_groups
 from micrograd.engine import Value
 from micrograd.functional import mse, softmax, total
 

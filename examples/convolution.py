@@ -3,7 +3,7 @@
 import random
 
 from codegen import Label, Pixels, Program, compile_program
-from codegen.explain import print_groups
+from codegen.backends.text import print_groups
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total
 

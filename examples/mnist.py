@@ -8,7 +8,7 @@ import time
 
 import nn
 
-from micrograd import mnist
+from micrograd.data import mnist
 
 EPOCHS, REPORTS, PIXELS = 1, 6, 784
 

@@ -7,11 +7,15 @@ import os
 import sys
 from collections.abc import Sequence
 
-from micrograd import __version__, check_command, draw_command, predict_command, train_command
-from micrograd.checkpoint import CheckpointError
-from micrograd.command_line import INTERRUPTED, USER_ERROR, Parser, UsageError
+from micrograd import __version__
+from micrograd.commands import check as check_command
+from micrograd.commands import draw as draw_command
+from micrograd.commands import predict as predict_command
+from micrograd.commands import train as train_command
+from micrograd.commands.checkpoint import CheckpointError
+from micrograd.commands.command_line import INTERRUPTED, USER_ERROR, Parser, UsageError
+from micrograd.data.mnist import DataError
 from micrograd.dot import DrawError
-from micrograd.mnist import DataError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -56,7 +56,7 @@ def _picture(root: Value, rankdir: str, limit: int | None) -> list[str]:
     nodes, _ = trace(root)
     if limit is None or len(nodes) <= limit:
         return statements([root], rankdir)
-    from codegen import draw
+    from codegen.backends import pictures as draw
 
     return draw.value_groups(root, rankdir)
 

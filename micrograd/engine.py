@@ -153,7 +153,7 @@ class Value:
         "bias" and "input" leaves are set elsewhere and give "". Raises ValueError where this node is not in `graph`,
         or is a leaf of another kind.
         """
-        from codegen import statements
+        from codegen.backends.c import statements
 
         return statements.forward(self, graph)
 
@@ -162,7 +162,7 @@ class Value:
 
         Constants and inputs keep no gradient, and a leaf has no operands. Numbers and errors as for compile().
         """
-        from codegen import statements
+        from codegen.backends.c import statements
 
         return statements.backward(self, graph)
 
@@ -263,7 +263,7 @@ def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-# What each operation computes. `codegen.ops` states the same for the ir; a test holds the two together.
+# What each operation computes. `codegen.ir.ops` states the same for the ir; a test holds the two together.
 _FORWARD: dict[str, Callable[[Value], float]] = {
     "+": lambda out: out._prev[0].data + out._prev[1].data,
     "*": lambda out: out._prev[0].data * out._prev[1].data,

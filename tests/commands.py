@@ -10,7 +10,7 @@ from pathlib import Path
 
 from safetensors.numpy import load_file
 
-from micrograd import digits
+from micrograd.data import digits
 
 TRAIN, TEST = 300, 100  # images of write_data()
 

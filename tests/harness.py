@@ -9,11 +9,11 @@ from contextlib import suppress
 from pathlib import Path
 
 from codegen import Program, build
-from codegen.fuzz.systems import LEVELS, Module, System, bits, example, images
-from codegen.fuzz.systems import compare as systems_agree
+from codegen.backends.python.module import generate_python
 from codegen.pipeline import build_graph
-from codegen.python import generate_python
-from codegen.reference import Engine, Interpreter
+from tools.fuzz_compiler.reference import Engine, Interpreter
+from tools.fuzz_compiler.systems import LEVELS, Module, System, bits, example, images
+from tools.fuzz_compiler.systems import compare as systems_agree
 
 __all__ = ["LEVELS", "WARNINGS", "Extension", "Generated", "bits", "compare", "example", "many", "use_threads"]
 

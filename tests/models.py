@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from codegen import Floats, Label, Pixels, Program
-from codegen.fuzz.programs import dot, expression
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, mse, softmax, total
 from micrograd.nn import MLP
+from tools.fuzz_compiler.programs import dot, expression
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 convolution = runpy.run_path(str(EXAMPLES / "convolution.py"))["program"]  # (size, channels)

@@ -28,7 +28,7 @@ from bad_arguments import MAX, Bad
 from harness import Extension, Generated, bits, many
 
 from codegen import Label, Pixels, Program
-from codegen.freeze import frozen_program
+from codegen.passes.freeze import frozen_program
 from micrograd.engine import Value
 
 COUNT = 3  # images

@@ -17,11 +17,11 @@ from harness import Extension
 import codegen
 from codegen import Floats, Program
 from codegen.build import UNIX_FLAGS, csrc, write_if_changed
-from codegen.fuzz.systems import Module, compare
 from codegen.mnist import program as mnist_program
 from codegen.pipeline import compile_program
-from codegen.reference import Engine
 from micrograd.engine import Value
+from tools.fuzz_compiler.reference import Engine
+from tools.fuzz_compiler.systems import Module, compare
 
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDES = ["-I", str(csrc()), "-I", sysconfig.get_path("include")]

@@ -17,10 +17,10 @@ from commands import environment
 from codegen import build
 from codegen.mnist import program
 from codegen.weights import read_weights
-from micrograd import check_command
 from micrograd.__main__ import main
-from micrograd.check_command import Numbers, compare, difference
-from micrograd.observations import FROZEN_LOGITS, Interpreted, examples, expected_of_frozen, observe
+from micrograd.commands import check as check_command
+from micrograd.commands.check import Numbers, compare, difference
+from micrograd.commands.observations import FROZEN_LOGITS, Interpreted, examples, expected_of_frozen, observe
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "weights" / "mnist.safetensors"
 
@@ -57,7 +57,7 @@ sys.exit(main(["check"]))
 
 
 def test_the_processes_import_neither_codegen_nor_numpy() -> None:
-    script = "import sys, micrograd.observations; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    script = "import sys, micrograd.commands.observations; print(*sorted({m.partition('.')[0] for m in sys.modules}))"
     done = subprocess.run([sys.executable, "-c", script], env=environment(), capture_output=True, text=True, check=True)
     assert not {"codegen", "numpy", "nn"} & set(done.stdout.split())
 

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pytest
 from safetensors.numpy import save_file
 
-from micrograd import checkpoint
-from micrograd.checkpoint import CheckpointError, DamagedError
+from micrograd.commands import checkpoint
+from micrograd.commands.checkpoint import CheckpointError, DamagedError
 
 SHAPES = {"layers.0.weight": (3, 2), "layers.0.bias": (3,), "scale": ()}
 
@@ -291,7 +291,9 @@ def test_check_writable_names_the_file(path: Path) -> None:
 @pytest.mark.parametrize("call", ["check_writable('x')", "save('x', {}, {})", "load('x', {})"])
 @pytest.mark.parametrize("package", ["numpy", "safetensors"])
 def test_without_its_packages_it_names_the_extra(tmp_path: Path, package: str, call: str) -> None:
-    script = f"import sys; sys.modules['{package}'] = None\nfrom micrograd import checkpoint\ncheckpoint.{call}"
+    script = (
+        f"import sys; sys.modules['{package}'] = None\nfrom micrograd.commands import checkpoint\ncheckpoint.{call}"
+    )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(entry for entry in sys.path if entry)}
     command = [sys.executable, "-c", script]
     result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)

@@ -19,7 +19,7 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from micrograd.__main__ import main
-from micrograd.predict_command import picture, read_image
+from micrograd.commands.predict import picture, read_image
 
 NO_NN = "import sys; sys.modules['nn'] = None\nfrom micrograd.__main__ import main\nsys.exit(main(sys.argv[1:]))"
 
@@ -83,7 +83,8 @@ def test_the_seed_means_what_the_help_says(data: Path, trained: tuple[str, Path]
     script = f"""
 import nn
 from pathlib import Path
-from micrograd import checkpoint, mnist
+from micrograd.commands import checkpoint
+from micrograd.data import mnist
 data = mnist.read(Path({str(data)!r}))
 nn.reset(5)
 nn.train(data.train_images, data.train_labels, seed=5)

@@ -38,4 +38,6 @@ def test_places_where_an_op_is_added_exist(path, text):
 
 
 def test_every_place_is_found():
-    assert {"micrograd/engine.py", "codegen/ops.py", "csrc/ops.h", "tests/test_ops.py"} <= {path for path, _ in PLACES}
+    assert {"micrograd/engine.py", "codegen/ir/ops.py", "csrc/ops.h", "tests/test_ops.py"} <= {
+        path for path, _ in PLACES
+    }

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from micrograd import digits
+from micrograd.data import digits
 
 COUNT = 2000
 
@@ -63,7 +63,7 @@ def test_none_and_fewer() -> None:
 
 
 def test_without_numpy_it_names_the_extra() -> None:
-    script = "import sys; sys.modules['numpy'] = None\nfrom micrograd import digits\ndigits.generate(1)"
+    script = "import sys; sys.modules['numpy'] = None\nfrom micrograd.data import digits\ndigits.generate(1)"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = {**os.environ, "PYTHONPATH": path}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)

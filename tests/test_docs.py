@@ -12,9 +12,9 @@ import pytest
 from models import xor
 
 from codegen import compile_program, generate_python, load
-from codegen.ir import graph_text
-from codegen.python import STRAIGHT_LINE_NODES
-from codegen.trace import trace
+from codegen.backends.python.module import STRAIGHT_LINE_NODES
+from codegen.ir.graph import graph_text
+from codegen.passes.trace import trace
 
 ROOT = Path(__file__).resolve().parent.parent
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
@@ -57,7 +57,7 @@ def test_the_pages_python_is_the_examples(example):
 
 
 def test_the_pages_generated_python(example):
-    with patch("codegen.python.STRAIGHT_LINE_NODES", -1):
+    with patch("codegen.backends.python.module.STRAIGHT_LINE_NODES", -1):
         loops = generate_python(example)
     _, *listings = fenced(ARCHITECTURE, "python")
     for listing in listings:
@@ -112,7 +112,7 @@ def test_the_readmes_own_model_runs(tmp_path, monkeypatch):
 
 
 def test_the_readme_counts_the_glyphs():
-    from micrograd.digits import GLYPHS
+    from micrograd.data.digits import GLYPHS
 
     assert f"along {sum(map(len, GLYPHS.values()))} glyphs" in README
 

@@ -14,8 +14,9 @@ from xml.etree import ElementTree
 import models
 import pytest
 
-from codegen import Program, compile_program, draw, load
-from codegen.draw import MOST_BOXES, MOST_EDGES
+from codegen import Program, compile_program, load
+from codegen.backends import pictures as draw
+from codegen.backends.pictures import MOST_BOXES, MOST_EDGES
 from codegen.mnist import program as mnist_program
 from micrograd import dot
 from micrograd.draw import LIMIT, draw_dot, to_dot, to_json, trace

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from codegen import draw, load
+from codegen import load
+from codegen.backends import pictures as draw
 from micrograd import dot
 from micrograd.__main__ import main
 

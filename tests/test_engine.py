@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen.fuzz.programs import expression
 from micrograd.engine import Value
+from tools.fuzz_compiler.programs import expression
 
 INF, NAN = math.inf, math.nan
 DEEP = 120_000

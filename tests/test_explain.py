@@ -1,4 +1,4 @@
-"""What codegen.explain says about a program is what the compiler does: every index and every operation."""
+"""What codegen.backends.text says about a program is what the compiler does: every index and every operation."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ import models
 import numpy as np
 import pytest
 
-from codegen import Floats, Program, compile_program, explain, load
-from codegen.ir import Op
-from codegen.layout import Layout
-from codegen.trees import KIND_LETTERS, ROOT_KIND
+from codegen import Floats, Program, compile_program, load
+from codegen.backends import text as explain
+from codegen.ir.graph import Op
+from codegen.reroll.layout import Layout
+from codegen.reroll.trees import KIND_LETTERS, ROOT_KIND
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -16,9 +16,9 @@ from harness import LEVELS, Extension, bits, example, many
 from models import REGULAR, mlp
 
 from codegen import compile_program
-from codegen.arithmetic import Arithmetic
+from codegen.backends.arithmetic import Arithmetic
 from codegen.mnist import program as mnist_program
-from micrograd import mnist
+from micrograd.data import mnist
 
 ALL_AT_ONCE = "float32, fused, reordered"
 # What a step may differ from strict mode by, relative to the largest number of its kind.

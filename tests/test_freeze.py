@@ -22,13 +22,13 @@ from harness import LEVELS, WARNINGS, bits, example
 from models import REGULAR, random_programs
 
 from codegen import Floats, Pixels, Program, build_python, freeze, freeze_standalone, load_extension
-from codegen.freeze import frozen_program
 from codegen.mnist import program as mnist_program
+from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
-from codegen.reference import Engine
 from codegen.weights import read_weights
-from micrograd import mnist
+from micrograd.data import mnist
 from micrograd.engine import Value
+from tools.fuzz_compiler.reference import Engine
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = ROOT / "weights" / "mnist.safetensors"
@@ -501,7 +501,7 @@ def test_freeze_from_the_command_line(tmp_path):
     [
         (["freeze", "nowhere.py", "w"], "No such file or directory: 'nowhere.py'"),
         (["freeze", "codegen.mnist", "nowhere.safetensors"], "No such file or directory: 'nowhere.safetensors'"),
-        (["freeze", "codegen.ops", "w"], "codegen.ops must define a function program()"),
+        (["freeze", "codegen.ir.ops", "w"], "codegen.ir.ops must define a function program()"),
         (["freeze", "no.such.module", "w"], "No module named 'no'"),
         (["freeze", "codegen.mnist"], "the following arguments are required: WEIGHTS"),
         (["freeze", "codegen.mnist", "bad"], "bad: not a safetensors file"),
@@ -526,7 +526,7 @@ def test_errors_on_the_command_line_are_one_line(arguments, message, tmp_path):
 def test_the_example_reads_a_picture(tmp_path):
     import nn_infer
 
-    from micrograd import digits as built_in
+    from micrograd.data import digits as built_in
 
     freeze_standalone(mnist_program(), read_weights(WEIGHTS), tmp_path)
     flags = ["-std=c11", "-pedantic", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from codegen.weights import read_weights
-from micrograd.mnist import DataError, read_images
+from micrograd.data.mnist import DataError, read_images
 from tools.fuzz import idx, models, run, weights
 from tools.fuzz.__main__ import main
 from tools.fuzz.calls import Calls, seeds

@@ -16,16 +16,16 @@ from harness import compare
 
 from codegen import Floats, Label, Pixels, Program
 from codegen.build import UNIX_FLAGS, csrc
-from codegen.fuzz.__main__ import main
-from codegen.fuzz.cases import Case, Runner, pasteable
-from codegen.fuzz.programs import KINDS, ODD_NUMBERS, random_program
-from codegen.fuzz.recipe import Recipe
-from codegen.fuzz.reduce import reduce_recipe
-from codegen.fuzz.toolchain import Toolchain
-from codegen.ir import Op
+from codegen.ir.graph import Op
 from codegen.pipeline import build_graph, graph_digest
-from codegen.reference import Engine, Interpreter
 from micrograd.engine import Value
+from tools.fuzz_compiler.__main__ import main
+from tools.fuzz_compiler.cases import Case, Runner, pasteable
+from tools.fuzz_compiler.programs import KINDS, ODD_NUMBERS, random_program
+from tools.fuzz_compiler.recipe import Recipe
+from tools.fuzz_compiler.reduce import reduce_recipe
+from tools.fuzz_compiler.reference import Engine, Interpreter
+from tools.fuzz_compiler.toolchain import Toolchain
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="a case is a forked process")
 
@@ -154,7 +154,7 @@ def test_the_command_is_a_process_that_fails_with_the_case(tmp_path):
     fake.write_text("#!/bin/sh\necho no such thing >&2\nexit 1\n")
     fake.chmod(0o755)
     environment = os.environ | {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
-    command = [sys.executable, "-m", "codegen.fuzz", "--seed", "1", "--count", "1", "--no-reduce"]
+    command = [sys.executable, "-m", "tools.fuzz_compiler", "--seed", "1", "--count", "1", "--no-reduce"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "seed 1: RuntimeError: tcc failed (1): no such thing" in done.stdout

@@ -9,9 +9,10 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen import Floats, Program, compile_program, simplify
-from codegen.interpret import interpret
-from codegen.ir import BINARY, LEAVES, UNARY, Graph, Op, graph_text, verify
+from codegen import Floats, Program, compile_program
+from codegen.ir.graph import BINARY, LEAVES, UNARY, Graph, Op, graph_text, verify
+from codegen.ir.interpret import interpret
+from codegen.passes import simplify
 from micrograd.engine import Value
 
 INF, NAN = math.inf, math.nan

@@ -17,7 +17,7 @@ import pytest
 from harness import example
 
 from codegen import Label, Pixels, Program
-from codegen.reference import Engine
+from tools.fuzz_compiler.reference import Engine
 
 RELATIVE = 1e-12
 Parameters = dict[str, np.ndarray]

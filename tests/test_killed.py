@@ -28,7 +28,8 @@ from pathlib import Path
 
 import numpy, safetensors.numpy
 import nn
-from micrograd import checkpoint, resume
+from micrograd.commands import checkpoint
+from micrograd.commands import resume
 from micrograd.__main__ import main
 
 folder, kills, longest, seed, *options = sys.argv[1:]

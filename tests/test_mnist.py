@@ -23,8 +23,8 @@ from typing import TypeAlias
 
 import pytest
 
-from micrograd import digits, mnist
-from micrograd.mnist import Data, DataError, DownloadError
+from micrograd.data import digits, mnist
+from micrograd.data.mnist import Data, DataError, DownloadError
 
 NAMES = tuple(mnist.FILES)
 Parts: TypeAlias = tuple[bytes, bytes, bytes, bytes]
@@ -488,7 +488,7 @@ def test_digits_on_request(
 
 
 def test_without_pooch_it_names_the_extra() -> None:
-    script = "import sys; sys.modules['pooch'] = None\nfrom micrograd import mnist\nmnist.load()"
+    script = "import sys; sys.modules['pooch'] = None\nfrom micrograd.data import mnist\nmnist.load()"
     path = os.pathsep.join(entry for entry in sys.path if entry)
     environment = {**os.environ, "PYTHONPATH": path}
     result = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)

@@ -9,9 +9,9 @@ import pytest
 from harness import bits
 
 from codegen.mnist import program
-from codegen.reference import Engine
-from micrograd import mnist
+from micrograd.data import mnist
 from micrograd.model import SEED
+from tools.fuzz_compiler.reference import Engine
 
 REAL = bool(os.environ.get("MICROGRAD_MNIST"))
 
@@ -21,7 +21,7 @@ def digits():
     """The real digits where they are, else built-in ones."""
     if REAL:
         return mnist.load()
-    from micrograd import digits as built_in
+    from micrograd.data import digits as built_in
 
     images, labels = built_in.generate(200, seed=3)
     return mnist.Data(images, labels, images, labels, "built-in")

@@ -18,10 +18,10 @@ import pytest
 from harness import LEVELS, Extension, Generated, bits, example
 
 from codegen import Floats, Pixels, Program
-from codegen.fuzz.systems import require_same
 from codegen.pipeline import build_graph
-from codegen.reference import Engine, Interpreter, Reference
 from micrograd.engine import Value
+from tools.fuzz_compiler.reference import Engine, Interpreter, Reference
+from tools.fuzz_compiler.systems import require_same
 
 ODD = [math.nan, math.inf, -math.inf, 1.7976931348623157e308, -1.7976931348623157e308, 5e-324, -0.0]
 

@@ -17,13 +17,13 @@ from harness import bits
 from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
+from codegen.backends.c.statements import backward_code, forward_code, set_input_code, update_code
 from codegen.build import compile_flags, csrc
-from codegen.fuzz.programs import expression as random_expression
-from codegen.statements import backward_code, forward_code, set_input_code, update_code
-from codegen.trace import OPS
+from codegen.passes.trace import OPS
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total
 from micrograd.nn import MLP
+from tools.fuzz_compiler.programs import expression as random_expression
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "one_node.md"
 RATE = 0.1

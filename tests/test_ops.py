@@ -15,11 +15,11 @@ import pytest
 from harness import Extension, Generated
 
 from codegen import Floats, Program
-from codegen.autodiff import differentiate
-from codegen.interpret import interpret
-from codegen.ir import BINARY, LEAVES, UNARY, Op, verify
-from codegen.ops import DERIVATIVE, PYTHON, PYTHON_TEXT, C
-from codegen.trace import OPS, trace
+from codegen.ir.graph import BINARY, LEAVES, UNARY, Op, verify
+from codegen.ir.interpret import interpret
+from codegen.ir.ops import DERIVATIVE, PYTHON, PYTHON_TEXT, C
+from codegen.passes.autodiff import differentiate
+from codegen.passes.trace import OPS, trace
 from micrograd.engine import _BACKWARD, _FORWARD, Value
 from micrograd.functional import total
 

@@ -19,12 +19,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen import Floats, Program, autodiff, compile_program, nests, simplify, trace
-from codegen.groups import find_groups
-from codegen.ir import LEAVES, Graph, Op, graph_text, node_text, verify
-from codegen.nests import Piece, fit, peel
+from codegen import Floats, Program, compile_program
+from codegen.ir.graph import LEAVES, Graph, Op, graph_text, node_text, verify
+from codegen.passes import autodiff, simplify, trace
 from codegen.pipeline import build_graph
-from codegen.trees import find_trees
+from codegen.reroll import affine as nests
+from codegen.reroll.affine import Piece, fit, peel
+from codegen.reroll.groups import find_groups
+from codegen.reroll.trees import find_trees
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent

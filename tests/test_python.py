@@ -21,11 +21,11 @@ from test_ops import GRID, PAIRS
 
 import codegen
 from codegen import Pixels, Program, build_python, generate_python
+from codegen.backends.python.module import STRAIGHT_LINE_NODES
+from codegen.ir.ops import PYTHON_TEXT
 from codegen.mnist import program
-from codegen.ops import PYTHON_TEXT
-from codegen.python import STRAIGHT_LINE_NODES
-from codegen.reference import Engine
 from micrograd.engine import Value
+from tools.fuzz_compiler.reference import Engine
 
 
 @pytest.fixture(scope="module")

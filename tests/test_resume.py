@@ -21,9 +21,9 @@ from pathlib import Path
 import pytest
 from commands import TRAIN, environment, same_bits
 
-from micrograd import checkpoint
 from micrograd.__main__ import main
-from micrograd.resume import Checkpoints
+from micrograd.commands import checkpoint
+from micrograd.commands.resume import Checkpoints
 
 
 @dataclass
@@ -142,7 +142,7 @@ def test_the_loss_of_an_uncut_epoch_to_the_bit(data: Path, path: Path, train: Tr
     """A checkpoint has more of it than the line shows."""
     import nn
 
-    from micrograd import mnist
+    from micrograd.data import mnist
 
     images = mnist.read(data)
     losses = []

@@ -25,9 +25,9 @@ from harness import Extension, bits, example
 from models import affine, values, weights
 
 from codegen import Floats, Program, build, load_extension
-from codegen.reference import Engine
 from micrograd.engine import Value
 from micrograd.functional import mse, total
+from tools.fuzz_compiler.reference import Engine
 
 PARAMETERS = 39760
 SHAPES = {

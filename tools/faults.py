@@ -33,89 +33,91 @@ class Fault:
 
 
 FAULTS = [
-    Fault("a wrong stride of tensors with padding", "codegen/layout.py", "stride // by_axis.itemsize for", "1 for"),
+    Fault(
+        "a wrong stride of tensors with padding", "codegen/reroll/layout.py", "stride // by_axis.itemsize for", "1 for"
+    ),
     Fault(
         "a wrong stride of the term loop",
-        "codegen/nests.py",
+        "codegen/reroll/affine.py",
         "loops.append(Loop(count, stride))",
         "loops.append(Loop(count, abs(stride)))",
     ),
     Fault(
         "a nest that covers one row too many",
-        "codegen/nests.py",
+        "codegen/reroll/affine.py",
         "int(regular.argmin()))",
         "int(regular.argmin()) + 1)",
     ),
     Fault(
         "tables that start at the second row",
-        "codegen/nests.py",
+        "codegen/reroll/affine.py",
         "offsets = rows - rows[0]",
         "offsets = rows - rows[1]",
     ),
     Fault(
         "a dropped term: the last of a chain",
-        "codegen/trees.py",
+        "codegen/reroll/trees.py",
         "parts = [operand(term) for term in reversed(terms)]",
         "parts = [operand(term) for term in reversed(terms[1:] if len(terms) > 4 else terms)]",
     ),
     Fault(
         "swapped operands of max",
-        "codegen/trees.py",
+        "codegen/reroll/trees.py",
         "tree = (intern((o, s, t)), s_leaves + t_leaves, s_size + t_size + 1)",
         "tree = (intern((o, t, s)), t_leaves + s_leaves, s_size + t_size + 1)",
     ),
     Fault(
         "terms added from the last to the first",
-        "codegen/trees.py",
+        "codegen/reroll/trees.py",
         "parts = [operand(term) for term in reversed(terms)]",
         "parts = [operand(term) for term in terms]",
     ),
     Fault(
         "a sum that takes in a sum on the right",
-        "codegen/trees.py",
+        "codegen/reroll/trees.py",
         "if 0 < tree[2] <= MAX_TREE or (tree[2] == 0 and sum_allowed):",
         "if tree[2] <= MAX_TREE:",
     ),
     Fault(
         "groups in the order of their nodes alone",
-        "codegen/groups.py",
+        "codegen/reroll/groups.py",
         "            if not waits[user]:",
         "            if waits[user] >= 0:",
     ),
     Fault(
         "an output that a prediction does not compute",
-        "codegen/groups.py",
+        "codegen/reroll/groups.py",
         "Need.OUTPUTS: everything,",
         "Need.OUTPUTS: everything[:1],",
     ),
     Fault(
         "depth within a component that ignores a leaf",
-        "codegen/groups.py",
+        "codegen/reroll/groups.py",
         "for leaf in leaves if leaf in inside and leaf != n",
         "for leaf in leaves[:1] if leaf in inside and leaf != n",
     ),
     Fault(
         "a gradient that forgets what was there",
-        "codegen/autodiff.py",
+        "codegen/passes/autodiff.py",
         "before = graph.add(Op.GRAD, graph.a[n])",
         "before = graph.const(0.0)",
     ),
     Fault(
         "a power differentiated to n * x**(n + 1)",
-        "codegen/ops.py",
+        "codegen/ir/ops.py",
         "graph.add(Op.ADD, b, graph.const(-1.0)))",
         "graph.add(Op.ADD, b, graph.const(1.0)))",
     ),
-    Fault("an exponent without a gradient", "codegen/ops.py", "(_pow_base, _pow_exponent)", "(_pow_base,)"),
+    Fault("an exponent without a gradient", "codegen/ir/ops.py", "(_pow_base, _pow_exponent)", "(_pow_base,)"),
     Fault(
         "the derivative of tanh as 1 - y",
-        "codegen/ops.py",
+        "codegen/ir/ops.py",
         "return graph.add(Op.MUL, _one_minus(graph, graph.add(Op.MUL, n, n)), g)",
         "return graph.add(Op.MUL, _one_minus(graph, n), g)",
     ),
     Fault(
         "both operands of a tie get the gradient",
-        "codegen/ops.py",
+        "codegen/ir/ops.py",
         "graph.add(Op.MUL, graph.add(Op.RIGHT, graph.a[n], graph.b[n]), g)",
         "graph.add(Op.MUL, graph.add(Op.LEFT, graph.b[n], graph.a[n]), g)",
     ),
@@ -127,38 +129,38 @@ FAULTS = [
     ),
     Fault(
         "x * 0 folded to 0",
-        "codegen/simplify.py",
+        "codegen/passes/simplify.py",
         "                if value == 1.0 if op",
         "                if value == 0.0 and op == Op.MUL:\n                    return x\n"
         "                if value == 1.0 if op",
     ),
     Fault(
         "x * -1 taken for x",
-        "codegen/simplify.py",
+        "codegen/passes/simplify.py",
         "if value == 1.0 if op == Op.MUL",
         "if abs(value) == 1.0 if op == Op.MUL",
     ),
     Fault(
         "nodes that share their first operand merged",
-        "codegen/simplify.py",
+        "codegen/passes/simplify.py",
         "known[o].setdefault(x * size + y, n)",
         "known[o].setdefault(x * size + max(y, 0) // 2, n)",
     ),
     Fault(
         "the factors of a row one lane further",
-        "codegen/sparse.py",
+        "codegen/reroll/sparse.py",
         "row_length, int(nest.first[r])) if",
         "row_length, int(nest.first[r]) + 1) if",
     ),
     Fault(
         "a padded row that is one element short",
-        "codegen/layout.py",
+        "codegen/reroll/layout.py",
         "shape[-1] = padded(shape[-1], layout.cache_line)",
         "shape[-1] = padded(shape[-1] - 1, layout.cache_line) if shape[-1] > 4 else shape[-1]",
     ),
     Fault(
         "an off-by-one in the tail of a block of lanes",
-        "codegen/emit.py",
+        "codegen/backends/c/emit.py",
         'end = f"block + {self.width}"',
         'end = f"block + {self.width - 1}"',
     ),
@@ -231,7 +233,7 @@ FAULTS = [
     ),
     Fault(
         "frozen: a relu judged by its lower end alone",
-        "codegen/freeze.py",
+        "codegen/passes/freeze.py",
         "return max(low, 0.0), max(high, 0.0)",
         "return max(low, 0.0), max(low, 0.0)",
     ),
@@ -263,7 +265,16 @@ def judge(fault: Fault, seed: int, count: int, jobs: int) -> Verdict:
         folder = Path(name)
         plant(fault, folder)
         started = time.monotonic()
-        command = [sys.executable, "-m", "codegen.fuzz", "--seed", str(seed), "--count", str(count), "--no-reduce"]
+        command = [
+            sys.executable,
+            "-m",
+            "tools.fuzz_compiler",
+            "--seed",
+            str(seed),
+            "--count",
+            str(count),
+            "--no-reduce",
+        ]
         done = subprocess.run(
             [*command, "--every", "4", "--jobs", str(jobs)],
             cwd=folder,

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import save_file
 
-from micrograd import mnist
+from micrograd.data import mnist
 
 HELD_OUT, EPOCHS, BATCH, SEED = 5_000, 60, 8, 1
 FASTEST, SLOWEST = 0.1, 0.001  # learning rates

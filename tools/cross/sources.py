@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from codegen.build import write_sources
-from codegen.freeze import freeze_standalone, frozen_program
 from codegen.mnist import program
+from codegen.passes.freeze import freeze_standalone, frozen_program
 from codegen.pipeline import compile_program
 from codegen.program import Program
 from codegen.weights import read_weights

@@ -8,7 +8,7 @@ objects.py   decisions -> arguments, right ones and all kinds of wrong ones
 models.py    the compiled modules, with sanitizers and coverage, and a twin of each to compare with
 session.py   a sequence of calls of a compiled module, and all that can be observed of it
 calls.py     targets `calls`, `train` and `load`: sessions of a module and of its twin
-idx.py       target `idx`: micrograd/mnist.py
-weights.py   target `weights`: the two readers of safetensors, micrograd/checkpoint.py and codegen/weights.py
+idx.py       target `idx`: micrograd/data/mnist.py
+weights.py   target `weights`: the two readers of safetensors, micrograd/commands/checkpoint.py and codegen/weights.py
 run.py       runs a target under libFuzzer, in the process that child.py is, and reads what it prints
 """

@@ -9,7 +9,7 @@ import atheris
 
 from tools.fuzz.targets import prepare
 
-INSTRUMENTED = ["micrograd.mnist", "micrograd.checkpoint", "codegen.weights", "gzip", "json.decoder"]
+INSTRUMENTED = ["micrograd.data.mnist", "micrograd.commands.checkpoint", "codegen.weights", "gzip", "json.decoder"]
 
 if __name__ == "__main__":
     name, folder, *arguments = sys.argv[1:]

@@ -1,4 +1,4 @@
-"""Target `idx`: bytes -> files of images and labels, plain and compressed, for micrograd/mnist.py.
+"""Target `idx`: bytes -> files of images and labels, plain and compressed, for micrograd/data/mnist.py.
 
 What the reader must do with some content is said a second time here, in a few lines. It must give that content, or
 DataError, and nothing else, and must not unpack more of a compressed file than its header announces.
@@ -13,7 +13,7 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-from micrograd.mnist import (
+from micrograd.data.mnist import (
     CLASSES,
     FILES,
     IMAGES_MAGIC,

@@ -17,8 +17,8 @@ import numpy as np
 
 from codegen import Floats, Program, build
 from codegen.build import csrc, load_extension
-from codegen.freeze import frozen_program
 from codegen.mnist import program as mnist_program
+from codegen.passes.freeze import frozen_program
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -88,7 +88,7 @@ class Pair:
 
 def build_all(folder: Path, names: Iterable[str], instrumented: bool) -> None:
     """Compiles what is not there yet, or is not what the sources say now."""
-    sources = [*ROOT.glob("codegen/*.py"), *ROOT.glob("micrograd/*.py"), *csrc().glob("*.h"), Path(__file__)]
+    sources = [*ROOT.glob("codegen/**/*.py"), *ROOT.glob("micrograd/**/*.py"), *csrc().glob("*.h"), Path(__file__)]
     sources += [ROOT / "tests" / "models.py"]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()
     with ThreadPoolExecutor(os.cpu_count()) as pool:

@@ -1,4 +1,4 @@
-"""Target `weights`: bytes -> a safetensors file for its two readers, micrograd/checkpoint.py and codegen/weights.py.
+"""Target `weights`: bytes -> a safetensors file for its two readers, commands/checkpoint.py and codegen/weights.py.
 
 Each must give the right tensors or refuse the file with the error that it documents. Both must agree on every file
 whose tensors have the names and shapes that the model expects.
@@ -12,7 +12,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from codegen.weights import read_weights
-from micrograd.checkpoint import CheckpointError, DamagedError, load
+from micrograd.commands.checkpoint import CheckpointError, DamagedError, load
 from tools.fuzz.choices import Choices
 from tools.fuzz.common import Wrong, scratch_folder
 

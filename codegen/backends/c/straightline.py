@@ -1,0 +1,161 @@
+"""Forward ir -> C, one statement a node and one for each gradient that flows back: how micrograd graphs were compiled
+before there were loops.
+
+Example input, with a parameter %0 and an input %1:
+
+    %2 = mul %0 %1
+    %3 = relu %2
+
+becomes:
+
+    value[2] = data[0] * value[0];
+    value[3] = op_relu(value[2]);
+
+and, with adjoints behind the values and all but the parameters' starting from zero at each pass:
+
+    value[7] += op_step(value[3]) * value[8];
+    grad[0] += value[0] * value[7];
+    value[5] += data[0] * value[7];
+
+Nothing is simplified and autodiff takes no part: this is micrograd's own `_backward`, node by node. It is the baseline
+that the loops are measured against, and a second opinion on what a gradient is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.c.functions import row_function
+from codegen.backends.c.module import Kernels
+from codegen.backends.c.texts import Texts
+from codegen.backends.names import tensor_names
+from codegen.ir.graph import LEAVES, Graph, Op
+from codegen.ir.ops import DERIVATIVE
+from codegen.program import Program
+from codegen.reroll.groups import Ints, Need, needs
+from codegen.reroll.layout import TensorPlace
+
+CHUNK = 1000  # statements in a function: compilers are super-linear in its length
+
+
+def straightline(graph: Graph, program: Program) -> Kernels:
+    """Statements for a traced graph, in functions of at most CHUNK."""
+    tensors, places = declared_layout(program)
+    if program.loss is None:
+        _inline_weights(graph, program)
+    size = len(graph)
+    target_offset = len(program.inputs.values)
+    first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
+    texts = _Arrays(graph, places, target_offset, first, Arithmetic.of(program))
+
+    statements: list[tuple[Need, str]] = []
+    observed = set(graph.roots())
+    for n, mask in enumerate(needs(graph, program.prediction)):
+        if graph.op[n] not in LEAVES or n in observed:
+            text = texts.operand(n) if graph.op[n] in LEAVES else texts.definition(n)
+            statements.append((Need(mask), f"value[{first + n}] = {text};"))
+    if program.loss is not None:
+        statements += _backward(graph, texts, first)
+    functions, calls = _functions(statements)
+    return Kernels(
+        lowering="straightline",
+        tables=[],
+        functions=functions if program.loss is None else [*functions, *row_function([], Arithmetic.of(program))],
+        calls=calls,
+        offsets=[("INPUT", 0), ("TARGET", target_offset)],
+        tensors=tensors,
+        tensor_names=tensor_names(tensor.name for tensor in program.tensors),
+        row_tensors=[],
+        reads_inputs=True,
+        value_count=first + (1 if program.loss is None else 2) * size,
+        data_count=sum(tensor.size for tensor in tensors),
+        loss=first + graph.loss if graph.loss >= 0 else -1,
+        outputs={name: [first + n for n in nodes] for name, nodes in graph.outputs.items()},
+    )
+
+
+def _inline_weights(graph: Graph, program: Program) -> None:
+    """The parameters of a model that only predicts, as constants in the statements that use them."""
+    for n, op in enumerate(graph.op):
+        if op == Op.PARAM:
+            graph.op[n] = Op.CONST
+            graph.a[n] = graph.constant_number(program.parameter_values[graph.a[n]].data)
+
+
+def _backward(graph: Graph, texts: _Arrays, first: int) -> list[tuple[Need, str]]:
+    """The statements of micrograd's backward(), from the loss to the leaves."""
+    size = len(graph)
+    statements = [
+        (Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(real));"),
+        (Need.GRADIENTS, f"{texts.adjoint(graph.loss)} += 1.0;"),
+    ]
+    reached = bytearray(size)
+    reached[graph.loss] = 1
+    for n in range(size - 1, -1, -1):
+        if not reached[n]:
+            continue
+        rules = DERIVATIVE.get(Op(graph.op[n]), ())
+        for operand, rule in zip((graph.a[n], graph.b[n]), rules, strict=False):
+            reached[operand] = 1
+            if graph.op[operand] != Op.CONST:
+                statements.append((Need.GRADIENTS, f"{texts.adjoint(operand)} += {texts.contribution(n, rule)};"))
+    return statements
+
+
+class _Arrays(Texts):
+    """Parameters in data[] and grad[]; inputs, targets, values and then their adjoints in value[]."""
+
+    def __init__(self, graph: Graph, places: Ints, target_offset: int, first: int, arithmetic: Arithmetic) -> None:
+        super().__init__(graph, arithmetic)
+        self.places, self.target_offset, self.first = places, target_offset, first
+
+    def operand(self, n: int) -> str:
+        number = self.graph.a[n]
+        match Op(self.graph.op[n]):
+            case Op.CONST:
+                return self.literal(self.graph.constants[number])
+            case Op.PARAM:
+                return f"data[{self.places[number]}]"
+            case Op.INPUT:
+                return f"value[{number}]"
+            case Op.TARGET:
+                return f"value[{self.target_offset + number}]"
+            case _:
+                return f"value[{self.first + n}]"
+
+    def adjoint(self, n: int) -> str:
+        if self.graph.op[n] == Op.PARAM:
+            return f"grad[{self.places[self.graph.a[n]]}]"
+        return f"value[{self.first + self.size + n}]"
+
+
+def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
+    """Tensors in C order, one after the other, and the place of each parameter."""
+    tensors: list[TensorPlace] = []
+    places = np.zeros(len(program.parameter_values), dtype=np.int64)
+    offset = 0
+    for tensor in program.tensors:
+        strides = tuple(int(np.prod(tensor.shape[axis + 1 :])) for axis in range(len(tensor.shape)))
+        tensors.append(TensorPlace(tensor, offset, strides, len(tensor.numbers)))
+        places[list(tensor.numbers)] = offset + np.arange(len(tensor.numbers))
+        offset += len(tensor.numbers)
+    return tensors, places
+
+
+def _functions(statements: list[tuple[Need, str]]) -> tuple[list[str], list[tuple[Need, str]]]:
+    text: list[str] = []
+    calls: list[tuple[Need, str]] = []
+    start = 0
+    while start < len(statements):
+        end = start
+        while end < len(statements) and end - start < CHUNK and statements[end][0] == statements[start][0]:
+            end += 1
+        name = f"part_{len(calls)}"
+        text += [f"NOT_JOINED static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]
+        text += ["    real *restrict const value = w->value;"]
+        text += [f"    {statement}" for _, statement in statements[start:end]]
+        text += ["}", ""]
+        calls.append((statements[start][0], name))
+        start = end
+    return text, calls

@@ -1,0 +1,338 @@
+"""Pictures of what the compiler sees, as DOT statements: a graph as its groups, the ir pass by pass, the loops.
+
+Example: the graph of the MNIST model's loss, 120,000 nodes, becomes seven boxes, and three more for its leaves:
+
+    parameters (39,760) -> 50 x relu(sum(P, 784 x mul(P, X))) -> 10 x sum(P, 50 x mul(P, R)) -> ...
+
+An edge is as thick as there are scalars that flow along it. What serves the gradients alone has a colour of its own,
+and what a caller can observe has a bold border. A picture of groups has at
+most MOST_BOXES boxes and MOST_EDGES edges, whatever the graph.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from codegen.backends.c.functions import Block
+from codegen.backends.names import group_name, tensor_names
+from codegen.ir.graph import LEAVES, UNARY, Graph, Op, node_text
+from codegen.passes.trace import trace, trace_value
+from codegen.pipeline import compile_program, passes
+from codegen.program import Program
+from codegen.reroll.groups import Group, Need, computed_by, find_groups
+from codegen.reroll.layout import split_shape
+from codegen.reroll.trees import Shapes, find_trees
+from micrograd import dot
+from micrograd.draw import COLORS, LIMIT, joint_topo, statements
+from micrograd.engine import Value
+
+ADJOINT = "#fbe3d8"
+LEAF_COLORS = {
+    Op.PARAM: COLORS["weight"],
+    Op.INPUT: COLORS["input"],
+    Op.TARGET: COLORS["target"],
+    Op.GRAD: ADJOINT,
+    Op.CONST: "gray95",
+}
+LEAF_NAMES = {Op.PARAM: "parameters", Op.INPUT: "inputs", Op.TARGET: "targets", Op.GRAD: "old gradients"}
+LETTERS = "P parameter, X input, T target, G old gradient, C constant, R result of another box"
+FRAMES = "bold: what a caller can see; red: what gradients alone need"
+GRADIENT = "gradient"
+WIDTH = 44  # characters of a line in a box
+MOST_BOXES = 60  # of groups: what dot still lays out in seconds, however they hang together
+MOST_EDGES = 150  # between them: the widest
+LINES = 8  # of a shape, or of loops
+FOR = re.compile(r" *for \(\w+ \w+ = [^;]*; (\w+ < [^;]*);")
+
+
+@dataclass
+class Box:
+    """What a box says, line by line and field by field, and which nodes it computes from which."""
+
+    fields: list[list[str]]
+    groups: list[Group]
+    color: str = "white"
+    is_observed: bool = False
+    writes: list[tuple[str, int]] = field(default_factory=list)  # other boxes, and how many scalars
+
+    def node(self, name: str, rankdir: str = "LR") -> str:
+        attributes: dict[str, object] = {"penwidth": 2} if self.is_observed else {}
+        label = dot.record([_left(lines) for lines in self.fields], rankdir, stacked=True)
+        return dot.node(name, label, fillcolor=self.color, **attributes)
+
+
+def scalars(program: Program, limit: int = LIMIT) -> list[str]:
+    """The scalar graph of the loss with the leaves' names, or its groups where it has more than `limit` nodes.
+
+    Without a loss it is the graph of the outputs.
+    """
+    if program.loss is not None:
+        program = replace(program, outputs={}, prediction=None)
+    roots = list(program.roots())
+    if len(joint_topo(roots)) > limit:
+        return _groups_alone(trace(program), "LR")
+    return statements(roots, leaves=_leaf_names(program))
+
+
+def value_groups(root: Value, rankdir: str = "LR") -> list[str]:
+    """The groups of a Value's graph. Leaves that do not say what they are for are constants."""
+    return _groups_alone(trace_value(root), rankdir)
+
+
+def ir(program: Program, limit: int = LIMIT) -> list[str]:
+    """The ir after each pass, one below the other: node by node, or as groups where it has more than `limit` nodes."""
+    clusters = []
+    legend = FRAMES
+    for name, graph in passes(program):
+        title = f"{name}: {len(graph):,} nodes"
+        if len(graph) <= limit:
+            inner = list(_nodes(graph, f"{name}_"))
+        else:
+            inner = _groups(graph, program.prediction, f"{name}_")
+            title, legend = f"{title} as groups of equal shape", f"{FRAMES}\\n{LETTERS}"
+        clusters.append(dot.cluster(name, title, inner))
+    # dot stacks clusters from the bottom upwards
+    return [*dot.defaults("LR", label=legend), *(line for lines in reversed(clusters) for line in lines)]
+
+
+def loops(program: Program) -> list[str]:
+    """The loop nests of the generated C, with the arrays that they read and write."""
+    compiled = compile_program(program)
+    graph, shapes = compiled.graph, compiled.shapes
+    arrays = _Arrays(graph, program)
+    groups = [placed.group for placed, _ in compiled.groups]
+    boxes = []
+    for members in _merged(groups):
+        box = _box(graph, shapes, [groups[i] for i in members])
+        box.fields.append(list(dict.fromkeys(head for i in members for head in _loop_heads(compiled.blocks[i]))))
+        if len(members) > 1:
+            box.fields.append([f"{len(members):,} groups"])
+        elif not box.groups[0].is_gradient:
+            box.fields.append([f"value[{group_name(compiled.blocks[members[0]].number)}]"])
+        box.writes = arrays.gradients(box.groups)
+        boxes.append(box)
+    lines = dot.defaults("LR", label=f"{len(graph):,} nodes, {len(groups)} groups\\n{FRAMES}\\n{LETTERS}")
+    return lines + _connected(graph, boxes, "", arrays.sources()) + arrays.nodes()
+
+
+def _leaf_names(program: Program) -> dict[int, tuple[str, str]]:
+    """Kind and name of each declared leaf, by the Value's identity: `weight[0, 2]`, `input[3]`."""
+    names: dict[int, tuple[str, str]] = {}
+    for tensor in program.tensors:
+        for position, number in zip(np.ndindex(tensor.shape), tensor.numbers, strict=True):
+            index = f"[{', '.join(map(str, position))}]" if position else ""
+            names[id(program.parameter_values[number])] = "weight", tensor.name + index
+    for kind, values in (("input", program.inputs.values), ("target", program.target_values)):
+        names |= {id(value): (kind, f"{kind}[{i}]") for i, value in enumerate(values)}
+    return names
+
+
+# Node by node
+
+
+def _nodes(graph: Graph, prefix: str) -> Iterator[str]:
+    marks = _observables(graph)
+    forward = graph.reachable(*(n for n, what in marks.items() if not what[0].startswith(GRADIENT)))
+    for n in range(len(graph)):
+        op = Op(graph.op[n])
+        color = LEAF_COLORS.get(op, "white") if op in LEAVES else "white"
+        fields = [[node_text(graph, n)]] + ([[", ".join(marks[n])]] if n in marks else [])
+        yield Box(fields, [], color if forward[n] else ADJOINT, n in marks).node(f"{prefix}{n}")
+        if op not in LEAVES:
+            for operand in [graph.a[n]] if op in UNARY else [graph.a[n], graph.b[n]]:
+                yield dot.edge(f"{prefix}{operand}", f"{prefix}{n}")
+
+
+def _observables(graph: Graph) -> dict[int, list[str]]:
+    """What each observable node is, in words."""
+    marks: dict[int, list[str]] = {graph.loss: ["loss"]} if graph.loss >= 0 else {}
+    for name, nodes in graph.outputs.items():
+        for i, n in enumerate(nodes):
+            marks.setdefault(n, []).append(f"output {name}[{i}]" if len(nodes) > 1 else f"output {name}")
+    for parameter, n in graph.gradients.items():
+        marks.setdefault(n, []).append(f"{GRADIENT} {parameter}")
+    return marks
+
+
+# Groups
+
+
+def _groups_alone(graph: Graph, rankdir: str) -> list[str]:
+    title = f"{len(graph):,} nodes as groups of equal shape\\n{LETTERS}"
+    return dot.defaults(rankdir, label=title) + _groups(graph, None, "", rankdir)
+
+
+def _groups(graph: Graph, prediction: str | None, prefix: str, rankdir: str = "LR") -> list[str]:
+    trees = find_trees(graph)
+    groups = find_groups(graph, trees, prediction)
+    boxes = [_box(graph, trees.shapes, [groups[i] for i in members]) for members in _merged(groups)]
+    used = np.unique(np.concatenate([group.leaves.ravel() for group in groups]))
+    counts = Counter(graph.op[n] for n in used.tolist())
+    sources = {}
+    lines = []
+    for op, name in LEAF_NAMES.items():
+        if counts[op]:
+            sources.update({n: f"{prefix}{op.name}" for n in used.tolist() if graph.op[n] == op})
+            lines.append(Box([[f"{name} ({counts[op]:,})"]], [], LEAF_COLORS[op]).node(f"{prefix}{op.name}", rankdir))
+    return lines + _connected(graph, boxes, prefix, sources, rankdir)
+
+
+def _merged(groups: Sequence[Group]) -> list[list[int]]:
+    """Which groups share a box: none, or those of one shape where there are too many, or also the smallest of all."""
+    boxes = [[i] for i in range(len(groups))]
+    if len(boxes) > MOST_BOXES:
+        alike: dict[tuple[int, int, bool], list[int]] = {}
+        for i, group in enumerate(groups):
+            alike.setdefault((group.shape, group.need, group.is_gradient), []).append(i)
+        boxes = list(alike.values())
+    if len(boxes) > MOST_BOXES:
+        boxes.sort(key=lambda members: -sum(len(groups[i].roots) for i in members))
+        boxes[MOST_BOXES - 1 :] = [[i for members in boxes[MOST_BOXES - 1 :] for i in members]]
+    return boxes
+
+
+def _box(graph: Graph, shapes: Shapes, groups: list[Group]) -> Box:
+    roots = {n for group in groups for n in group.roots.tolist()}
+    different = {group.shape for group in groups}
+    if len(different) == 1:
+        text = f"{len(roots):,} x {_shape_text(graph, shapes, groups)}"
+    else:
+        text = f"{len(roots):,} roots of {len(different):,} other shapes"
+    fields = [_wrapped(text)]
+    names = [name for name, nodes in graph.outputs.items() if roots.intersection(nodes)]
+    marks = (["loss"] if graph.loss in roots else []) + [f"output {name}" for name in names]
+    if marks:
+        fields.append([", ".join(marks)])
+    is_gradient = any(group.is_gradient for group in groups)
+    if is_gradient:
+        fields.append(["new gradients in grad[]"])
+    adjoint = all(not group.need & ~Need.GRADIENTS for group in groups)
+    return Box(fields, groups, ADJOINT if adjoint else "white", bool(marks) or is_gradient)
+
+
+def _shape_text(graph: Graph, shapes: Shapes, groups: list[Group]) -> str:
+    """The shape, with the constants that are the same everywhere."""
+    first = groups[0]
+    leaves = np.vstack([group.leaves for group in groups])
+    constants = []
+    for run in split_shape(shapes, first.shape, first.is_gradient)[0]:
+        for k, kind in enumerate(run.kinds):
+            if kind == Op.CONST:
+                values = {graph.a[n] for n in np.unique(run.columns(leaves)[:, :, k]).tolist()}
+                constants.append(f"{graph.constants[values.pop()]:.4g}" if len(values) == 1 else "C")
+    return shapes.text(first.shape, iter(constants))
+
+
+def _connected(graph: Graph, boxes: list[Box], prefix: str, sources: dict[int, str], rankdir: str = "LR") -> list[str]:
+    """The boxes, and an edge from each box and each source of leaves to those that read from it."""
+    groups = [group for box in boxes for group in box.groups]
+    box_of = [f"{prefix}box{i}" for i, box in enumerate(boxes) for _ in box.groups]
+    owner = computed_by(len(graph), groups)
+    flows: Counter[tuple[str, str]] = Counter()
+    for i, box in enumerate(boxes):
+        name = f"{prefix}box{i}"
+        for n in np.unique(np.concatenate([group.leaves.ravel() for group in box.groups])).tolist():
+            if owner[n] >= 0:
+                flows[box_of[owner[n]], name] += 1
+            elif n in sources:
+                flows[sources[n], name] += 1
+        flows.update({(name, target): count for target, count in box.writes})
+    lines = [box.node(f"{prefix}box{i}", rankdir) for i, box in enumerate(boxes)]
+    drawn = dict(flows.most_common(MOST_EDGES))
+    lines += [_flow(*ends, count) for ends, count in flows.items() if ends in drawn]
+    if len(drawn) < len(flows):
+        note = f"the {len(flows) - len(drawn):,} thinnest edges are not drawn"
+        lines.append(dot.node(f"{prefix}note", note, shape="plaintext"))
+    return lines
+
+
+def _flow(tail: str, head: str, count: int) -> str:
+    label = {"label": f"{count:,}"} if count > 1 else {}
+    return dot.edge(tail, head, penwidth=f"{1 + math.log10(count) / 2:.2f}", **label)
+
+
+# Loops and arrays
+
+
+class _Arrays:
+    """data[] and grad[] by tensors, and the inputs and targets in value[]."""
+
+    def __init__(self, graph: Graph, program: Program) -> None:
+        self.graph, self.program = graph, program
+        self.names = tensor_names(tensor.name for tensor in program.tensors)
+        self.tensor_of = {number: t for t, tensor in enumerate(program.tensors) for number in tensor.numbers}
+        self.parameter_of = {n: parameter for parameter, n in graph.gradients.items()}
+        self.used: dict[str, Box] = {}
+
+    def sources(self) -> dict[int, str]:
+        """For each leaf that lives in an array, the array's box."""
+        sources = {}
+        for n, op in enumerate(self.graph.op):
+            if op == Op.PARAM:
+                sources[n] = self._tensor("data", self.graph.a[n])
+            elif op in (Op.INPUT, Op.TARGET):
+                sources[n] = self._array(f"value[{Op(op).name}]", len(self._values(op)), LEAF_COLORS[Op(op)])
+        return sources
+
+    def gradients(self, groups: list[Group]) -> list[tuple[str, int]]:
+        """Which tensors' gradients a box adds to, and how many numbers of each."""
+        written = [n for group in groups if group.is_gradient for n in group.roots.tolist()]
+        return list(Counter(self._tensor("grad", self.parameter_of[n]) for n in written).items())
+
+    def nodes(self) -> list[str]:
+        return [box.node(name) for name, box in self.used.items()]
+
+    def _values(self, op: int) -> Sequence[Value]:
+        return self.program.inputs.values if op == Op.INPUT else self.program.target_values
+
+    def _tensor(self, array: str, parameter: int) -> str:
+        t = self.tensor_of[parameter]
+        tensor = self.program.tensors[t]
+        color = LEAF_COLORS[Op.PARAM if array == "data" else Op.GRAD]
+        return self._array(f"{array}[{self.names[t]}]", len(tensor.numbers), color, f"{tensor.name} {tensor.shape}")
+
+    def _array(self, name: str, count: int, color: str, about: str = "") -> str:
+        if name not in self.used:
+            self.used[name] = Box([[name], [about or f"{count:,} number{'s' if count > 1 else ''}"]], [], color)
+        return name
+
+
+def _loop_heads(block: Block) -> Iterator[str]:
+    """The heads of each loop that has no other inside, from the outside in: `term < 784, lane < 50`."""
+    around: list[tuple[int, str, int]] = []  # loops that the line is in: indentation, head, number
+    paths: list[str] = []
+    outer: set[int] = set()
+    for line in block.lines:
+        indentation = len(line) - len(line.lstrip())
+        while around and around[-1][0] >= indentation:
+            around.pop()
+        if head := FOR.match(line):
+            if around:
+                outer.add(around[-1][2])
+            around.append((indentation, head[1], len(paths)))
+            paths.append(", ".join(text for _, text, _ in around))
+    yield from (path for i, path in enumerate(paths) if i not in outer) if paths else ["no loop"]
+
+
+# Text
+
+
+def _wrapped(text: str) -> list[str]:
+    joined = text.replace(" x ", "\xa0x\xa0")  # a count stays with what it counts
+    lines = textwrap.wrap(joined, WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)
+    return [line.replace("\xa0", " ") for line in lines]
+
+
+def _left(lines: list[str]) -> str:
+    """Lines of a field, from the left where there are several."""
+    if len(lines) == 1:
+        return dot.escaped(lines[0], None)
+    shown = lines if len(lines) <= LINES else [*lines[: LINES - 1], f"... {len(lines) - LINES + 1:,} more lines"]
+    return "".join(dot.escaped(line, None) + "\\l" for line in shown)

@@ -1,0 +1,143 @@
+"""Checks of arguments: a wrong type is a TypeError, a wrong size or range a ValueError that says what came."""
+
+from __future__ import annotations
+
+import math
+import operator
+import sys
+from array import array
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codegen.backends.python.runtime.declared import (
+        INPUT_COUNT,
+        INPUT_PIXELS,
+        LEARNING_RATE,
+        TARGET_COUNT,
+        TARGET_LABEL,
+    )
+
+NATIVE = "<" if sys.byteorder == "little" else ">"
+INPUT_FORMAT = "B" if INPUT_PIXELS else "d"
+TARGET_FORMAT = "B" if TARGET_LABEL else "d"
+NOUNS = {"B": "unsigned bytes", "d": "float64"}
+MAX_THREADS = 64
+
+
+def text_of(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # Python prints no int of more than 4300 digits
+        return "an int of very many digits"
+
+
+def parse_int(number: Any, what: str, low: int, high: int) -> int:
+    try:
+        result = operator.index(number)
+    except TypeError:
+        raise TypeError(f"{what} must be an int, not {type(number)!r}") from None
+    if low <= result <= high:
+        return result
+    got = text_of(result)
+    if high == sys.maxsize:
+        raise ValueError(f"{what} must be at least {low} and fit in {high.bit_length() + 1} bits, got {got}")
+    raise ValueError(f"{what} must be {low}..{high}, got {got}")
+
+
+def parse_float(number: Any, what: str) -> float:
+    try:
+        result = math.ldexp(number, 0)  # takes what C's double takes: no strings, unlike float()
+    except TypeError:
+        raise TypeError(f"{what} must be a number, not {type(number)!r}") from None
+    except OverflowError:
+        raise ValueError(f"{what} must be finite, got an int beyond the range of float64") from None
+    if not math.isfinite(result):
+        raise ValueError(f"{what} must be finite, got {number}")
+    return result
+
+
+def parse_rate(number: Any) -> float:
+    return LEARNING_RATE if number is None else parse_float(number, "learning_rate")
+
+
+def parse_seed(number: Any) -> int | None:
+    if number is None:
+        return None
+    try:
+        seed = operator.index(number)
+    except TypeError:
+        raise TypeError(f"seed must be an int or None, not {type(number)!r}") from None
+    if not 0 <= seed < 2**64:
+        raise ValueError(f"seed must be 0..2**64-1, got {text_of(seed)}")
+    return seed
+
+
+def get_view(thing: Any, what: str, form: str, expected: str) -> memoryview[Any]:
+    try:
+        view = memoryview(thing)
+    except (TypeError, ValueError, BufferError):
+        raise TypeError(f"{what} must be {expected}, got {type(thing)!r}") from None
+    if view.format not in (form, "@" + form, "=" + form, NATIVE + form):
+        raise TypeError(f"{what} must be a buffer of {NOUNS[form]} (format {form!r}), got format {view.format!r}")
+    return view
+
+
+def get_buffer(thing: Any, what: str, form: str, count: int = -1) -> Any:
+    """The elements of a C-contiguous buffer, copied, as bytes or as an array; `count` of them, if given."""
+    expected = f"a C-contiguous buffer of {NOUNS[form]}"
+    view = get_view(thing, what, form, expected)
+    if not view.c_contiguous:
+        raise TypeError(f"{what} must be {expected}, got {type(thing)!r}")
+    found = view.nbytes // view.itemsize
+    if count not in (-1, found):
+        raise ValueError(f"{what} must hold {count} {NOUNS[form]}, got {found}")
+    return view.tobytes() if form == "B" else array(form, view.tobytes())
+
+
+def one_image(pixels: Any) -> Any:
+    if INPUT_PIXELS and type(pixels) is bytes and len(pixels) == INPUT_COUNT:
+        return pixels
+    return get_buffer(pixels, "pixels" if INPUT_PIXELS else "inputs", INPUT_FORMAT, INPUT_COUNT)
+
+
+def get_images(images: Any) -> Any:
+    if not INPUT_COUNT:
+        raise RuntimeError("this model has no inputs, so there is nothing to loop over")
+    flat = get_buffer(images, "images", INPUT_FORMAT)
+    if not len(flat) or len(flat) % INPUT_COUNT:
+        noun = NOUNS[INPUT_FORMAT]
+        raise ValueError(
+            f"images must hold a multiple of {INPUT_COUNT} {noun}, and at least one image, got {len(flat)}"
+        )
+    return [flat[i : i + INPUT_COUNT] for i in range(0, len(flat), INPUT_COUNT)]
+
+
+def images_text(batch: list[int], shuffled: bool) -> str:
+    if len(batch) == 1:
+        return f"image {batch[0]}"
+    if not shuffled:
+        return f"images {batch[0]}..{batch[-1]}"
+    rest = len(batch) - 8
+    return "images " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
+
+
+def get_labels(labels: Any, count: int) -> Any:
+    if not TARGET_COUNT:
+        if labels is not None:
+            raise TypeError("labels must be None: this model has no targets")
+        return [()] * count
+    if not TARGET_LABEL:
+        flat = get_buffer(labels, "labels", TARGET_FORMAT, count * TARGET_COUNT)
+        return [flat[i : i + TARGET_COUNT] for i in range(0, len(flat), TARGET_COUNT)]
+    found = get_buffer(labels, "labels", TARGET_FORMAT, count)
+    for i, label in enumerate(found):
+        if label >= TARGET_COUNT:
+            raise ValueError(f"label {i} must be 0..{TARGET_COUNT - 1}, got {label}")
+    return found
+
+
+def check_options(threads: Any, progress: Any) -> None:
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress must be callable, not {type(progress)!r}")
+    if threads is not None:
+        parse_int(threads, "threads", 1, MAX_THREADS)

@@ -1,1 +1,0 @@
-"""Random Programs, run by everything that can run a Program: python -m codegen.fuzz."""

@@ -1,0 +1,194 @@
+"""The intermediate representation: one training step as a list of scalar operations.
+
+    graph   = node*                       in topological order: operands stand before their users
+    node    = leaf | op operand [operand]
+    leaf    = const bits                  a number
+            | param i                     parameter i, in parameters() order
+            | grad i                      the gradient of parameter i as it was before this backward pass
+            | input i                     input i, after scaling
+            | target i                    target i: an element of the one-hot label, or a number
+    op      = add | mul                   binary
+            | pow                         binary; a constant exponent is an ordinary const operand
+            | max | left | right          binary; left is 1 where max takes its left operand, else 0; right likewise
+            | exp | log | tanh | relu | sigmoid | step | detach       unary; step is 1 above 0, else 0
+
+A node is three small integers: its op and its operands' numbers (a leaf's index or constant number stands in `a`).
+Everything is a float64. `codegen.ir.ops` says what each op computes, how it is differentiated and how it reads in C.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from struct import pack
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Op(IntEnum):
+    CONST = 0
+    PARAM = 1
+    GRAD = 2
+    INPUT = 3
+    TARGET = 4
+    ADD = 5
+    MUL = 6
+    POW = 7
+    MAX = 8
+    LEFT = 9
+    RIGHT = 10
+    EXP = 11
+    LOG = 12
+    TANH = 13
+    RELU = 14
+    SIGMOID = 15
+    STEP = 16
+    DETACH = 17
+
+
+LEAVES = frozenset({Op.CONST, Op.PARAM, Op.GRAD, Op.INPUT, Op.TARGET})
+BINARY = frozenset({Op.ADD, Op.MUL, Op.POW, Op.MAX, Op.LEFT, Op.RIGHT})
+UNARY = frozenset(Op) - LEAVES - BINARY
+
+Column = npt.NDArray[np.intc]
+
+
+@dataclass
+class Graph:
+    """The nodes as columns, and the nodes that somebody can observe.
+
+    `loss` is a node, or -1 in a model that only predicts. `outputs` names lists of nodes. `gradients` maps a parameter
+    to the node that is its new gradient; a parameter that is missing there keeps its gradient.
+    """
+
+    op: bytearray = field(default_factory=bytearray)
+    a: array[int] = field(default_factory=lambda: array("i"))
+    b: array[int] = field(default_factory=lambda: array("i"))
+    constants: list[float] = field(default_factory=list)
+    loss: int = -1
+    outputs: dict[str, list[int]] = field(default_factory=dict)
+    gradients: dict[int, int] = field(default_factory=dict)
+    _constant_numbers: dict[bytes, int] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.op)
+
+    def add(self, op: int, a: int, b: int = -1) -> int:
+        """Appends a node and returns its number."""
+        self.op.append(op)
+        self.a.append(a)
+        self.b.append(b)
+        return len(self.op) - 1
+
+    def const(self, value: float) -> int:
+        """Appends a constant."""
+        return self.add(Op.CONST, self.constant_number(value))
+
+    def constant_number(self, value: float) -> int:
+        """Constants are one when their bits are: 0.0 and -0.0 are two, and a nan equals itself."""
+        value = float(value)
+        key = pack("<d", value)
+        number = self._constant_numbers.get(key)
+        if number is None:
+            number = self._constant_numbers[key] = len(self.constants)
+            self.constants.append(value)
+        return number
+
+    def roots(self) -> Iterator[int]:
+        """Every observable node."""
+        if self.loss >= 0:
+            yield self.loss
+        for nodes in self.outputs.values():
+            yield from nodes
+        yield from self.gradients.values()
+
+    def columns(self) -> tuple[npt.NDArray[np.uint8], Column, Column]:
+        """op, a and b for NumPy, without a copy: nothing can be added to the graph while one of them is around."""
+        return np.frombuffer(self.op, np.uint8), np.frombuffer(self.a, np.intc), np.frombuffer(self.b, np.intc)
+
+    def use_counts(self, size: int) -> npt.NDArray[np.int64]:
+        """How often each of the first `size` nodes is an operand of one of them."""
+        op, a, b = (column[:size] for column in self.columns())
+        return np.bincount(a[op > Op.TARGET], minlength=size) + np.bincount(b[b >= 0], minlength=size)
+
+    def reachable(self, *roots: int) -> bytearray:
+        """For each node, 1 where one of the roots depends on it (a root depends on itself), else 0.
+
+        Found from the other side: what nothing uses is taken away, then what only that used, and so on. Few nodes are
+        taken away as a rule, so few are visited one by one.
+        """
+        size = max(roots, default=-1) + 1  # no root depends on what comes later
+        counts = self.use_counts(size)
+        np.add.at(counts, list(roots), 1)
+        unused = np.flatnonzero(counts == 0).tolist()
+        uses = counts.tolist() if unused else []
+        seen = bytearray(b"\1" * size + b"\0" * (len(self) - size))
+        op, a, b = self.op, self.a, self.b
+        last_leaf = int(Op.TARGET)
+        while unused:
+            n = unused.pop()
+            seen[n] = 0
+            for operand in (a[n], b[n]) if op[n] > last_leaf else ():
+                if operand >= 0:
+                    uses[operand] -= 1
+                    if not uses[operand]:
+                        unused.append(operand)
+        return seen
+
+
+def node_text(graph: Graph, n: int) -> str:
+    """One node as the printer, the dumps and the errors show it: `%7 = mul %3 %5`."""
+    op = Op(graph.op[n])
+    if op == Op.CONST:
+        number = graph.a[n]
+        known = 0 <= number < len(graph.constants)
+        return f"%{n} = const {repr(graph.constants[number]) if known else f'number {number}'}"
+    if op in LEAVES:
+        return f"%{n} = {op.name.lower()} {graph.a[n]}"
+    operands = [graph.a[n]] if op in UNARY else [graph.a[n], graph.b[n]]
+    return f"%{n} = {op.name.lower()} {' '.join(f'%{x}' for x in operands)}"
+
+
+def graph_lines(graph: Graph) -> Iterator[str]:
+    """The whole graph, one node a line, then one line for each observable."""
+    for n in range(len(graph)):
+        yield node_text(graph, n)
+    if graph.loss >= 0:
+        yield f"loss %{graph.loss}"
+    for name, nodes in graph.outputs.items():
+        yield f"output {name} {' '.join(f'%{n}' for n in nodes)}"
+    for parameter, n in graph.gradients.items():
+        yield f"gradient {parameter} %{n}"
+
+
+def graph_text(graph: Graph) -> str:
+    return "\n".join(graph_lines(graph)) + "\n"
+
+
+_ARITY = np.full(256, -1)  # of each op; -1: no such op
+_ARITY[list(LEAVES)], _ARITY[list(UNARY)], _ARITY[list(BINARY)] = 0, 1, 2
+
+
+def verify(graph: Graph) -> None:
+    """Raises ValueError, with the node's text, for anything that is not a legal graph."""
+    if not len(graph.op) == len(graph.a) == len(graph.b):
+        raise ValueError(f"columns of unequal length: {len(graph.op)}, {len(graph.a)}, {len(graph.b)}")
+    op, a, b = graph.columns()
+    number = np.arange(len(op))
+    a_before, b_before, no_b = (a >= 0) & (a < number), (b >= 0) & (b < number), b == -1
+    leaf = no_b & (a >= 0) & ((op != Op.CONST) | (a < len(graph.constants)))
+    arity = _ARITY[op]
+    legal = np.select([arity == 0, arity == 1, arity == 2], [leaf, a_before & no_b, a_before & b_before], False)
+    if not legal.all():
+        n = int(legal.argmin())
+        if arity[n] < 0:
+            raise ValueError(f"%{n}: no such op: {graph.op[n]}")
+        if arity[n] == 0:
+            raise ValueError(f"a leaf with a bad index: {node_text(graph, n)}")
+        raise ValueError(f"operands must stand before their user: {node_text(graph, n)}")
+    for root in graph.roots():
+        if not 0 <= root < len(op):
+            raise ValueError(f"an observable that is no node: %{root}")

@@ -1,0 +1,123 @@
+"""Drops what is not needed: constants folded, repeated nodes merged, dead nodes left out. No bit changes.
+
+Example input:
+
+    %0 = param 0
+    %1 = const 2.0
+    %2 = const 3.0
+    %3 = mul %1 %2
+    %4 = mul %0 %3
+    %5 = mul %0 %3
+    %6 = add %4 %5
+
+becomes:
+
+    %0 = param 0
+    %1 = const 6.0
+    %2 = mul %0 %1
+    %3 = add %2 %2
+
+Two nodes are one when op and operands are (a + b and b + a are two: which one would name the other is not worth a
+rule). x * 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+from struct import pack
+
+import numpy as np
+
+from codegen.ir.graph import Graph, Op
+from codegen.ir.ops import PYTHON
+
+_MINUS_ZERO = pack("<d", -0.0)
+
+
+def simplify(graph: Graph) -> Graph:
+    """A new graph that computes the same observables, with the live nodes in the same order."""
+    live = _without_dead_nodes(graph)  # a copy
+    _merge(live)
+    return _without_dead_nodes(live)
+
+
+def _merge(graph: Graph) -> None:
+    """Folds constants and lets users of repeated nodes read the first one. What nothing reads any more stays behind.
+
+    What a node becomes depends on what its operands have become, so this visits every node in turn, in a tight loop.
+    """
+    op, a, b = graph.op, graph.a, graph.b
+    last_leaf, constant, detach = int(Op.TARGET), int(Op.CONST), int(Op.DETACH)
+    size = len(graph)
+    # For each node, the one that is read instead, and whether it is a constant. Both end with an element for the b
+    # that leaves and unary ops lack, -1.
+    same = array("i", np.append(np.arange(size, dtype=np.intc), np.intc(-1)).tobytes())
+    is_constant = bytearray(graph.columns()[0] == constant) + b"\0"
+    known: list[dict[int, int]] = [{} for _ in Op]  # for each op: both operands as one integer -> the first such node
+    for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
+        if o > last_leaf:
+            x, y = same[x], same[y]
+            if is_constant[x] or is_constant[y] or o == detach:
+                operand = _replacement(graph, o, x, y)
+                if operand >= 0:
+                    same[n] = operand
+                    continue
+                folded = _folded(graph, o, x, y)
+                if folded is not None:
+                    o, x, y = constant, graph.constant_number(folded), -1
+                    op[n], is_constant[n] = o, 1
+            a[n], b[n] = x, y
+        first = known[o].setdefault(x * size + y, n)
+        if first != n:
+            same[n] = first
+    _observe(graph, graph, same)
+
+
+def _without_dead_nodes(graph: Graph) -> Graph:
+    """The nodes that something observable depends on, and the constants among them, both in the same order."""
+    live = np.frombuffer(graph.reachable(*graph.roots()), dtype=bool)
+    new = np.cumsum(live, dtype=np.intc) - 1
+    op, a, b = (column[live] for column in graph.columns())
+    inner, binary, constant = op > Op.TARGET, b >= 0, op == Op.CONST
+    a[inner], b[binary] = new[a[inner]], new[b[binary]]
+    used, first = np.unique(a[constant], return_index=True)
+    used = used[np.argsort(first)]
+    out = Graph()
+    number = np.zeros(len(graph.constants), dtype=np.intc)
+    number[used] = [out.constant_number(graph.constants[i]) for i in used.tolist()]
+    a[constant] = number[a[constant]]
+    out.op = bytearray(op.tobytes())
+    out.a.frombytes(a.tobytes())
+    out.b.frombytes(b.tobytes())
+    _observe(out, graph, new.data)
+    return out
+
+
+def _observe(out: Graph, graph: Graph, new: Sequence[int]) -> None:
+    """Gives `out` the observables of `graph`, under their new numbers."""
+    out.loss = new[graph.loss] if graph.loss >= 0 else -1
+    out.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
+    out.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
+
+
+def _replacement(graph: Graph, op: int, a: int, b: int) -> int:
+    """The operand that a node always equals, or -1."""
+    if op == Op.DETACH:
+        return a
+    if op == Op.POW and graph.op[b] == Op.CONST and graph.constants[graph.a[b]] == 1.0:
+        return a
+    if op in (Op.ADD, Op.MUL):
+        for x, other in ((a, b), (b, a)):
+            if graph.op[x] == Op.CONST:
+                value = graph.constants[graph.a[x]]
+                if value == 1.0 if op == Op.MUL else pack("<d", value) == _MINUS_ZERO:
+                    return other
+    return -1
+
+
+def _folded(graph: Graph, op: int, a: int, b: int) -> float | None:
+    if graph.op[a] != Op.CONST or (b >= 0 and graph.op[b] != Op.CONST):
+        return None
+    operands = [graph.constants[graph.a[x]] for x in (a, b) if x >= 0]
+    return PYTHON[Op(op)](*operands)

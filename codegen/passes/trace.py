@@ -1,0 +1,110 @@
+"""Value graph -> ir: the one place where the compiler looks at Values.
+
+Example input, with parameter w, input x and a plain Value(2.0):
+
+    (w * x + 2.0).relu()
+
+becomes:
+
+    %0 = param 0
+    %1 = input 0
+    %2 = mul %0 %1
+    %3 = const 2.0
+    %4 = add %2 %3
+    %5 = relu %4
+    loss %5
+
+Nodes are numbered here, in the order of the loss's topo(), then of the outputs that the loss does not need. That
+order is the order in which gradients are accumulated. Leaves that the Program does not declare are constants.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from codegen.ir.graph import Graph, Op
+from codegen.program import Program
+from micrograd.engine import Value
+
+OPS = {
+    "+": Op.ADD,
+    "*": Op.MUL,
+    "**": Op.POW,
+    "exp": Op.EXP,
+    "log": Op.LOG,
+    "tanh": Op.TANH,
+    "sigmoid": Op.SIGMOID,
+    "ReLU": Op.RELU,
+    "max": Op.MAX,
+    "detach": Op.DETACH,
+}
+
+
+# For each kind of leaf: where a declared Value stands among its kind, by the Value's identity.
+Leaves = list[tuple[Op, dict[int, int]]]
+
+
+def trace(program: Program) -> Graph:
+    """The forward graph of a Program, with its loss and outputs."""
+    graph = Graph()
+    leaves = _positions(
+        (Op.PARAM, program.parameter_values), (Op.INPUT, program.inputs.values), (Op.TARGET, program.target_values)
+    )
+    numbers = _number(graph, program.roots(), leaves)
+    if program.loss is not None:
+        graph.loss = numbers[id(program.loss)]
+    graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
+    return graph
+
+
+def trace_value(root: Value) -> Graph:
+    """The forward graph of a Value without a Program, `root` as its loss: leaves are what they were made as."""
+    graph = Graph()
+    marked: dict[str, list[Value]] = {"weight": [], "bias": [], "input": []}
+    for value in root.topo():
+        if not value._prev and value._op in marked:
+            marked[value._op].append(value)
+    leaves = _positions((Op.PARAM, [*marked["weight"], *marked["bias"]]), (Op.INPUT, marked["input"]))
+    graph.loss = _number(graph, [root], leaves)[id(root)]
+    return graph
+
+
+def _positions(*declared: tuple[Op, Sequence[Value]]) -> Leaves:
+    return [(op, {id(value): i for i, value in enumerate(values)}) for op, values in declared]
+
+
+def _number(graph: Graph, roots: Iterable[Value], leaves: Leaves) -> dict[int, int]:
+    """Appends everything that the roots depend on; returns each Value's node, by the Value's identity."""
+    numbers: dict[int, int] = {}
+    # The order of Value.topo(), from all roots together: walking each in turn would visit shared parts again.
+    stack = [*roots][::-1]
+    while stack:
+        value = stack[-1]
+        operands = []
+        for child in value._prev:
+            number = numbers.get(id(child))
+            if number is None:  # the first operand without a number gets one before anything else
+                stack.append(child)
+                break
+            operands.append(number)
+        else:
+            stack.pop()
+            if id(value) not in numbers:
+                numbers[id(value)] = append(graph, value, operands, leaves)
+    return numbers
+
+
+def append(graph: Graph, value: Value, operands: list[int], leaves: Leaves) -> int:
+    """Appends the node of a Value, whose operands have their numbers, and returns its own."""
+    if len(operands) == 2:
+        return graph.add(OPS[value._op], operands[0], operands[1])
+    if not operands:
+        for op, positions in leaves:
+            position = positions.get(id(value))
+            if position is not None:
+                return graph.add(op, position)
+        return graph.const(value.data)
+    (a,) = operands
+    if value._exponent is not None:
+        if value._exponent == 0.0:  # the engine's rule: x**0 has the gradient 0, at x = 0 too
+            a = graph.add(Op.DETACH, a)
+        return graph.add(Op.POW, a, graph.const(value._exponent))
+    return graph.add(OPS[value._op], a)

@@ -1,0 +1,185 @@
+"""Trees -> groups: roots of one shape, which one loop nest can compute, in an order that respects dependences.
+
+Example input: the roots of a layer, and of the layer after it
+
+    %10, %14, %18: relu(sum(P, 2 x mul(P, X)))      %30, %41: sum(P, 3 x mul(P, R))
+
+becomes two groups, of three roots and of two.
+
+Equal shape, not equal depth: a chain of max puts the gradients of its operands at as many depths, and still they are
+one loop. A group is split by depth only where it would depend on itself, directly or through others, as the steps of
+a recurrence do: in the strongly connected components of the graph of groups (Tarjan, 1972).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from enum import IntFlag
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.graph import Graph
+from codegen.reroll.trees import Trees
+
+Ints = npt.NDArray[np.int64]
+
+
+class Need(IntFlag):
+    """Which of the generated functions compute a root."""
+
+    LOSS = 1
+    PREDICTION = 2
+    OUTPUTS = 4
+    GRADIENTS = 8  # the adjoints that they are made of
+    DENSE_GRADIENTS = 16  # gradients of parameters
+    ROW_GRADIENTS = 32  # gradients of row tensors, which may be left for later: see codegen.reroll.sparse
+
+
+@dataclass
+class Group:
+    """Roots of one shape: node numbers, and a row of leaves (node numbers) for each of them."""
+
+    shape: int
+    need: Need
+    is_gradient: bool
+    roots: Ints
+    leaves: Ints
+
+    def select(self, rows: Ints) -> Group:
+        return Group(self.shape, self.need, self.is_gradient, self.roots[rows], self.leaves[rows])
+
+
+def find_groups(graph: Graph, trees: Trees, prediction: str | None) -> list[Group]:
+    """The groups, each after every group that it reads from."""
+    gradients = {n for parameter, n in graph.gradients.items() if trees.leaves_of[n] != (n,)}
+    masks = needs(graph, prediction)
+    members: dict[tuple[int, int, bool], list[int]] = {}
+    for n in trees.roots:
+        if n in gradients or masks[n] & ~Need.GRADIENTS or trees.leaves_of[n] != (n,):
+            members.setdefault((trees.shape_of[n], masks[n], n in gradients), []).append(n)
+    groups = [_group(trees, key, roots) for key, roots in members.items()]
+    groups = [part for component in _components(len(graph), groups) for part in _by_depth(component)]
+    return _in_order(len(graph), groups)
+
+
+def _group(trees: Trees, key: tuple[int, int, bool], roots: list[int]) -> Group:
+    leaves = np.array([trees.leaves_of[n] for n in roots], dtype=np.int64)
+    return Group(key[0], Need(key[1]), key[2], np.array(roots, dtype=np.int64), leaves)
+
+
+def needs(graph: Graph, prediction: str | None) -> list[int]:
+    """For each node the passes that need it, as a Need."""
+    everything = [n for nodes in graph.outputs.values() for n in nodes]
+    sets = {
+        Need.LOSS: [graph.loss] if graph.loss >= 0 else [],
+        Need.PREDICTION: graph.outputs[prediction] if prediction is not None else [],
+        Need.OUTPUTS: everything,
+        Need.GRADIENTS: list(graph.gradients.values()),
+    }
+    masks = np.zeros(len(graph), dtype=np.uint8)
+    for need, roots in sets.items():
+        masks |= np.frombuffer(graph.reachable(*roots), dtype=np.uint8) * np.uint8(need)
+    result: list[int] = masks.tolist()
+    return result
+
+
+def computed_by(size: int, groups: list[Group]) -> Ints:
+    """For each node the number of the group that computes it, -1 where none does. A copied leaf is still a leaf."""
+    owner = np.full(size, -1, dtype=np.int64)
+    for i, group in enumerate(groups):
+        computed = group.roots[(group.leaves != group.roots[:, None]).all(axis=1)]
+        owner[computed] = i
+    return owner
+
+
+def _reads(owner: Ints, group: Group) -> list[int]:
+    found: list[int] = np.unique(owner[group.leaves]).tolist()
+    return [g for g in found if g >= 0]
+
+
+def _components(size: int, groups: list[Group]) -> list[list[Group]]:
+    """Strongly connected components. A single group that does not read itself is a component of its own."""
+    owner = computed_by(size, groups)
+    reads = [_reads(owner, group) for group in groups]
+    index = [-1] * len(groups)
+    low = [0] * len(groups)
+    on_path = [False] * len(groups)
+    path: list[int] = []
+    components: list[list[Group]] = []
+    count = 0
+    for start in range(len(groups)):
+        if index[start] >= 0:
+            continue
+        work = [(start, 0)]
+        while work:
+            g, edge = work.pop()
+            if edge == 0:
+                index[g] = low[g] = count
+                count += 1
+                path.append(g)
+                on_path[g] = True
+            else:
+                low[g] = min(low[g], low[reads[g][edge - 1]])
+            while edge < len(reads[g]):
+                other = reads[g][edge]
+                edge += 1
+                if index[other] < 0:
+                    work.append((g, edge))
+                    work.append((other, 0))
+                    break
+                if on_path[other]:
+                    low[g] = min(low[g], index[other])
+            else:
+                if low[g] == index[g]:
+                    component = []
+                    while True:
+                        member = path.pop()
+                        on_path[member] = False
+                        component.append(groups[member])
+                        if member == g:
+                            break
+                    components.append(component)
+    return components
+
+
+def _by_depth(component: list[Group]) -> list[Group]:
+    """Splits the groups of one component so that none depends on itself: by the longest path inside it."""
+    if len(component) == 1 and not np.isin(component[0].leaves, component[0].roots).any():
+        return component
+    roots = sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
+    inside = {n for n, _, _ in roots}
+    depth: dict[int, int] = {}
+    rows: dict[tuple[int, int], list[int]] = {}
+    for n, g, row in roots:
+        leaves = component[g].leaves[row].tolist()
+        depth[n] = 1 + max((depth[leaf] for leaf in leaves if leaf in inside and leaf != n), default=-1)
+        rows.setdefault((g, depth[n]), []).append(row)
+    return [component[g].select(np.array(found)) for (g, _), found in rows.items()]
+
+
+def _in_order(size: int, groups: list[Group]) -> list[Group]:
+    """Topological order; among those that are ready, the group with the earliest node comes first.
+
+    Parameters' gradients come last: nothing reads them, and they are computed for many images at a time.
+    """
+    owner = computed_by(size, groups)
+    waits = [0] * len(groups)
+    users: list[list[int]] = [[] for _ in groups]
+    for i, group in enumerate(groups):
+        for other in _reads(owner, group):
+            users[other].append(i)
+            waits[i] += 1
+    ready = [(group.is_gradient, int(group.roots[0]), i) for i, group in enumerate(groups) if not waits[i]]
+    heapq.heapify(ready)
+    order: list[Group] = []
+    while ready:
+        _, _, i = heapq.heappop(ready)
+        order.append(groups[i])
+        for user in users[i]:
+            waits[user] -= 1
+            if not waits[user]:
+                heapq.heappush(ready, (groups[user].is_gradient, int(groups[user].roots[0]), user))
+    assert len(order) == len(groups), "a group depends on itself"
+    return order

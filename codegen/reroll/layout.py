@@ -1,0 +1,267 @@
+"""Where everything lives: data[] and grad[] for parameters, value[] for inputs, targets and roots.
+
+Example input: a group of 50 roots relu(sum(P, 784 x mul(P, X))), its P being two tensors
+
+    layers.0.weight (50, 784)   layers.0.bias (50,)
+
+becomes:
+
+    data[0 .. 39200)       layers.0.weight, stored [784][50]: what the 50 sums read together lies together
+    data[39200 .. 39250)   layers.0.bias
+    value[GROUP_0 .. +50)  the group's results, in the order of its leaves: neuron 0, 1, 2, ...
+
+A group whose instances read from different arrays is split first, so that one index formula can serve the rest.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from codegen.ir.graph import Graph, Op
+from codegen.program import Program, Tensor
+from codegen.reroll.affine import peel
+from codegen.reroll.groups import Group, Ints, Need
+from codegen.reroll.trees import Shapes
+
+MAX_LITERALS = 4  # more different constants in one place become a table
+
+
+@dataclass(frozen=True)
+class Run:
+    """`count` equal terms of a sum (or the one expression of a root without a sum): columns of Group.leaves."""
+
+    shape: int
+    count: int
+    kinds: list[int]
+    column: int
+
+    def columns(self, leaves: Ints) -> Ints:
+        """The run's part of a leaf matrix, as instances x terms x leaves of one term."""
+        width = len(self.kinds)
+        part = leaves[:, self.column : self.column + self.count * width]
+        return part.reshape(len(leaves), self.count, width)
+
+
+@dataclass
+class Placed:
+    """A group with its runs and its place: results go to value[offset ...], or to grad[] for gradients."""
+
+    group: Group
+    runs: list[Run]
+    post: list[int]  # unary ops on the sum, the innermost first
+    combine: Op | None  # ADD or MAX where the runs are terms, None for a plain expression
+    number: int = -1
+    offset: int = -1
+
+
+@dataclass(frozen=True)
+class TensorPlace:
+    """A tensor's first index in data[] and grad[], and the distance of neighbours along each axis, in elements.
+
+    It takes `extent` elements, `size` of them its own and the others padding.
+    """
+
+    tensor: Tensor
+    offset: int
+    strides: tuple[int, ...]
+    extent: int
+
+    @property
+    def size(self) -> int:
+        return len(self.tensor.numbers)
+
+
+@dataclass
+class Layout:
+    placed: list[Placed]
+    tensors: list[TensorPlace]
+    index: Ints  # node -> index in its array; for constants the number of the constant
+    copies: dict[int, int]  # observed leaf -> index in value[] of the copy
+    target_offset: int
+    value_count: int
+    data_count: int
+    cache_line: int  # in numbers
+    parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
+
+    def tensor_at(self, index: int) -> TensorPlace:
+        """The tensor that has this element of data[] or grad[]."""
+        return self.tensors[bisect_right(self.tensors, index, key=lambda place: place.offset) - 1]
+
+
+def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], Op | None]:
+    """A root's shape as runs of terms, the unary ops on top of them, and how the terms are combined.
+
+    A gradient is always a sum, of what is there already and the terms of this image.
+    """
+    if is_gradient and shapes.terms(shape) is None:
+        old, term = shapes.operands(shape)
+        return [Run(old, 1, [Op.GRAD], 0), Run(term, 1, shapes.kinds(term), 1)], [], Op.ADD
+    post: list[int] = []
+    top = shape
+    while not shapes.is_leaf(top) and shapes.terms(top) is None and len(shapes[top]) == 2:
+        post.insert(0, shapes[top][0])
+        top = shapes[top][1]  # type: ignore[assignment]
+    terms = shapes.terms(top)
+    if terms is None:
+        return [Run(shape, 1, shapes.kinds(shape), 0)], [], None
+    result, column = [], 0
+    for s, count in terms:
+        result.append(Run(s, count, shapes.kinds(s), column))
+        column += count * len(result[-1].kinds)
+    return result, post, Op(shapes[top][0])
+
+
+def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, cache_line: int) -> Layout:
+    """Splits and orders the groups' instances, and gives every tensor and every root its place."""
+    op = np.frombuffer(graph.op, dtype=np.uint8)
+    leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
+    declared, tensor_of = _declared_order(program)
+    is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
+    index = leaf_number.copy()
+    index[is_parameter] = declared[leaf_number[is_parameter]]
+    target_offset = aligned(len(program.inputs.values), cache_line)
+    index[op == Op.TARGET] += target_offset
+    array = np.zeros(len(graph), dtype=np.int64)  # which array a leaf belongs to
+    array[is_parameter] = tensor_of[leaf_number[is_parameter]]
+
+    value_count = target_offset + aligned(len(program.target_values), cache_line)
+    layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line)
+    for group in groups:
+        runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
+        for part in _split_by_array(group, runs, array, leaf_number):
+            placed = Placed(_sorted(part, runs, index), runs, post, combine)
+            _allocate(layout, placed, array)
+    _place_tensors(layout, program, declared)
+    index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
+    if graph.gradients:
+        index[list(graph.gradients.values())] = layout.parameter_index[list(graph.gradients)]
+    return layout
+
+
+def _allocate(layout: Layout, placed: Placed, array: Ints) -> None:
+    roots = placed.group.roots
+    placed.number = len(layout.placed)
+    layout.placed.append(placed)
+    if placed.group.is_gradient:
+        return
+    if len(roots) >= layout.cache_line:
+        layout.value_count = aligned(layout.value_count, layout.cache_line)
+    placed.offset = layout.value_count
+    places = np.arange(len(roots)) + placed.offset
+    layout.value_count += padded(len(roots), layout.cache_line)
+    if (placed.group.leaves[0] == roots[0]).all():  # copies of leaves: users still read the leaf itself
+        layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))
+    else:
+        layout.index[roots] = places
+        # Single roots share an array: side by side, many of them can still be read in one loop.
+        array[roots] = placed.number if len(roots) > 1 else -1
+
+
+def aligned(count: int, cache_line: int) -> int:
+    return -(-count // cache_line) * cache_line
+
+
+def padded(count: int, cache_line: int) -> int:
+    """Lanes in whole vectors, or else in halves, where that wastes at most a quarter; else as many as there are."""
+    for width in (cache_line, cache_line // 2):
+        whole = aligned(count, width)
+        if 4 * whole <= 5 * count:
+            return whole
+    return count
+
+
+def _declared_order(program: Program) -> tuple[Ints, Ints]:
+    """For each parameter: its position when all tensors are laid out one after the other, and its tensor."""
+    count = len(program.parameter_values)
+    position, owner = np.zeros(count, np.int64), np.zeros(count, np.int64)
+    start = 0
+    for t, tensor in enumerate(program.tensors):
+        numbers = np.array(tensor.numbers, dtype=np.int64)
+        position[numbers] = start + np.arange(len(numbers))
+        owner[numbers] = t
+        start += len(numbers)
+    return position, owner
+
+
+def _split_by_array(group: Group, runs: list[Run], array: Ints, leaf_number: Ints) -> list[Group]:
+    if len(group.roots) == 1:
+        return [group]
+    arrays = array[group.leaves]
+    for run in runs:
+        for k, kind in enumerate(run.kinds):
+            if kind == Op.CONST:
+                columns = slice(run.column + k, run.column + run.count * len(run.kinds), len(run.kinds))
+                numbers = leaf_number[group.leaves[:, columns]]
+                if len(np.unique(numbers)) <= MAX_LITERALS:
+                    arrays[:, columns] = numbers
+    return [group.select(rows) for rows in equal_rows(arrays)]
+
+
+def equal_rows(matrix: Ints) -> list[Ints]:
+    """The row numbers of each different row, in the order of first appearance."""
+    if (matrix == matrix[0]).all():
+        return [np.arange(len(matrix))]
+    rows: dict[bytes, list[int]] = {}
+    for i, row in enumerate(np.ascontiguousarray(matrix)):
+        rows.setdefault(row.tobytes(), []).append(i)
+    return [np.array(found) for found in rows.values()]
+
+
+def _sorted(group: Group, runs: list[Run], index: Ints) -> Group:
+    """Instances in the order of their leaves' indices: the walk of the loop that computes them."""
+    if len(group.roots) == 1:
+        return group
+    keys = [
+        index[group.leaves[:, run.column + k]] for run in runs for k, kind in enumerate(run.kinds) if kind != Op.CONST
+    ]
+    return group.select(np.lexsort(keys[::-1])) if keys else group
+
+
+def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:
+    layout.parameter_index = np.zeros(len(declared), dtype=np.int64)
+    inner = _innermost_axes(layout, program)
+    for tensor in program.tensors:
+        axes = list(range(len(tensor.shape)))
+        if tensor.name in inner:
+            axes.append(axes.pop(inner[tensor.name]))
+        shape = [tensor.shape[a] for a in axes]
+        if shape:
+            shape[-1] = padded(shape[-1], layout.cache_line)
+        stored = np.arange(int(np.prod(shape))).reshape(shape)
+        by_axis = stored.transpose(np.argsort(axes)) if axes else stored
+        by_axis = by_axis[tuple(slice(length) for length in tensor.shape)]
+        strides = tuple(stride // by_axis.itemsize for stride in by_axis.strides)
+        layout.tensors.append(TensorPlace(tensor, layout.data_count, strides, stored.size))
+        layout.parameter_index[list(tensor.numbers)] = layout.data_count + by_axis.ravel()
+        layout.data_count = aligned(layout.data_count + stored.size, layout.cache_line)
+
+
+def _innermost_axes(layout: Layout, program: Program) -> dict[str, int]:
+    """For each tensor the axis along which the instances of the group that reads it most often advance."""
+    starts = np.cumsum([0, *(len(tensor.numbers) for tensor in program.tensors)])
+    most_used = Need.LOSS if program.loss is not None else Need.OUTPUTS
+    most: dict[str, int] = {}
+    axes: dict[str, int] = {}
+    for placed in layout.placed:
+        group = placed.group
+        if not group.need & most_used or len(group.roots) == 1:
+            continue
+        first = np.hstack([run.columns(group.leaves)[:, 0] for run in placed.runs])
+        kinds = [kind for run in placed.runs for kind in run.kinds]
+        counts = [run.count for run in placed.runs for _ in run.kinds]
+        dims, _ = peel(layout.index[first])
+        for column, kind in enumerate(kinds):
+            reads = len(group.roots) * counts[column]
+            if kind != Op.PARAM:
+                continue
+            t = int(np.searchsorted(starts, layout.index[first[0, column]], side="right")) - 1
+            tensor = program.tensors[t]
+            strides = [int(np.prod(tensor.shape[a + 1 :])) for a in range(len(tensor.shape))]
+            moving = [int(dim.strides[column]) for dim in dims if dim.strides[column]]
+            if moving and moving[0] in strides and reads > most.get(tensor.name, 0):
+                most[tensor.name] = reads
+                axes[tensor.name] = strides.index(moving[0])
+    return axes

@@ -1,0 +1,135 @@
+"""Groups -> loop nests: every index as base + sum(stride * counter).
+
+Example input: 50 roots relu(sum(P, 784 x mul(P, X))), placed, with the storage indices of their leaves, becomes:
+
+    loops    lane: 50 times     result +1, bias +1, weight +1, input +0
+    terms    1 x P              no loop
+             784 x mul(P, X)    term: 784 times, weight +50, input +1
+
+Instances whose terms advance differently (a border, a gather) are separate nests of the same group.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+
+from codegen.ir.graph import Graph, Op
+from codegen.reroll.affine import Loop, Piece, fit
+from codegen.reroll.groups import Ints
+from codegen.reroll.layout import Layout, Placed, Run, equal_rows
+
+RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
+
+
+@dataclass(frozen=True)
+class Terms:
+    """One run of a sum: `columns[k]` is the instance column of leaf k, `pieces` walk the terms from the first on."""
+
+    run: Run
+    columns: range
+    offsets: Ints  # terms x leaves, relative to the first term
+    pieces: list[Piece]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """One loop nest of a group; without loops, one instance of it."""
+
+    placed: Placed
+    roots: Ints
+    first: Ints  # the first instance's row of indices: result, then leaves
+    loops: list[Loop]  # the innermost last
+    terms: list[Terms]
+    tables: dict[int, list[float]]  # column of Group.leaves -> constants in the order of the walk
+    literals: dict[int, float]  # column of Group.leaves -> the one constant
+
+
+def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
+    """The loop nests that compute a group, each root once."""
+    group = placed.group
+    indices = layout.index[group.leaves]
+    tables, literals, indices = _constants(graph, placed, indices)
+    results = _results(layout, placed)
+    runs = placed.runs
+    relative, patterns = _relative(runs, indices)
+    if len(patterns) > 1:
+        segments = [part for run in runs for part in _segments(run, indices)]
+        if len(segments) - len(runs) < len(patterns):
+            runs = segments
+            relative, patterns = _relative(runs, indices)
+    nests: list[Nest] = []
+    for rows in patterns:
+        firsts = [run.columns(indices)[rows, 0] for run in runs]
+        instance = np.hstack([results[rows][:, None], *firsts])
+        terms: list[Terms] = []
+        column = RESULT + 1
+        for run, part in zip(runs, relative, strict=True):
+            offsets = part[rows[0]]
+            columns = range(column, column + len(run.kinds))
+            terms.append(Terms(run, columns, offsets, fit(offsets) if run.count > 1 else [Piece(0, 1, [])]))
+            column += len(run.kinds)
+        for piece in fit(instance):
+            covered = rows[piece.start : piece.start + piece.length]
+            loops = _ordered(piece.loops)
+            nests.append(Nest(placed, group.roots[covered], instance[piece.start], loops, terms, tables, literals))
+    return nests
+
+
+def _relative(runs: list[Run], indices: Ints) -> tuple[list[Ints], list[Ints]]:
+    """How the terms of each run advance from the first one, and the rows that advance alike."""
+    relative = [run.columns(indices) - run.columns(indices)[:, :1] for run in runs]
+    return relative, equal_rows(np.hstack([part.reshape(len(indices), -1) for part in relative]))
+
+
+def _segments(run: Run, indices: Ints) -> list[Run]:
+    """A run cut where instances go on differently, as where the terms come from one array and then from another."""
+    steps = np.diff(run.columns(indices), axis=1)
+    alike = (steps == steps[0]).all(axis=(0, 2))
+    starts = [0, *(np.flatnonzero(~alike) + 1).tolist(), run.count]
+    width = len(run.kinds)
+    return [
+        Run(run.shape, end - start, run.kinds, run.column + start * width) for start, end in itertools.pairwise(starts)
+    ]
+
+
+def _results(layout: Layout, placed: Placed) -> Ints:
+    """Where each root of the group goes, in value[] or, for gradients, in grad[]."""
+    roots = placed.group.roots
+    return layout.index[roots] if placed.group.is_gradient else np.arange(len(roots)) + placed.offset
+
+
+def _constants(graph: Graph, placed: Placed, indices: Ints) -> tuple[dict[int, list[float]], dict[int, float], Ints]:
+    """Constant leaves: one and the same everywhere is a literal, else a table in the order of the walk."""
+    tables: dict[int, list[float]] = {}
+    literals: dict[int, float] = {}
+    indices = indices.copy()
+    for run in placed.runs:
+        width = len(run.kinds)
+        for k, kind in enumerate(run.kinds):
+            if kind != Op.CONST:
+                continue
+            columns = range(run.column + k, run.column + run.count * width, width)
+            numbers = indices[:, columns]
+            if (numbers == numbers[0, 0]).all():
+                literals.update(dict.fromkeys(columns, graph.constants[int(numbers[0, 0])]))
+                indices[:, columns] = 0
+            else:
+                table = [graph.constants[i] for i in numbers.ravel().tolist()]
+                tables.update(dict.fromkeys(columns, table))
+                indices[:, columns] = np.arange(numbers.size).reshape(numbers.shape)
+    return tables, literals, indices
+
+
+def _ordered(loops: list[Loop]) -> list[Loop]:
+    """The loop over lanes, where most indices advance by 1 or 0 and the result by 1, goes innermost (last)."""
+
+    def score(loop: Loop) -> tuple[bool, int, int]:
+        return bool(loop.strides[RESULT] == 1), int(np.isin(loop.strides, (0, 1)).sum()), loop.count
+
+    if not loops:
+        return []
+    lane = max(loops, key=score)
+    return [*(loop for loop in reversed(loops) if loop is not lane), lane]

@@ -1,4 +1,0 @@
-"""The hand-written part of every generated Python module. codegen/python.py copies it; nobody imports it.
-
-It runs on Python 3.9, which is what PyPy is where distributions carry it.
-"""

@@ -1,0 +1,52 @@
+"""What the commands that use the compiled model read: the module, its weights, the images."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+from micrograd.commands import checkpoint
+from micrograd.commands.command_line import Parser
+from micrograd.data import mnist
+
+
+def data_options() -> Parser:
+    """The options that say which images, as a parent of a command's parser; load_data() takes them."""
+    parser = Parser(add_help=False)
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="folder with MNIST's four idx files, plain or .gz (default: $MICROGRAD_MNIST, else a download kept in "
+        "the user's cache, else the built-in digits)",
+    )
+    where.add_argument("--digits", action="store_true", help="the built-in digits instead of MNIST")
+    return parser
+
+
+def load_data(options: argparse.Namespace) -> mnist.Data:
+    return mnist.load(options.data, "digits" if options.digits else "auto")
+
+
+def compiled_model(name: str = "nn") -> ModuleType:
+    """nn, which can be trained, or nn_infer, which has been."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ImportError(
+            f"the compiled module {name} is not installed: pip install micrograd-nn, or in a source tree pip install ."
+        ) from error
+
+
+def load_weights(nn: ModuleType, path: Path) -> None:
+    nn.load_state_dict(checkpoint.load(path, shapes(nn)))
+
+
+def shapes(nn: ModuleType) -> dict[str, tuple[int, ...]]:
+    """The name and shape of each parameter tensor."""
+    return {name: view.shape for name, view in nn.state_dict().items()}

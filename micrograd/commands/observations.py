@@ -1,0 +1,325 @@
+"""What can be seen of the wheel's net while it is used, by the interpreted engine or by a compiled module.
+
+`python -m micrograd check` compares the two. `python -m micrograd.commands.observations MODULE THREADS` prints what nn
+or nn_infer shows, as JSON: {what: its float64 numbers, their bytes in hexadecimal digits}, or null at a SIMD level that
+the processor does not have.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import random
+import sys
+from array import array
+from collections.abc import Iterator, Sequence
+from math import nan
+from types import ModuleType
+from typing import Any, Protocol, TypeAlias
+
+from micrograd.engine import Value, gradient_order
+from micrograd.functional import argmax
+from micrograd.functional import softmax as softmax_of
+from micrograd.model import LEARNING_RATE, PIXELS, SCALE, Net, perceptron
+
+Named: TypeAlias = "dict[str, array[float]]"
+SEED = 2**40 + 7  # more than 32 bits
+RATE = 0.03
+# The logits that the interpreted engine computes for two of examples() with the weights that are frozen in nn_infer,
+# and the first digits of these weights' SHA-256. The weights themselves are no part of the wheel.
+FROZEN_WEIGHTS = "3948e94886ba4279"
+FROZEN_LOGITS: dict[str, list[str]] = {
+    "sparse": [
+        "0x1.f69437023e890p-2",
+        "-0x1.8f47abd9927c6p-1",
+        "0x1.9e97100075367p+0",
+        "0x1.76ab644da3aeap-2",
+        "0x1.3a89c67ce5760p-2",
+        "0x1.45cff7ae2857ep-5",
+        "0x1.563144ffae712p+0",
+        "-0x1.e02860c13d8dcp+1",
+        "0x1.65d9b401ff6fdp+1",
+        "-0x1.696fbe749fd70p-1",
+    ],
+    "dense": [
+        "0x1.c3444719aa578p+1",
+        "-0x1.7f19ab683fabep+3",
+        "0x1.facd53a4d3528p-6",
+        "0x1.05d4c7f7032e9p+3",
+        "-0x1.0f3558ba01725p+4",
+        "0x1.e0c246b0db73ep+1",
+        "-0x1.155f3e352ee7bp+2",
+        "-0x1.114bd193162d1p+2",
+        "0x1.da11194a78c8dp+2",
+        "0x1.1b4ee94ec04a9p+2",
+    ],
+}
+
+
+def examples() -> dict[str, tuple[int, bytes]]:
+    """Labels and images: four of five pixels 0 as in handwriting, none 0, all 0, all 255."""
+    rng = random.Random(1)
+    sparse = bytes(rng.randrange(1, 256) if rng.random() < 0.2 else 0 for _ in range(PIXELS))
+    dense = bytes(rng.randrange(1, 256) for _ in range(PIXELS))
+    return {"sparse": (3, sparse), "dense": (9, dense), "black": (0, bytes(PIXELS)), "white": (5, b"\xff" * PIXELS)}
+
+
+class System(Protocol):
+    """A net that is used."""
+
+    def reset(self, seed: int) -> None: ...
+    def forward(self, label: int, pixels: bytes) -> float: ...
+    def backward(self) -> None: ...
+    def zero_grad(self) -> None: ...
+    def update(self, batch_size: int, learning_rate: float | None) -> None: ...
+    def outputs(self, pixels: bytes) -> dict[str, Sequence[float]]: ...
+    def predict(self, pixels: bytes) -> int: ...
+    def predict_batch(self, images: bytes) -> bytes: ...
+    def evaluate(self, images: bytes, labels: bytes) -> tuple[float, float]: ...
+    def train(self, images: bytes, labels: bytes, batch_size: int, learning_rate: float, seed: int) -> float: ...
+    def parameters(self) -> Named: ...
+    def gradients(self) -> Named: ...
+    def load(self, parameters: Named) -> None: ...
+
+
+class Interpreted:
+    """The engine's own Values: the leaves are set, the graph is computed again, gradients flow back.
+
+    That is Value.recompute() and Value.backward(), with the order of the nodes found once.
+    """
+
+    def __init__(self) -> None:
+        self.net = Net()
+        self.named = {name: list(_leaves(tensor)) for name, tensor in self.net.mlp.named_parameters().items()}
+        self.leaves = self.net.mlp.parameters()
+        roots = (self.net.loss, *self.net.probabilities)
+        self.forwards = Value(0.0, roots, "roots").topo()[:-1]
+        self.inner = [node for node in self.net.loss.topo() if node._prev]
+        self.backwards = list(gradient_order(self.net.loss.topo()))
+
+    def reset(self, seed: int) -> None:
+        for leaf, drawn in zip(self.leaves, perceptron(seed).parameters(), strict=True):
+            leaf.data, leaf.grad = drawn.data, 0.0
+
+    def forward(self, label: int, pixels: bytes) -> float:
+        for leaf, byte in zip(self.net.pixels, pixels, strict=True):
+            leaf.data = byte * SCALE
+        for i, leaf in enumerate(self.net.one_hot):
+            leaf.data = float(i == label)
+        for node in self.forwards:
+            node._forward()
+        return self.net.loss.data
+
+    def backward(self) -> None:
+        for node in self.inner:
+            node.grad = 0.0
+        self.net.loss.grad = 1.0
+        for node in self.backwards:
+            node._backward()
+
+    def zero_grad(self) -> None:
+        self.net.mlp.zero_grad()
+
+    def update(self, batch_size: int, learning_rate: float | None) -> None:
+        rate = LEARNING_RATE if learning_rate is None else learning_rate
+        for leaf in self.leaves:
+            leaf.data -= rate * leaf.grad / batch_size
+
+    def outputs(self, pixels: bytes) -> dict[str, Sequence[float]]:
+        self.forward(0, pixels)
+        net = self.net
+        return {"logits": [x.data for x in net.logits], "probabilities": [x.data for x in net.probabilities]}
+
+    def predict(self, pixels: bytes) -> int:
+        return argmax(self.outputs(pixels)["logits"])
+
+    def predict_batch(self, images: bytes) -> bytes:
+        return bytes(self.predict(image) for image in _cut(images))
+
+    def evaluate(self, images: bytes, labels: bytes) -> tuple[float, float]:
+        total = 0.0
+        right = 0
+        for label, image in zip(labels, _cut(images), strict=True):
+            total += self.forward(label, image)
+            right += argmax(self.net.logits) == label
+        return total / len(labels), right / len(labels)
+
+    def train(self, images: bytes, labels: bytes, batch_size: int, learning_rate: float, seed: int) -> float:
+        order = list(range(len(labels)))
+        random.Random(seed).shuffle(order)
+        cut = _cut(images)
+        total = 0.0
+        for first in range(0, len(order), batch_size):
+            batch = order[first : first + batch_size]
+            self.zero_grad()
+            for i in batch:
+                total += self.forward(labels[i], cut[i])
+                self.backward()
+            self.update(len(batch), learning_rate)
+        return total / len(order)
+
+    def parameters(self) -> Named:
+        return {name: array("d", [leaf.data for leaf in leaves]) for name, leaves in self.named.items()}
+
+    def gradients(self) -> Named:
+        return {name: array("d", [leaf.grad for leaf in leaves]) for name, leaves in self.named.items()}
+
+    def load(self, parameters: Named) -> None:
+        for name, leaves in self.named.items():
+            for leaf, number in zip(leaves, parameters[name], strict=True):
+                leaf.data = number
+
+
+class Compiled:
+    """The module nn, with so many threads where it takes threads."""
+
+    def __init__(self, nn: ModuleType, threads: int) -> None:
+        self.nn = nn
+        self.threads = threads
+        self.reset = nn.reset
+        self.forward = nn.forward
+        self.backward = nn.backward
+        self.zero_grad = nn.zero_grad
+        self.outputs = nn.outputs
+        self.predict = nn.predict
+
+    def update(self, batch_size: int, learning_rate: float | None) -> None:
+        self.nn.update(0, batch_size, learning_rate=learning_rate)
+
+    def predict_batch(self, images: bytes) -> bytes:
+        result: bytes = self.nn.predict_batch(images, threads=self.threads)
+        return result
+
+    def evaluate(self, images: bytes, labels: bytes) -> tuple[float, float]:
+        loss, accuracy = self.nn.evaluate(images, labels, threads=self.threads)
+        return loss, accuracy
+
+    def train(self, images: bytes, labels: bytes, batch_size: int, learning_rate: float, seed: int) -> float:
+        options = {"batch_size": batch_size, "learning_rate": learning_rate, "seed": seed, "threads": self.threads}
+        [loss] = self.nn.train(images, labels, **options)
+        return float(loss)
+
+    def parameters(self) -> Named:
+        return {name: array("d", view.tobytes()) for name, view in self.nn.state_dict().items()}
+
+    def gradients(self) -> Named:
+        return {name: array("d", view.tobytes()) for name, view in self.nn.grad_dict().items()}
+
+    def load(self, parameters: Named) -> None:
+        shapes = {name: view.shape for name, view in self.nn.state_dict().items()}
+        self.nn.load_state_dict(
+            {name: memoryview(numbers).cast("B").cast("d", shapes[name]) for name, numbers in parameters.items()}
+        )
+
+
+def observe(system: System) -> Iterator[tuple[str, Sequence[float]]]:
+    """Uses a net in all the ways that there are, and yields what it shows: in words, and in numbers."""
+    images = examples()
+    yield from _all("the weights at import:", system.parameters())
+    system.reset(SEED)
+    yield from _all("the weights after reset():", system.parameters())
+
+    label, pixels = images["sparse"]
+    system.zero_grad()
+    yield "the loss of one image", [system.forward(label, pixels)]
+    system.backward()
+    yield from _all("the gradient of one image:", system.gradients())
+    system.update(1, None)
+    yield from _all("after a step of one image:", system.parameters())
+    for name, (_, pixels) in images.items():
+        for output, numbers in system.outputs(pixels).items():
+            yield f"the {output} of the {name} image", numbers
+        yield f"the prediction of the {name} image", [float(system.predict(pixels))]
+
+    batch = [images[name] for name in ("dense", "black", "white")]
+    system.zero_grad()
+    for label, pixels in batch:
+        yield f"the loss of label {label} in a batch", [system.forward(label, pixels)]
+        system.backward()
+    yield from _all("the gradient of a batch:", system.gradients())
+    system.update(len(batch), RATE)
+    yield from _all("after a step of a batch:", system.parameters())
+
+    all_images, labels = b"".join(pixels for _, pixels in images.values()), bytes(label for label, _ in images.values())
+    yield "the mean loss of train() in batches of 1", [system.train(all_images[: 2 * PIXELS], labels[:2], 1, RATE, 5)]
+    yield from _all("after train() in batches of 1:", system.parameters())
+    yield "the mean loss of train() in batches of 3", [system.train(all_images, labels, 3, RATE, 6)]
+    yield from _all("after train() in batches of 3:", system.parameters())
+    yield "evaluate()", system.evaluate(all_images, labels)
+    yield "predict_batch()", [float(label) for label in system.predict_batch(all_images)]
+
+    parameters = system.parameters()
+    label, pixels = images["sparse"]
+    parameters["layers.0.weight"][pixels.index(0)] = nan  # of a pixel that is 0: 0 * nan is nan
+    system.load(parameters)
+    yield "the loss with a weight that is nan", [system.forward(label, pixels)]
+    parameters["layers.0.weight"][pixels.index(0)] = 1e200
+    parameters["layers.1.weight"][:] = array("d", [1e200 * x for x in parameters["layers.1.weight"]])
+    system.load(parameters)
+    system.zero_grad()
+    for label in (0, 1):
+        yield f"the loss of label {label} with huge weights", [system.forward(label, pixels)]
+        system.backward()
+    yield from _all("the gradient with huge weights:", system.gradients())
+    system.update(1, 1e300)
+    yield from _all("after a step that overflows:", system.parameters())
+    yield "the loss after a step that overflows", [system.forward(*images["black"])]
+
+
+def expected_of_frozen() -> Iterator[tuple[str, Sequence[float]]]:
+    """What nn_infer must show: recorded logits, and what the engine makes of them on this machine."""
+    predictions = []
+    for name, texts in FROZEN_LOGITS.items():
+        logits = [float.fromhex(text) for text in texts]
+        yield f"the logits of the {name} image", logits
+        yield f"the probabilities of the {name} image", [x.data for x in softmax_of([Value(x) for x in logits])]
+        predictions.append(float(argmax(logits)))
+        yield f"the prediction of the {name} image", predictions[-1:]
+    yield "predict_batch()", predictions
+
+
+def observe_frozen(nn_infer: ModuleType, threads: int) -> Iterator[tuple[str, Sequence[float]]]:
+    images = {name: pixels for name, (_, pixels) in examples().items() if name in FROZEN_LOGITS}
+    for name, pixels in images.items():
+        outputs = nn_infer.outputs(pixels)
+        yield f"the logits of the {name} image", outputs["logits"]
+        yield f"the probabilities of the {name} image", nn_infer.probabilities(pixels)
+        yield f"the prediction of the {name} image", [float(nn_infer.predict(pixels))]
+    yield (
+        "predict_batch()",
+        [float(label) for label in nn_infer.predict_batch(b"".join(images.values()), threads=threads)],
+    )
+
+
+def _all(what: str, tensors: Named) -> Iterator[tuple[str, Sequence[float]]]:
+    for name, numbers in tensors.items():
+        yield f"{what} {name}", numbers
+
+
+def _leaves(nested: Any) -> Iterator[Value]:
+    if isinstance(nested, Value):
+        yield nested
+    else:
+        for item in nested:
+            yield from _leaves(item)
+
+
+def _cut(images: bytes) -> list[bytes]:
+    return [images[at : at + PIXELS] for at in range(0, len(images), PIXELS)]
+
+
+def main() -> None:
+    name, threads = sys.argv[1], int(sys.argv[2])
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        if not str(error).startswith("NN_SIMD="):
+            raise
+        print("null")  # the processor has no such level
+        return
+    seen = observe(Compiled(module, threads)) if name == "nn" else observe_frozen(module, threads)
+    json.dump({what: array("d", numbers).tobytes().hex() for what, numbers in seen}, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()

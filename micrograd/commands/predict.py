@@ -1,0 +1,144 @@
+"""python -m micrograd eval | predict: saved weights tested, and images with what the model makes of them."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from micrograd.commands.command_line import UsageError, whole
+from micrograd.commands.inputs import compiled_model, data_options, load_data, load_weights
+from micrograd.data import mnist
+from micrograd.data.mnist import SIDE
+
+PIXELS = SIDE * SIDE
+EXAMPLES = 10  # images that `predict` shows where none is asked for
+BLOCKS = " ▀▄█"  # for two pixels, one above the other: none, the upper, the lower, both
+SHADES = " .:-=+*#%@"  # for two pixels where there are no blocks, from black to white
+BAR = 30  # characters of a certain prediction
+
+PGM_SPACE = rb"(?:\s|#[^\n]*\n)+"
+PGM_HEADER = re.compile(rb"P5" + 3 * (PGM_SPACE + rb"(\d{1,9})") + rb"\s")
+
+
+def add_parsers(commands: Any) -> None:
+    """`commands`: what add_subparsers() returned."""
+    eval_parser = commands.add_parser(
+        "eval",
+        parents=[data_options()],
+        help="test saved weights",
+        description="The loss and the accuracy of saved weights on the test images, and the accuracy digit by digit.",
+    )
+    eval_parser.set_defaults(command=evaluate)
+    eval_parser.add_argument("--load", type=Path, required=True, metavar="FILE", help="the weights")
+
+    predict_parser = commands.add_parser(
+        "predict",
+        parents=[data_options()],
+        help="show images and what the model makes of them",
+        description=f"Show images and what the model makes of them: the files given, or one of the test images, or "
+        f"the first {EXAMPLES} of them.",
+    )
+    predict_parser.set_defaults(command=predict)
+    add = predict_parser.add_argument
+    add("--load", type=Path, metavar="FILE", help="the weights; default: those that come with the module")
+    add("--index", type=whole(0, 2**63 - 1), metavar="I", help="the number of a test image, from 0")
+    add(
+        "files",
+        nargs="*",
+        type=Path,
+        metavar="IMAGE",
+        help=f"a file of {PIXELS} bytes or a binary PGM (P5), {SIDE} x {SIDE} pixels, light strokes on black",
+    )
+
+
+def evaluate(options: argparse.Namespace) -> int:
+    nn = compiled_model()
+    load_weights(nn, options.load)
+    data = load_data(options)
+    loss, accuracy = nn.evaluate(data.test_images, data.test_labels)
+    predictions = nn.predict_batch(data.test_images)
+    print(f"test loss      {loss:.4f}")
+    print(f"test accuracy  {accuracy:.2%} of {len(data.test_labels):,} images")
+    print(f"data           {data.source}")
+    print("\ndigit  images   right  accuracy")
+    for digit in range(mnist.CLASSES):
+        pairs = zip(data.test_labels, predictions, strict=True)
+        answers = [prediction for label, prediction in pairs if label == digit]
+        right = answers.count(digit)
+        share = f"{right / len(answers):.2%}" if answers else "-"
+        print(f"{digit:5}  {len(answers):6,}  {right:6,}  {share:>8}")
+    return 0
+
+
+def predict(options: argparse.Namespace) -> int:
+    nn = compiled_model("nn" if options.load is not None else "nn_infer")
+    if options.files and (options.index is not None or options.data is not None or options.digits):
+        raise UsageError("image files exclude --index, --data and --digits")
+    if options.load is not None:
+        load_weights(nn, options.load)
+    if options.files:
+        for path in options.files:
+            show(nn, str(path), read_image(path), None)
+        return 0
+    data = load_data(options)
+    count = len(data.test_labels)
+    if options.index is not None and options.index >= count:
+        raise UsageError(f"--index must be 0..{count - 1}, got {options.index}")
+    for i in range(min(count, EXAMPLES)) if options.index is None else [options.index]:
+        show(nn, f"test image {i}", data.test_images[i * PIXELS : (i + 1) * PIXELS], data.test_labels[i])
+    return 0
+
+
+def show(nn: ModuleType, title: str, pixels: bytes, label: int | None) -> None:
+    """Prints an image and, beside it, the probability of each digit."""
+    best = nn.predict(pixels)
+    truth = "" if label is None else f", true label {label} ({'right' if best == label else 'wrong'})"
+    print(f"{title}: predicted {best}{truth}")
+    blocks = can_print(BLOCKS)
+    rows = [f"{row}  " for row in picture(pixels, blocks)]
+    for digit, probability in enumerate(nn.probabilities(pixels)):
+        bar = (BLOCKS[-1] if blocks else "#") * (round(BAR * probability) if probability == probability else 0)
+        rows[digit + 2] += f"  {digit} {probability:7.2%} {bar}"
+    print("\n".join(row.rstrip() for row in rows) + "\n")
+
+
+def picture(pixels: bytes, blocks: bool) -> list[str]:
+    """14 lines of 28 characters, two pixels in each: a character is about twice as high as it is wide."""
+    lines = []
+    for top in range(0, PIXELS, 2 * SIDE):
+        pairs = zip(pixels[top : top + SIDE], pixels[top + SIDE : top + 2 * SIDE], strict=True)
+        if blocks:
+            lines.append("".join(BLOCKS[(upper >= 96) + 2 * (lower >= 96)] for upper, lower in pairs))
+        else:
+            lines.append("".join(SHADES[(upper + lower) * len(SHADES) // 512] for upper, lower in pairs))
+    return lines
+
+
+def can_print(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def read_image(path: Path) -> bytes:
+    """The pixels of a raw or PGM file. Raises OSError and UsageError."""
+    with path.open("rb") as file:
+        content = file.read(2**16)
+    if len(content) == PIXELS:
+        return content
+    header = PGM_HEADER.match(content)
+    if header is None:
+        raise UsageError(f"{path}: {len(content)} bytes and no binary PGM (P5) header, expected {PIXELS} bytes or one")
+    width, height, white = map(int, header.groups())
+    pixels = content[header.end() :]
+    if (width, height, white) != (SIDE, SIDE, 255):
+        raise UsageError(f"{path}: {width} x {height} pixels up to {white}, expected {SIDE} x {SIDE} pixels up to 255")
+    if len(pixels) != PIXELS:
+        raise UsageError(f"{path}: {len(pixels)} bytes follow the PGM header, expected {PIXELS}")
+    return pixels

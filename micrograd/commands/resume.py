@@ -1,0 +1,199 @@
+"""Checkpoints of a training run: whatever ends the process, all but the last images of its work is in a file.
+
+FILE has the parameters, how far the run has come, and what determines how it goes on: the model, the images, the
+weights that it began with, batch size, learning rate and seed. Gradient descent as it is here has no other state.
+FILE.previous is the checkpoint before, which is taken where FILE is damaged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from types import ModuleType
+from typing import IO, TYPE_CHECKING, Any
+
+from micrograd.commands import checkpoint
+from micrograd.commands.checkpoint import CheckpointError, DamagedError
+from micrograd.commands.command_line import UsageError
+from micrograd.commands.inputs import shapes
+from micrograd.data.mnist import Data
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Settings = Mapping[str, str | int | float]
+
+
+@dataclass
+class Run:
+    """How far a training run has come."""
+
+    epoch: int = 1  # the one under way, or the last
+    images: int = 0  # done in it
+    loss: float = 0.0  # their mean
+    seconds: float = 0.0  # spent in training, not in testing
+    test_loss: float = math.nan
+    test_accuracy: float = math.nan
+    best_epoch: int = 0
+    best_accuracy: float = -1.0
+
+    def place(self, count: int) -> str:
+        """Where it stands, in words. count: images of an epoch."""
+        if self.images == count:
+            return f"the end of epoch {self.epoch}"
+        return f"epoch {self.epoch}, image {self.images:,} of {count:,}"
+
+
+def settings(nn: ModuleType, data: Data, batch_size: int, learning_rate: float, seed: int) -> Settings:
+    """What the numbers of a run depend on, under the names that the user knows; nn has the weights it begins with."""
+    info = nn.info()
+    weights = hashlib.sha256()
+    for _, view in sorted(nn.state_dict().items()):
+        weights.update(view.tobytes())
+    images = hashlib.sha256()
+    for part in (data.train_images, data.train_labels, data.test_images, data.test_labels):
+        images.update(hashlib.sha256(part).digest())
+    return {
+        "the model's digest": info["digest"],
+        "the arithmetic": f"{info['dtype']}, fma {info['fma']}, reorder {info['reorder']}",
+        "the data's digest": images.hexdigest(),
+        "--batch-size": batch_size,
+        "--learning-rate": learning_rate,
+        "--seed": seed,
+        "the first weights' digest": weights.hexdigest(),
+    }
+
+
+class Checkpoints:
+    """FILE and FILE.previous, for one run and one process at a time."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.target = Path(os.path.realpath(path))  # a link stays a link
+        self.previous = self.target.with_name(f"{self.target.name}.previous")
+        self.damaged = self.target.with_name(f"{self.target.name}.damaged")
+        self.written = "nothing yet"
+        self.failure: OSError | None = None  # of the last write
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """For as long as this process uses the files. What killed processes have left half written is deleted.
+
+        Raises OSError where checkpoints cannot be written and UsageError where another process has the lock.
+        """
+        checkpoint.check_writable(self.path)
+        with self.target.with_name(f".{self.target.name}.lock").open("ab") as file:
+            if not _lock(file):
+                raise UsageError(f"{self.path}: another process is training with this checkpoint")
+            temporary = re.compile(re.escape(f".{self.target.name}.") + "[0-9a-f]{16}")
+            for path in self.target.parent.iterdir():
+                if temporary.fullmatch(path.name):
+                    path.unlink(missing_ok=True)
+            yield
+
+    def check_unused(self) -> None:
+        """Raises UsageError where there is a checkpoint that a new run would replace."""
+        for path, shown in ((self.target, self.path), (self.previous, self.previous)):
+            if path.exists():
+                raise UsageError(f"{shown} is there already: --resume goes on from it, or delete it")
+
+    def read(self, nn: ModuleType, now: Settings, count: int) -> Run | None:
+        """Puts the newest whole checkpoint's parameters into nn and returns how far it had come; None without one.
+
+        count: images of an epoch. A damaged file is set aside, and a line on stderr says so. Raises CheckpointError
+        for one of another run, DamagedError if there is none but damaged ones, and OSError.
+        """
+        damage: list[str] = []
+        for path in (self.target, self.previous):
+            try:
+                run, tensors = _read(path, nn, now, count)
+            except FileNotFoundError:
+                continue
+            except DamagedError as error:
+                damage.append(str(error))
+                continue
+            if path == self.previous:
+                self._set_aside(damage)
+            nn.load_state_dict(tensors)
+            self.written = run.place(count)
+            return run
+        if damage:
+            raise DamagedError("; ".join(damage))
+        return None
+
+    def _set_aside(self, damage: list[str]) -> None:
+        """So that the next write() does not put a damaged checkpoint in the place of the good previous one."""
+        what = f"{self.target}: no such file"
+        if damage:
+            os.replace(self.target, self.damaged)
+            what = f"{damage[0]}; it is {self.damaged} now"
+        print(f"warning: {what}; taking {self.previous}", file=sys.stderr)
+
+    def write(self, nn: ModuleType, run: Run, now: Settings, count: int) -> None:
+        """Raises nothing where the file cannot be written: a later one may be. A line on stderr says so."""
+        info = nn.info()
+        metadata = {key: str(info[key]) for key in ("architecture", "digest", "version")}
+        metadata |= {"settings": json.dumps(now), "run": json.dumps(asdict(run))}
+        try:
+            checkpoint.save(self.path, nn.state_dict(), metadata, keep=self.previous)
+        except OSError as error:
+            self.failure = OSError(error.errno, error.strerror, str(self.path))
+            place = f"no checkpoint for {run.place(count)}, training goes on"
+            print(f"warning: {self.path}: {error.strerror}: {place}", file=sys.stderr, flush=True)
+        else:
+            self.failure = None
+            self.written = run.place(count)
+
+
+def _read(path: Path, nn: ModuleType, now: Settings, count: int) -> tuple[Run, dict[str, npt.NDArray[np.float64]]]:
+    metadata = checkpoint.load_metadata(path)
+    if not {"settings", "run"} <= metadata.keys():
+        raise CheckpointError(f"{path}: weights, as --save writes them, and no checkpoint: --load starts from them")
+    try:
+        before, state = json.loads(metadata["settings"]), json.loads(metadata["run"])
+        run = Run(**state)
+        is_sound = isinstance(before, dict) and all(
+            type(value) is type(field.default) for field, value in zip(fields(Run), asdict(run).values(), strict=True)
+        )
+    except (ValueError, TypeError, RecursionError):
+        is_sound = False
+    if not is_sound:
+        raise CheckpointError(f"{path}: a checkpoint of version {metadata.get('version')}, which is no longer read")
+    for name, value in now.items():
+        if before.get(name) != value:
+            raise CheckpointError(f"{path}: {name} was {before.get(name)} in this checkpoint's run, now it is {value}")
+    batch_size = now["--batch-size"]
+    is_whole_step = isinstance(batch_size, int) and (run.images == count or run.images % batch_size == 0)
+    if not (run.epoch >= 1 and 0 <= run.images <= count and is_whole_step):
+        raise CheckpointError(f"{path}: it says {run.place(count)}, which is no place between two steps")
+    return run, checkpoint.load(path, shapes(nn))
+
+
+def _lock(file: IO[Any]) -> bool:
+    """Whether this process has the lock now. It ends with the process, however that ends."""
+    if sys.platform == "win32":
+        import msvcrt
+
+        try:
+            msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # some network file systems have no locks
+        pass
+    return True

@@ -1,0 +1,128 @@
+"""A Program run without a compiler, behind the API of a compiled module: what the tests compare with.
+
+`Engine` runs micrograd's own Values. `Interpreter` runs the ir. Both are slow, plain, and meant to be believed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from codegen.ir.graph import Graph
+from codegen.ir.interpret import interpret
+from codegen.program import Label, Pixels, Program
+from micrograd.engine import Value
+
+Example: TypeAlias = "tuple[int | Sequence[float] | None, Sequence[float]]"  # target and inputs
+
+
+class Reference:
+    """Inputs, targets and the update, which are the same for both."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self.data = [p.data for p in program.parameter_values]
+        self.grads = [0.0] * len(self.data)
+
+    def forward(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> float:
+        """The loss, nan where there is none. `target` is a class, a list of numbers or None, as the Program has it."""
+        scale = self.program.inputs.scale if isinstance(self.program.inputs, Pixels) else 1.0
+        xs = [float(x) * scale for x in inputs] if isinstance(self.program.inputs, Pixels) else list(inputs)
+        if isinstance(self.program.targets, Label):
+            ts = [float(i == target) for i in range(len(self.program.target_values))]
+        else:
+            ts = list(target) if isinstance(target, Sequence) else []
+        return self.run(ts, xs)
+
+    def run(self, targets: list[float], inputs: list[float]) -> float:
+        raise NotImplementedError
+
+    def backward(self) -> None:
+        raise NotImplementedError
+
+    def outputs(self) -> dict[str, list[float]]:
+        """The named outputs of the last forward()."""
+        raise NotImplementedError
+
+    def zero_grad(self) -> None:
+        self.grads = [0.0] * len(self.grads)
+
+    def update(self, batch_size: int = 1, learning_rate: float | None = None) -> None:
+        """data -= learning_rate * grad / batch_size"""
+        rate = self.program.learning_rate if learning_rate is None else learning_rate
+        self.data = [p - rate * g / batch_size for p, g in zip(self.data, self.grads, strict=True)]
+
+    def train(self, examples: Sequence[Example], batch_size: int = 1, threads: int = 1) -> float:
+        """One epoch over (target, inputs) in order; returns the mean loss. No bit depends on `threads`."""
+        total = 0.0
+        for start in range(0, len(examples), batch_size):
+            batch = examples[start : start + batch_size]
+            self.zero_grad()
+            for target, inputs in batch:
+                total += self.forward(target, inputs)
+                self.backward()
+            self.update(len(batch))
+        return total / len(examples)
+
+    def evaluate(self, examples: Sequence[Example], threads: int = 1) -> float:
+        """The mean loss over (target, inputs)."""
+        total = 0.0
+        for target, inputs in examples:
+            total += self.forward(target, inputs)
+        return total / len(examples)
+
+
+class Engine(Reference):
+    """micrograd itself: the leaves are set, the graph is computed again, gradients flow back over Values."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        self.order = Value(0.0, tuple(program.roots()), "roots").topo()[:-1]
+
+    def run(self, targets: list[float], inputs: list[float]) -> float:
+        program = self.program
+        for values, numbers in (
+            (program.parameter_values, self.data),
+            (program.inputs.values, inputs),
+            (program.target_values, targets),
+        ):
+            for value, number in zip(values, numbers, strict=True):
+                value.data = number
+        for value in self.order:
+            value._forward()
+        return program.loss.data if program.loss is not None else math.nan
+
+    def backward(self) -> None:
+        for value, grad in zip(self.program.parameter_values, self.grads, strict=True):
+            value.grad = grad
+        if self.program.loss is not None:
+            self.program.loss.backward()
+        self.grads = [value.grad for value in self.program.parameter_values]
+
+    def outputs(self) -> dict[str, list[float]]:
+        return {name: [v.data for v in values] for name, values in self.program.outputs.items()}
+
+
+class Interpreter(Reference):
+    """The final ir, node by node."""
+
+    def __init__(self, program: Program, graph: Graph) -> None:
+        super().__init__(program)
+        self.graph = graph
+        self.inputs: list[float] = []
+        self.targets: list[float] = []
+        self.values: list[float] = []
+
+    def run(self, targets: list[float], inputs: list[float]) -> float:
+        self.inputs, self.targets = inputs, targets
+        self.values = interpret(self.graph, self.data, self.grads, inputs, targets)
+        return self.values[self.graph.loss] if self.graph.loss >= 0 else math.nan
+
+    def backward(self) -> None:
+        values = interpret(self.graph, self.data, self.grads, self.inputs, self.targets)
+        for parameter, n in self.graph.gradients.items():
+            self.grads[parameter] = values[n]
+
+    def outputs(self) -> dict[str, list[float]]:
+        return {name: [self.values[n] for n in nodes] for name, nodes in self.graph.outputs.items()}
