@@ -44,7 +44,7 @@ class BuildExtension(build_ext):  # type: ignore[misc]
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        # An editable install would build in a folder that is deleted afterwards. nn.c and nn.ir are there to be read,
+        # An editable install would build in a folder that is deleted afterwards. The C and nn.ir are there to be read,
         # and what has not changed is not made again.
         abi = sysconfig.get_config_var("SOABI") or sys.implementation.cache_tag
         if IS_WRITABLE:
@@ -59,22 +59,22 @@ class BuildExtension(build_ext):  # type: ignore[misc]
             source = self.generate(ext.name)
         except Exception as error:
             raise RuntimeError(f"the C of {ext.name} could not be made from codegen/mnist.py: {error!r}") from error
-        declared = ext.sources
-        ext.sources = [str(source)]
+        declared, headers = ext.sources, ext.depends
+        ext.sources, ext.depends = [str(source)], [*headers, str(source.with_name(f"{ext.name}_kernels.h"))]
         ext.extra_compile_args = compile_flags(self.compiler.compiler_type)
         try:
             super().build_extension(ext)
         except (CompileError, LinkError) as error:
             raise type(error)(NO_COMPILER.format(name=ext.name, error=error, source=source)) from error
         finally:
-            ext.sources = declared
+            ext.sources, ext.depends = declared, headers
             sys.path.remove(str(ROOT))
 
     def generate(self, name: str) -> Path:
         folder = Path(self.build_temp)
-        source, stamp = folder / f"{name}.c", folder / f"{name}.inputs"
+        source, kernels, stamp = (folder / f"{name}{end}" for end in (".c", "_kernels.h", ".inputs"))
         digest = hashlib.sha256(b"".join(path.read_bytes() for path in GENERATORS)).hexdigest()
-        if source.is_file() and stamp.is_file() and stamp.read_text() == digest:
+        if source.is_file() and kernels.is_file() and stamp.is_file() and stamp.read_text() == digest:
             return source
         from codegen.build import write_sources
         from codegen.mnist import program

@@ -27,7 +27,7 @@ import numpy as np
 
 from codegen import Label, Pixels, Program
 from codegen.build import UNIX_FLAGS, csrc
-from codegen.pipeline import compile_program
+from codegen.pipeline import Compiled, compile_program
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, softmax, total
 from micrograd.nn import MLP, Layer
@@ -109,9 +109,7 @@ def measure(kind: str, name: str, run_compilers: bool) -> dict[str, object]:
         "lines": compiled.text.count("\n"),
     }
     if run_compilers:
-        row["compilers"] = {
-            f"{name} {level}": c_seconds(compiled.text, name, level) for name, level in found_compilers()
-        }
+        row["compilers"] = {f"{name} {level}": c_seconds(compiled, name, level) for name, level in found_compilers()}
     return row
 
 
@@ -127,11 +125,12 @@ def found_compilers() -> list[tuple[str, str]]:
     return [(name, level) for name, level in COMPILERS if shutil.which(name)]
 
 
-def c_seconds(text: str, compiler: str, level: str) -> float:
+def c_seconds(compiled: Compiled, compiler: str, level: str) -> float:
     flags = [flag for flag in UNIX_FLAGS if flag != "-O3"]
     includes = [f"-I{csrc()}", f"-I{sysconfig.get_path('include')}"]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "model.c").write_text(text)
+        for file, text in compiled.files.items():
+            Path(folder, file).write_text(text)
         command = [compiler, *flags, level, "-fPIC", "-shared", *includes, "model.c", "-o", "model.so"]
         start = time.perf_counter()
         subprocess.run(command, cwd=folder, check=True)

@@ -48,11 +48,11 @@ def write_if_changed(path: Path, text: str) -> None:
 
 
 def write_sources(compiled: Compiled, directory: Path, name: str) -> Path:
-    """Puts NAME.c and NAME.ir into a folder, both to be read, and returns the path of the C."""
+    """Puts NAME.c, NAME_kernels.h and NAME.ir into a folder, all to be read, and returns the path of the first."""
     write_if_changed(directory / f"{name}.ir", "\n".join(graph_lines(compiled.graph)) + "\n")
-    source = directory / f"{name}.c"
-    write_if_changed(source, compiled.text)
-    return source
+    for file, text in compiled.files.items():
+        write_if_changed(directory / file, text)
+    return directory / f"{name}.c"
 
 
 def build(

@@ -14,9 +14,9 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.emit import CWriter
-from codegen.backends.c.functions import Block, functions, row_function
-from codegen.backends.c.inference import inference_text
-from codegen.backends.c.module import Kernels, module_text
+from codegen.backends.c.functions import Block, functions
+from codegen.backends.c.inference import inference_files
+from codegen.backends.c.module import Kernels, module_files
 from codegen.backends.c.straightline import straightline
 from codegen.backends.names import group_name, tensor_names
 from codegen.backends.writer import Emitter
@@ -25,7 +25,7 @@ from codegen.passes.autodiff import differentiate
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
 from codegen.program import Program
-from codegen.reroll.groups import find_groups
+from codegen.reroll.groups import Need, find_groups
 from codegen.reroll.layout import Layout, Placed, place
 from codegen.reroll.lower import Nest, lower
 from codegen.reroll.sparse import RowTensor, find_constant_rows, find_row_tensors
@@ -34,21 +34,26 @@ from codegen.reroll.trees import Shapes, find_trees
 
 @dataclass
 class Compiled:
-    """A program's final ir and its C text. `blocks` are the C of each group. The straight-line lowering has neither
-    groups nor a layout."""
+    """A program's final ir and its C files, by name. `blocks` are the C of each group. The straight-line lowering has
+    neither groups nor a layout."""
 
     graph: Graph
     kernels: Kernels
-    text: str
+    files: dict[str, str]
     digest: str
     groups: list[tuple[Placed, list[Nest]]]
     blocks: list[Block]
     shapes: Shapes
     layout: Layout | None
 
+    @property
+    def text(self) -> str:
+        """All of the C, to be read."""
+        return "".join(self.files.values())
+
 
 def compile_program(program: Program, name: str = "nn", lowering: str = "loops") -> Compiled:
-    """Value graph in, nn.c out. Raises ValueError for a lowering that does not exist, or a name that C cannot use."""
+    """Value graph in, nn.c and nn_kernels.h out. Raises ValueError for an unknown lowering or a name C cannot use."""
     if lowering not in ("loops", "straightline"):
         raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
     check_name(name)
@@ -61,11 +66,11 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
         else:
             lowered, blocks, kernels = _loops(graph, program)
         digest = graph_digest(graph)
-        text = module_text if program.loss is not None else inference_text  # drivers, tables, wrappers
-        written = text(program, kernels, name, digest, len(graph))
+        write = module_files if program.loss is not None else inference_files  # constants, tables, passes
+        files = write(program, kernels, name, digest, len(graph))
         if lowered is None:
-            return Compiled(graph, kernels, written, digest, [], [], Shapes(), None)
-        return Compiled(graph, kernels, written, digest, lowered.groups, blocks, lowered.shapes, lowered.layout)
+            return Compiled(graph, kernels, files, digest, [], [], Shapes(), None)
+        return Compiled(graph, kernels, files, digest, lowered.groups, blocks, lowered.shapes, lowered.layout)
 
 
 def check_name(name: str) -> None:
@@ -129,7 +134,7 @@ def _loops(graph: Graph, program: Program) -> tuple[Lowered, list[Block], Kernel
     kernels = Kernels(
         lowering="loops",
         tables=[table for block in blocks for table in block.tables],
-        functions=text if program.loss is None else [*text, *row_function(rows.values(), arithmetic)],
+        functions=text,
         calls=calls,
         offsets=[
             ("INPUT", 0),
@@ -139,6 +144,7 @@ def _loops(graph: Graph, program: Program) -> tuple[Lowered, list[Block], Kernel
         tensors=layout.tensors,
         tensor_names=tensor_names(place.tensor.name for place in layout.tensors),
         row_tensors=list(rows.values()),
+        row_comments=[block.comment for block in blocks if block.need == Need.ROW_GRADIENTS],
         reads_inputs=emitter.reads_inputs,
         value_count=layout.value_count,
         data_count=layout.data_count,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 MAX_CLASSES = 256  # a label is one byte
 DTYPES = ("float64", "float32")
-MAX_DIMENSIONS = 8  # of a tensor, as in csrc/prelude.h
+MAX_DIMENSIONS = 8  # of a tensor, as in csrc/model.h
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,10 @@
-/* What help() says of each function, with this model's own numbers. The stubs of nn and nn_infer say the same. */
+/*
+ * What help() says of each function, with this model's own numbers. This is the one place of these texts: `make docs`
+ * copies them into the stubs of nn and nn_infer, and `make docs ARGS=--check` fails if these are out of date.
+ */
+
+#ifndef DOCS_H
+#define DOCS_H
 
 #define AS_TEXT_(x) #x
 #define AS_TEXT(x) AS_TEXT_(x)
@@ -159,3 +165,5 @@
     "seed: None, as the model declares no initial distribution."
 #endif
 #define DOC_RESET "reset($module, /, seed=None)\n--\n\n" DOC_FRESH "\n\n" DOC_RAISES
+
+#endif

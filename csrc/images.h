@@ -1,4 +1,17 @@
-/* Many images a call, as predict_batch: the GIL is released, and taken again every few milliseconds. */
+/* Many images per call, as predict_batch and evaluate: the GIL is released, and taken again every few milliseconds. */
+
+#ifndef IMAGES_H
+#define IMAGES_H
+
+#include "arguments.h"
+#include "level.h"
+#include "lock.h"
+#include "model.h"
+#include "pool.h"
+#include "predictions.h"
+#if !FROZEN
+#include "passes.h"
+#endif
 
 struct batch_view {
     Py_buffer images, labels;
@@ -70,34 +83,36 @@ static int parse_threads(PyObject *object)
     return is_given(object) ? (int)parse_int(object, "threads", 1, MAX_THREADS) : 1;
 }
 
-/* What a member of the team does to image `at` of a chunk, with a workspace of its own. */
-static struct {
+/* Some images of a batch, and room for their results: all of it belongs to the call, as another may run meanwhile. */
+struct chunk {
     const struct batch_view *batch;
     Py_ssize_t first;
     int count;
-    double loss[CHUNK_IMAGES];
-    int class[CHUNK_IMAGES];
-} chunk;
+    unsigned char *classes; /* of the first 256 */
+    double *losses;         /* of evaluate() */
+};
 
-enum { IMAGES_A_PIECE = 16 };
+enum { IMAGES_PER_PIECE = 16 };
 
-static void predict_chunk(int member)
+static void predict_chunk(int worker, void *argument)
 {
-    for (int first; (first = take_piece(IMAGES_A_PIECE)) < chunk.count;)
-        for (int at = first; at < first + IMAGES_A_PIECE && at < chunk.count; at++)
-            chunk.class[at] = classify(&inference[member], image_at(chunk.batch, chunk.first + at));
+    const struct chunk *const chunk = argument;
+    for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
+        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
+            const input_type *const image = image_at(chunk->batch, chunk->first + at);
+            chunk->classes[at] = (unsigned char)classify(&inference[worker], image);
+        }
 }
 
 /* The next images of a batch. Without the GIL. */
-static void run_chunk(team_job job, const struct batch_view *b, Py_ssize_t done)
+static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
 {
     lock_chunk();
-    chunk.batch = b;
-    chunk.first = done;
-    chunk.count = (int)(chunk_end(done, b->count) - done);
+    chunk->first = first;
+    chunk->count = (int)(chunk_end(first, chunk->batch->count) - first);
     expect_any_weight();
-    team_run(job);
-    PyThread_release_lock(model_lock);
+    pool_run(job, chunk);
+    unlock();
 }
 
 static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
@@ -124,15 +139,15 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
         release_batch(&b);
         return NULL;
     }
-    unsigned char *const classes = (unsigned char *)PyBytes_AsString(result);
+    struct chunk chunk = {.batch = &b};
     const int held = begin_long_call(threads);
     int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
+        chunk.classes = (unsigned char *)PyBytes_AsString(result) + done;
         Py_BEGIN_ALLOW_THREADS
-        run_chunk(predict_chunk, &b, done);
+        run_chunk(predict_chunk, &chunk, done);
         Py_END_ALLOW_THREADS
-        for (int at = 0; at < chunk.count; at++)
-            classes[done++] = (unsigned char)chunk.class[at];
+        done += chunk.count;
         failed = report(values[2], done, b.count, 0, 0.0);
     }
     end_long_call(held);
@@ -144,8 +159,110 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
     return result;
 }
 
-/* The functions that every module has. */
-#define PREDICTION_METHODS \
-    {"predict", api_predict, METH_O, DOC_PREDICT}, {"probabilities", api_probabilities, METH_O, DOC_PROBABILITIES}, \
-    {"outputs", api_outputs, METH_O, DOC_OUTPUTS}, \
-    {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PREDICT_BATCH}
+#if !FROZEN
+
+/* The same with labels */
+
+static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
+{
+    return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
+}
+
+/* Labels must be classes: found out before anything is computed. */
+static int check_labels(const struct batch_view *b)
+{
+#if TARGET_LABEL
+    const unsigned char *const label = b->labels.buf;
+    for (Py_ssize_t i = 0; i < b->count; i++) {
+        const int class = label[i]; /* with 256 classes every byte is one, and a compiler would warn */
+        if (class >= TARGET_COUNT) {
+            PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %d", i, TARGET_COUNT - 1, class);
+            return -1;
+        }
+    }
+#else
+    (void)b;
+#endif
+    return 0;
+}
+
+static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
+{
+    if (get_images(images, b) < 0)
+        return -1;
+    if (TARGET_COUNT == 0) {
+        if (labels == Py_None)
+            return 0;
+        PyErr_SetString(PyExc_TypeError, "labels must be None: this model has no targets");
+    }
+    else if (get_buffer_of(labels, "labels", &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, &b->labels) == 0) {
+        b->has_labels = 1;
+        if (check_labels(b) == 0)
+            return 0;
+    }
+    release_batch(b);
+    return -1;
+}
+
+static void evaluate_chunk(int worker, void *argument)
+{
+    const struct chunk *const chunk = argument;
+    struct workspace *const w = &inference[worker];
+    for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
+        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
+            const Py_ssize_t image = chunk->first + at;
+            level->set_inputs(w, image_at(chunk->batch, image));
+            set_targets(w, target_at(chunk->batch, image));
+            level->compute_evaluation(w);
+            chunk->losses[at] = w->value[LOSS];
+            chunk->classes[at] = HAS_PREDICTION ? (unsigned char)argmax(w, &outputs[PREDICTION]) : 0;
+        }
+}
+
+static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const struct signature signature = {"evaluate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
+    PyObject *values[4];
+    struct batch_view b;
+    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[3]) < 0)
+        return NULL;
+    const int threads = parse_threads(values[2]);
+    if (threads < 0 || get_batch(values[0], values[1], &b) < 0)
+        return NULL;
+    const int classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT;
+    struct {
+        double losses[CHUNK_IMAGES];
+        unsigned char classes[CHUNK_IMAGES];
+    } *const results = PyMem_Malloc(sizeof(*results));
+    if (results == NULL) {
+        release_batch(&b);
+        return PyErr_NoMemory();
+    }
+    struct chunk chunk = {.batch = &b, .classes = results->classes, .losses = results->losses};
+    const int held = begin_long_call(threads);
+    double total = 0.0;
+    Py_ssize_t right = 0;
+    int failed = held < 0;
+    for (Py_ssize_t done = 0; done < b.count && !failed;) {
+        Py_BEGIN_ALLOW_THREADS
+        run_chunk(evaluate_chunk, &chunk, done);
+        Py_END_ALLOW_THREADS
+        for (int at = 0; at < chunk.count; at++, done++) {
+            total += results->losses[at];
+            if (classifies)
+                right += results->classes[at] == *target_at(&b, done);
+        }
+        failed = report(values[3], done, b.count, 1, total / (double)done);
+    }
+    end_long_call(held);
+    PyMem_Free(results);
+    release_batch(&b);
+    if (failed)
+        return NULL;
+    const double loss = total / (double)b.count;
+    return classifies ? Py_BuildValue("dd", loss, (double)right / (double)b.count) : Py_BuildValue("dO", loss, Py_None);
+}
+
+#endif
+
+#endif

@@ -1,5 +1,6 @@
 /*
- * Before the kernels of one SIMD level: what the compiler may use, and how the names of this level end.
+ * Included at the start of the kernels, once for each SIMD level and so without a guard: what the compiler may use at
+ * this LEVEL, and how the names of its functions end.
  *
  * All levels give the same bits: lanes are independent sums, and nothing is contracted to a fused multiply-add.
  * gcc's unroll-and-jam would interleave two terms of a sum with scalar code where the lanes alone fill the registers.
@@ -16,7 +17,7 @@
 #define LEVEL_NAME "avx512"
 #endif
 
-/* a * b + c; with one rounding where the model asks for that and the processor has an instruction for it. */
+/* a * b + c; with a single rounding if the model asks for that and the processor has an instruction for it. */
 #if FMA && (LEVEL > 0 || HAS_FMA)
 #define MULTIPLY_ADD(a, b, c) IN_LIBRARY(__builtin_fma)(a, b, c)
 #define FUSES 1

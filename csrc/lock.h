@@ -1,21 +1,27 @@
 /*
- * One lock for the model, so that calls from several threads happen one after the other, also without a GIL.
+ * One lock for the model, so that calls from several threads run one after the other, with or without a GIL.
  *
- * Nobody makes a Python call, or waits for the GIL, while holding model_lock: whoever waits for it with the GIL in
- * hand would never get it. Long calls (train, evaluate, predict_batch) let go of it now and then, for signals and
- * `progress`, and hold `long_lock` throughout. Until they are done, other threads can read the model (the weights are as
- * of a whole step, the gradients perhaps those of half a batch), and wait to change it, or to begin a long call.
+ * No one makes a Python call, or waits for the GIL, while holding model_lock: a thread that holds the GIL and waits for
+ * the lock would never get it. Long calls (train, evaluate, predict_batch) release it now and then, for signals and
+ * `progress`, and hold `long_lock` throughout. Until they are done, other threads can read the model (parameters are
+ * those of a whole step, gradients perhaps those of half a batch), and wait to change it or to begin a long call.
  *
- * A long call takes model_lock again at once, and would always be faster than a thread that has to wake up and get
- * the GIL first. So whoever has to wait holds `turn_lock` until it has model_lock, and a long call asks for its turn
- * before each chunk. The wait for a turn is bounded: a thread that Python has stopped for good may hold it.
+ * A long call takes model_lock again immediately, and would always beat a thread that has to wake up and get the GIL
+ * first. So whoever has to wait holds `turn_lock` until it has model_lock, and a long call asks for its turn before
+ * each chunk. The wait for a turn is bounded: a thread that Python has stopped forever may hold it.
  */
+
+#ifndef LOCK_H
+#define LOCK_H
+
+#include "model.h"
+#include "pool.h"
 
 static PyThread_type_lock model_lock;
 static PyThread_type_lock turn_lock;
 static PyThread_type_lock long_lock;
-static PyThread_type_lock next_lock; /* as turn_lock, for long_lock */
-static unsigned long long_thread; /* who holds long_lock; written under model_lock */
+static PyThread_type_lock next_lock; /* what turn_lock is to model_lock, for long_lock */
+static unsigned long long_thread;    /* the holder of long_lock; written under model_lock */
 static int long_running;
 
 enum { TURN_MICROSECONDS = 100000, SIGNAL_MICROSECONDS = 50000 };
@@ -74,9 +80,8 @@ static int check_shutdown(void)
 }
 
 /*
- * Waits until no long call runs, and holds long_lock then. Whoever waits is the next one: a thread that makes one long
- * call after the other would always be faster. Fails where a signal handler raises, and while Python shuts down. Needs
- * the GIL.
+ * Waits until no long call runs, and then holds long_lock. Whoever waits is next: a thread that makes one long call
+ * after the other would always be faster. Fails if a signal handler raises, and while Python shuts down. Needs the GIL.
  */
 static int wait_for_long_calls(void)
 {
@@ -95,8 +100,11 @@ static int wait_for_long_calls(void)
 }
 
 /*
- * 1: long_lock is held, and the team has `threads` members. 0: this thread holds it already, and may only read.
+ * 1: long_lock is held, and the pool has `threads` workers. 0: this thread holds it already, and may only read.
  * -1: a signal handler has raised, or Python shuts down.
+ *
+ * "This thread" need not be the callback of the other call: with greenlets a call that got 0 may outlive the call that
+ * held the lock. So between two chunks a long call relies on nothing but its own memory.
  */
 static int begin_long_call(int threads)
 {
@@ -110,8 +118,8 @@ static int begin_long_call(int threads)
     lock_to_read();
     long_running = 1;
     long_thread = PyThread_get_thread_ident();
+    pool_begin(threads);
     unlock();
-    team_begin(threads);
     return 1;
 }
 
@@ -119,12 +127,33 @@ static void end_long_call(int held)
 {
     if (held <= 0)
         return;
-    team_end();
     lock_to_read();
+    pool_end();
     long_running = 0;
     unlock();
     PyThread_release_lock(long_lock);
 }
+
+#if !FROZEN
+/* For calls that change the model. Fails as wait_for_long_calls() does, and inside a long call of this very thread. */
+static int lock_to_write(void)
+{
+    lock_to_read();
+    while (long_running) {
+        const int mine = long_thread == PyThread_get_thread_ident();
+        unlock();
+        if (mine) {
+            PyErr_SetString(PyExc_RuntimeError, "the model cannot be changed from inside a progress callback");
+            return -1;
+        }
+        if (wait_for_long_calls() < 0)
+            return -1;
+        PyThread_release_lock(long_lock);
+        lock_to_read();
+    }
+    return 0;
+}
+#endif
 
 #ifndef _WIN32
 #include <pthread.h>
@@ -133,7 +162,7 @@ static void before_fork(void) { PyThread_acquire_lock(model_lock, WAIT_LOCK); }
 
 static void after_fork_in_parent(void) { PyThread_release_lock(model_lock); }
 
-/* The child has one thread. What others held, or were about to hold, is nobody's now. */
+/* The child has one thread. Locks that other threads held, or were about to take, have no owner any more. */
 static void after_fork_in_child(void)
 {
     PyThread_type_lock fresh = PyThread_allocate_lock();
@@ -142,7 +171,7 @@ static void after_fork_in_child(void)
     fresh = PyThread_allocate_lock();
     if (fresh != NULL)
         next_lock = fresh;
-    team_forget();
+    pool_forget();
     if (!long_running || long_thread != PyThread_get_thread_ident()) {
         long_running = 0;
         fresh = PyThread_allocate_lock();
@@ -153,7 +182,7 @@ static void after_fork_in_child(void)
 }
 #endif
 
-/* Once a process: an import that fails afterwards may be tried again. */
+/* Once per process: an import that fails later may be tried again. */
 static int make_locks(void)
 {
     if (model_lock != NULL)
@@ -187,3 +216,5 @@ static int check_first_load(void)
                                        "new process");
     return -1;
 }
+
+#endif

@@ -1,27 +1,27 @@
-/* The Python module around a generated model. Included last, into the one translation unit. */
+/*
+ * The Python module around a generated model. Included last, into the one translation unit: everything is static. A
+ * FROZEN model has constant weights and only predicts.
+ */
 
-#include "random.h"
-#include "threads.h"
-#include "lock.h"
-#include "write_lock.h"
-#include "levels.h"
-#include "rows.h"
-#include "update.h"
-#include "passes.h"
-#include "batch.h"
+#ifndef MODULE_H
+#define MODULE_H
+
 #include "arguments.h"
 #include "docs.h"
-#include "numbers.h"
-
-static int forward_done; /* backward() has something to go back from */
-
-#include "views.h"
-
-#include "predictions.h"
 #include "images.h"
-#include "evaluate.h"
-#include "check_finite.h"
+#include "level.h"
+#include "lock.h"
+#include "model.h"
+#include "predictions.h"
+#if !FROZEN
+#include "random.h"
 #include "train.h"
+#include "views.h"
+#endif
+
+#if !FROZEN
+
+/* One step at a time */
 
 static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expected)
 {
@@ -117,7 +117,7 @@ static PyObject *api_update(PyObject *Py_UNUSED(module), PyObject *const *args, 
     Py_RETURN_NONE;
 }
 
-/* Where parameter i of parameters() stands in data[]; the tensor too, if asked. */
+/* The index in data[] of parameter i of parameters(), and its tensor if asked for. */
 static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
 {
 #if PARAMETER_TABLE
@@ -160,7 +160,7 @@ static PyObject *parameter_element(PyObject *object, const real *array)
         return NULL;
     lock_to_read();
     if (array == grad)
-        settle();
+        materialize_row_gradients();
     const double x = array[parameter_place(i, NULL)];
     unlock();
     return PyFloat_FromDouble(x);
@@ -170,7 +170,7 @@ static PyObject *api_data(PyObject *Py_UNUSED(module), PyObject *object) { retur
 
 static PyObject *api_grad(PyObject *Py_UNUSED(module), PyObject *object) { return parameter_element(object, grad); }
 
-/* Weights as the declared distributions and the seed give them, drawn in the order of parameters(). */
+/* Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. */
 static void draw_weights(uint64_t seed)
 {
 #if HAS_DISTRIBUTIONS
@@ -185,7 +185,7 @@ static void draw_weights(uint64_t seed)
     (void)seed;
     memcpy(data, initial_data, sizeof(data));
 #endif
-    find_poisoned();
+    find_nonfinite_rows();
 }
 
 static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -218,35 +218,76 @@ static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, P
     if (lock_to_write() < 0)
         return NULL;
     draw_weights(seed);
-    clear_gradients(1);
-    if (grad_views)
-        expect_any_gradient();
+    run_zero_grad();
     forward_done = 0;
     unlock();
     Py_RETURN_NONE;
 }
+
+#endif
+
+/* The module */
 
 static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
     PyObject *const sizes = output_sizes();
     if (sizes == NULL)
         return NULL;
-    return Py_BuildValue("{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
-                         "architecture", DESCRIPTION, "version", VERSION, "dtype", real_elements.noun, "mode", FLOAT32 || FMA || REORDER ? "fast" : "strict", "fma",
-                         PyBool_FromLong(level->fuses), "reorder", PyBool_FromLong(REORDER), "simd", level->name, "compiler", BUILT_BY, "lowering", LOWERING, "parameters",
-                         (Py_ssize_t)PARAMETER_COUNT, "inputs", INPUT_COUNT, "input_type",
-                         INPUT_PIXELS ? "uint8" : real_elements.noun, "targets", TARGET_COUNT, "target_type",
-                         TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none", "outputs", sizes,
-                         "learning_rate", LEARNING_RATE, "seed", (unsigned long long)SEED, "digest",
-                         DIGEST);
+#if FROZEN
+    return Py_BuildValue(
+        "{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:s,s:i,s:s,s:N,s:s,s:s}",
+        "architecture", DESCRIPTION,
+        "version", VERSION,
+        "dtype", real_elements.noun,
+        "mode", FLOAT32 || FMA || REORDER ? "fast" : "strict",
+        "fma", PyBool_FromLong(level->fuses),
+        "reorder", PyBool_FromLong(REORDER),
+        "simd", level->name,
+        "compiler", BUILT_BY,
+        "lowering", LOWERING,
+        "parameters", (Py_ssize_t)PARAMETER_COUNT,
+        "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
+        "inputs", INPUT_COUNT,
+        "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,
+        "outputs", sizes,
+        "digest", DIGEST,
+        "weights", WEIGHTS);
+#else
+    return Py_BuildValue(
+        "{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
+        "architecture", DESCRIPTION,
+        "version", VERSION,
+        "dtype", real_elements.noun,
+        "mode", FLOAT32 || FMA || REORDER ? "fast" : "strict",
+        "fma", PyBool_FromLong(level->fuses),
+        "reorder", PyBool_FromLong(REORDER),
+        "simd", level->name,
+        "compiler", BUILT_BY,
+        "lowering", LOWERING,
+        "parameters", (Py_ssize_t)PARAMETER_COUNT,
+        "inputs", INPUT_COUNT,
+        "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,
+        "targets", TARGET_COUNT,
+        "target_type", TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",
+        "outputs", sizes,
+        "learning_rate", LEARNING_RATE,
+        "seed", (unsigned long long)SEED,
+        "digest", DIGEST);
+#endif
 }
 
 static PyMethodDef methods[] = {
+#if !FROZEN
     {"forward", FAST(api_forward), METH_FASTCALL, DOC_FORWARD},
     {"backward", api_backward, METH_NOARGS, DOC_BACKWARD},
     {"zero_grad", api_zero_grad, METH_NOARGS, DOC_ZERO_GRAD},
     {"update", FAST(api_update), METH_FASTCALL | METH_KEYWORDS, DOC_UPDATE},
-    PREDICTION_METHODS,
+#endif
+    {"predict", api_predict, METH_O, DOC_PREDICT},
+    {"probabilities", api_probabilities, METH_O, DOC_PROBABILITIES},
+    {"outputs", api_outputs, METH_O, DOC_OUTPUTS},
+    {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PREDICT_BATCH},
+#if !FROZEN
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS, DOC_EVALUATE},
     {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS, DOC_TRAIN},
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
@@ -255,54 +296,59 @@ static PyMethodDef methods[] = {
     {"data", api_data, METH_O, DOC_DATA},
     {"grad", api_grad, METH_O, DOC_GRAD},
     {"reset", FAST(api_reset), METH_FASTCALL | METH_KEYWORDS, DOC_RESET},
+#endif
     {"info", api_info, METH_NOARGS, DOC_INFO},
     {NULL, NULL, 0, NULL},
 };
 
 static int module_exec(PyObject *module)
 {
-    struct module_state *const state = PyModule_GetState(module);
-    if (check_first_load() < 0)
-        return -1;
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        for (int d = 0; d < tensors[t].dimensions; d++)
-            tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(real);
-    state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
-    if (state->tensor_type == NULL || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
+    if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
         choose_level() < 0 || make_locks() < 0)
         return -1;
+#if !FROZEN
+    if (add_tensor_type(module) < 0)
+        return -1;
     draw_weights(SEED);
+#elif WIDENS
+    for (Py_ssize_t i = 0; i < DATA_COUNT; i++)
+        data[i] = weights[i];
+#endif
     loaded = 1;
     return 0;
 }
 
-static int module_traverse(PyObject *module, visitproc visit, void *arg)
-{
-    const struct module_state *const state = PyModule_GetState(module);
-    Py_VISIT(state->tensor_type);
-    return 0;
-}
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, (void *)module_exec},
+#if PY_VERSION_HEX >= 0x030C0000 && (!defined(Py_LIMITED_API) || Py_LIMITED_API + 0 >= 0x030C0000)
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#if PY_VERSION_HEX >= 0x030D0000 && (!defined(Py_LIMITED_API) || Py_LIMITED_API + 0 >= 0x030D0000)
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED},
+#endif
+    {0, NULL},
+};
 
-static int module_clear(PyObject *module)
-{
-    struct module_state *const state = PyModule_GetState(module);
-    Py_CLEAR(state->tensor_type);
-    return 0;
-}
-
-#include "slots.h"
+#if FROZEN
+#define DOC_KIND "A trained micrograd model, compiled"
+#else
+#define DOC_KIND "A micrograd model, compiled"
+#endif
 
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = MODULE_NAME,
-    .m_doc = sizeof(DESCRIPTION) > 1 ? "A micrograd model, compiled: " DESCRIPTION ".\n\n" DOC_USE
-                                     : "A micrograd model, compiled.\n\n" DOC_USE,
-    .m_size = sizeof(struct module_state),
+    .m_doc = sizeof(DESCRIPTION) > 1 ? DOC_KIND ": " DESCRIPTION ".\n\n" DOC_USE : DOC_KIND ".\n\n" DOC_USE,
     .m_methods = methods,
     .m_slots = module_slots,
+#if !FROZEN
+    .m_size = sizeof(struct module_state),
     .m_traverse = module_traverse,
     .m_clear = module_clear,
+#endif
 };
 
 PyMODINIT_FUNC MODULE_INIT(void);
 PyMODINIT_FUNC MODULE_INIT(void) { return PyModuleDef_Init(&module_definition); }
+
+#endif

@@ -1,6 +1,11 @@
-/* The ops of the ir in C, as codegen/ops.py and micrograd/ieee.py define them. */
+/* The ops of the ir in C, as codegen/ir/ops.py and micrograd/ieee.py define them. Needs no Python. */
+
+#ifndef OPS_H
+#define OPS_H
 
 #include <math.h>
+
+#include "real.h"
 
 #if FLOAT32
 #define IN_LIBRARY(function) function##f
@@ -9,8 +14,8 @@
 #endif
 
 /*
- * In a loop that adds elements from the last to the first. gcc 12 vectorises such a sum, if it goes on in an outer loop,
- * and adds wrong elements; what it keeps in order anyway gains nothing from vectors.
+ * Belongs into loops that add elements in descending order. gcc 12 vectorises such a sum if an outer loop continues it,
+ * and then adds the wrong elements. A sum whose order is fixed gains nothing from vectors anyway.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #define NOT_VECTORISED __asm__("")
@@ -19,23 +24,23 @@
 #endif
 
 /*
- * At the end of a loop nest, and of the inputs: the next reads from memory what was stored. gcc (12.2 and 14.2, no longer
- * 15.3) would take elements out of the vector registers, and some permutations of eight doubles are wrong with AVX-512:
- * {0, 1, 2, 6, 4, 5, 6, 7} becomes a vpermilpd, which cannot bring element 6 there.
+ * Ends a loop nest, and the loading of inputs: the next nest reads from memory what this one stored. Otherwise gcc
+ * (12.2 and 14.2, fixed in 15.3) takes elements out of vector registers, and gets some permutations of eight doubles
+ * wrong with AVX-512: {0, 1, 2, 6, 4, 5, 6, 7} becomes a vpermilpd, which cannot move element 6 there.
  */
 #if defined(__GNUC__) && !defined(__clang__)
-#define STORED __asm__ volatile("" ::: "memory")
+#define STORE_BARRIER __asm__ volatile("" ::: "memory")
 #else
-#define STORED ((void)0)
+#define STORE_BARRIER ((void)0)
 #endif
 
 /*
- * gcc before 14 fuses products with additions and subtractions that alternate side by side, also with
- * -ffp-contract=off. They do where numbers of either sign are known to it: it must not know those of a table. In
- * straight-line code anything may stand side by side, so that nothing is joined to vectors.
+ * gcc before 14 fuses products with alternating additions and subtractions side by side, even with -ffp-contract=off.
+ * TABLE hides the signs of a table's numbers from it. In straight-line code anything may end up side by side, so
+ * NOT_JOINED keeps gcc from joining statements into vectors.
  */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 14 && (defined(__x86_64__) || defined(__i386__))
-#define TABLE static __attribute__((used)) /* so somebody else may change it */
+#define TABLE static __attribute__((used)) /* for all gcc knows, someone else changes it */
 #define NOT_JOINED __attribute__((optimize("no-tree-slp-vectorize")))
 #else
 #define TABLE static const
@@ -44,7 +49,7 @@
 
 /*
  * Library functions are called through volatile pointers: a compiler that knew the callee would turn pow(x, 2) into
- * x * x, or fold a call with its own arithmetic, and round differently from the interpreted engine.
+ * x * x or fold the call with its own arithmetic, which rounds differently from the interpreted engine.
  */
 typedef real (*unary_function)(real);
 static real (*volatile const library_pow)(real, real) = IN_LIBRARY(pow);
@@ -74,3 +79,5 @@ static inline real op_step(real x) { return x > 0 ? 1 : 0; }
 static inline real op_max(real a, real b) { return (a >= b || a != a) ? a : b; }
 static inline real op_left(real a, real b) { return (a >= b || a != a) ? 1 : 0; }
 static inline real op_right(real a, real b) { return (a >= b || a != a) ? 0 : 1; }
+
+#endif

@@ -1,11 +1,22 @@
-/* One image: inputs and targets into a workspace, then the generated passes. The caller holds the lock. */
+/*
+ * Forward and backward, of one image or of a block of images. The caller holds model_lock.
+ *
+ * In a block, workers take the images first, forward and adjoints, each in a workspace of its own. Then the loops are
+ * interchanged: parameter by parameter, the gradients add the images in their order. So each gradient has the bits of
+ * one image after the other, whatever the number of workers.
+ */
 
-/* Somebody may have written a nan to the weights just now. */
-static void expect_any_weight(void)
-{
-    if (data_views)
-        find_poisoned();
-}
+#ifndef PASSES_H
+#define PASSES_H
+
+#include "level.h"
+#include "model.h"
+#include "ops.h"
+#include "pool.h"
+#include "rows.h"
+#include "update.h"
+
+/* One image */
 
 static void set_targets(struct workspace *w, const target_type *targets)
 {
@@ -28,7 +39,7 @@ static double compute_loss(struct workspace *w, const target_type *targets, cons
 
 static double run_forward(const target_type *targets, const input_type *inputs)
 {
-    settle(); /* before the workspace is overwritten */
+    materialize_row_gradients(); /* before the workspace is overwritten */
     expect_any_weight();
     training = block;
     return compute_loss(training, targets, inputs);
@@ -51,26 +62,90 @@ static double input_bound(const struct workspace *w)
 
 static void run_backward(void)
 {
-    settle();
-    if (grad_views)
-        touch_all();
+    materialize_row_gradients();
     level->compute_adjoints(training);
     level->compute_gradients(training, 1, 0, 1);
     if (!ROW_TENSOR_COUNT)
         return;
     const double factor = largest_row_factor(training);
     grad_bound += factor * input_bound(training);
-    if (training == block && !touched.count && !touched.all && is_finite(factor))
-        pending = 1;
+    if (training == block && can_defer_row_gradients() && is_finite(factor))
+        defer_row_gradients(1);
     else
-        level->compute_row_gradients(training);
+        add_row_gradients(training);
 }
 
-static void run_update(double rate, double batch) { update_parameters(grad_views > 0, rate, batch); }
+/* A block of images */
 
-static void run_zero_grad(void)
+/* Forward and adjoints of one image, and what its rows will need. */
+static void compute_image(int image)
 {
-    clear_gradients(grad_views > 0);
-    if (grad_views)
-        expect_any_gradient();
+    struct workspace *const w = &block[image];
+    block_images.loss[image] = compute_loss(w, block_images.targets[image], block_images.inputs[image]);
+    level->compute_adjoints(w);
+    if (!ROW_TENSOR_COUNT)
+        return;
+    block_images.factor[image] = largest_row_factor(w);
+    block_images.gradient[image] = block_images.factor[image] * input_bound(w);
+    for (int t = 0; t < ROW_TENSOR_COUNT; t++)
+        memcpy(row_factors[image] + row_tensors[t].copy, w->value + row_tensors[t].factor,
+               (size_t)row_tensors[t].lanes * sizeof(real));
 }
+
+static void compute_images(int worker, void *Py_UNUSED(argument))
+{
+    for (int first = worker * ROW_MASK_IMAGES; first < block_images.count; first += pool.size * ROW_MASK_IMAGES) {
+        const int rest = block_images.count - first, count = rest < ROW_MASK_IMAGES ? rest : ROW_MASK_IMAGES;
+        for (int image = first; image < first + count; image++)
+            compute_image(image);
+        if (ROW_TENSOR_COUNT)
+            level->find_active_rows(active_rows.images[first / ROW_MASK_IMAGES], block_images.inputs + first, count);
+    }
+}
+
+static void compute_dense_gradients(int worker, void *Py_UNUSED(argument))
+{
+    level->compute_gradients(block, block_images.count, worker, pool.size);
+}
+
+static void compute_all_gradients(int worker, void *Py_UNUSED(argument))
+{
+    level->compute_gradients(block, block_images.count, worker, pool.size);
+    for (int k = 0; k < active_rows.count; k++)
+        if (owns_row(worker, pool.size, active_rows.list[k]))
+            level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
+}
+
+/* Forward and backward of block_images.count images, which may be a `whole_batch`. Returns the sum of losses so far. */
+static double run_block(double total, int whole_batch)
+{
+    materialize_row_gradients();
+    expect_any_weight();
+    pool_run(compute_images, NULL);
+    training = &block[block_images.count - 1];
+    double factor = 0.0; /* the largest of all */
+    for (int image = 0; image < block_images.count; image++) {
+        total += block_images.loss[image];
+        if (factor == factor && !(block_images.factor[image] <= factor)) /* keeps a nan */
+            factor = block_images.factor[image];
+        grad_bound += block_images.gradient[image];
+    }
+    if (!ROW_TENSOR_COUNT || !is_finite(factor)) {
+        pool_run(compute_dense_gradients, NULL);
+        for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++)
+            add_row_gradients(&block[image]);
+        return total;
+    }
+    list_active_rows();
+    if (whole_batch && can_defer_row_gradients()) {
+        pool_run(compute_dense_gradients, NULL);
+        defer_row_gradients(block_images.count);
+    }
+    else {
+        mark_rows_dirty();
+        pool_run(compute_all_gradients, NULL);
+    }
+    return total;
+}
+
+#endif

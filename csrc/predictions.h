@@ -1,10 +1,26 @@
-/* predict, outputs and probabilities: one image a call. */
+/* predict, outputs and probabilities: one image per call. */
+
+#ifndef PREDICTIONS_H
+#define PREDICTIONS_H
+
+#include "arguments.h"
+#include "level.h"
+#include "lock.h"
+#include "model.h"
+#if !FROZEN
+#include "update.h"
+#endif
+
+#if FROZEN
+static void expect_any_weight(void) {} /* its weights are constants */
+#endif
 
 static int check_prediction(void)
 {
     if (HAS_PREDICTION)
         return 0;
-    PyErr_SetString(PyExc_RuntimeError, "this model declares no prediction, as it has no classes: outputs() has its outputs");
+    PyErr_SetString(PyExc_RuntimeError,
+                    "this model declares no prediction, as it has no classes: outputs() has its outputs");
     return -1;
 }
 
@@ -48,7 +64,7 @@ static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
     return PyLong_FromLong(best);
 }
 
-/* The outputs' elements of one image, one after the other, in memory that the caller frees. */
+/* The elements of all outputs for one image, in memory that the caller frees. */
 static double *all_outputs(PyObject *object)
 {
     Py_buffer view;
@@ -144,3 +160,5 @@ static PyObject *output_sizes(void)
     }
     return sizes;
 }
+
+#endif

@@ -1,7 +1,12 @@
 /*
- * Python's random module for what this one needs: random.seed(n), random.uniform and random.shuffle give the same
- * numbers for the same seed. MT19937 is from Matsumoto and Nishimura, ACM TOMACS 8 (1998).
+ * The part of Python's random module that is needed here: random.seed(n), random.uniform and random.shuffle give the
+ * same numbers for the same seed. MT19937 is from Matsumoto and Nishimura, ACM TOMACS 8 (1998).
  */
+
+#ifndef RANDOM_H
+#define RANDOM_H
+
+#include "model.h"
 
 struct random_state {
     uint32_t word[624];
@@ -84,3 +89,5 @@ static void random_shuffle(struct random_state *r, uint32_t *order, Py_ssize_t c
         order[j] = other;
     }
 }
+
+#endif

@@ -1,8 +1,49 @@
-/* How inputs get into a workspace, at one SIMD level. */
+/*
+ * How the inputs of an image get into its workspace. Included once for each SIMD level and so without a guard; at the
+ * highest one scan_avx512.h has find_active() for pixels.
+ */
 
-#if LEVEL == 2 && INPUT_PIXELS
-#include "scan_avx512.h"
-#else
-#include "scan_portable.h"
+#if !INPUT_PIXELS
+/* Lists the active inputs; returns how many. */
+static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
+{
+    int count = 0;
+    for (int i = 0; i < INPUT_COUNT; i++) {
+        const real x = input_value(inputs, i);
+        w->active[count] = i;
+        w->active_value[count] = x;
+        count += is_nonzero(inputs, i) | is_nonfinite_row(i);
+    }
+    return count;
+}
+#elif LEVEL != 2
+/* The same for pixels, eight at a time, as most are 0 in runs of eight. */
+static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
+{
+    enum { IN_EIGHTS = INPUT_COUNT / 8 * 8 };
+    int count = 0;
+    for (int i = 0; i < INPUT_COUNT; i += 8) {
+        uint64_t pixels = 1;
+        if (i < IN_EIGHTS)
+            memcpy(&pixels, inputs + i, sizeof(pixels));
+        if (pixels | nonfinite_rows_of_eight(i)) {
+            for (int j = i; j < i + 8 && j < INPUT_COUNT; j++) {
+                w->active[count] = j;
+                w->active_value[count] = inputs[j] * INPUT_SCALE;
+                count += is_nonzero(inputs, j) | is_nonfinite_row(j);
+            }
+        }
+    }
+    return count;
+}
 #endif
-#include "set_inputs.h"
+
+static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
+{
+    if (READS_INPUTS)
+        for (int i = 0; i < INPUT_COUNT; i++)
+            w->value[INPUT + i] = input_value(inputs, i);
+    STORE_BARRIER;
+    if (ROW_TENSOR_COUNT)
+        w->active_count = AT_LEVEL(find_active)(w, inputs);
+}

@@ -1,4 +1,6 @@
-/* Sixteen pixels at a time: a mask of the active ones, and their indices and bytes pushed together. */
+/* find_active() of scan.h for pixels and AVX-512. Included for that SIMD level alone and so without a guard. */
+
+/* Sixteen pixels at a time: a mask of the active ones, whose indices and bytes are compressed together. */
 static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
 {
     __m512i index = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -9,7 +11,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
 #if FROZEN
         const __mmask16 active = _mm_test_epi8_mask(pixels, pixels);
 #else
-        const __m128i either = _mm_or_si128(pixels, _mm_maskz_loadu_epi8(inside, poisoned + i));
+        const __m128i either = _mm_or_si128(pixels, _mm_maskz_loadu_epi8(inside, nonfinite_row + i));
         const __mmask16 active = _mm_test_epi8_mask(either, either);
 #endif
         _mm512_storeu_si512(w->active + count, _mm512_maskz_compress_epi32(active, index));

@@ -1,11 +1,147 @@
-/* train(): whole epochs, one batch after the other. */
+/*
+ * train(): whole epochs, one batch after the other.
+ *
+ * train(check_finite=True) takes back a step that would make a parameter infinite or nan. Parameters rarely need
+ * scanning: while bounds of parameters and gradients stay far from overflow, no update can produce such a value. Both
+ * bounds are known for row tensors (update.h); for the others, a step scans their gradients. If the bounds say nothing,
+ * as while a view is alive, the parameters are copied before the step and scanned after it.
+ */
+
+#ifndef TRAIN_H
+#define TRAIN_H
+
+#include "arguments.h"
+#include "images.h"
+#include "level.h"
+#include "lock.h"
+#include "model.h"
+#include "ops.h"
+#include "passes.h"
+#include "random.h"
+#include "rows.h"
+#include "update.h"
+
+static int forward_done; /* so backward() has something to go back from */
+
+/* Of one train(check_finite=True). */
+struct finite_check {
+    real *before; /* room for the parameters; NULL: no check was asked for */
+    /* Of the step that was taken back, the first such parameter in the order of state_dict(). */
+    const struct tensor *tensor;
+    Py_ssize_t index[MAX_DIMENSIONS];
+    double value;
+};
+
+/* The largest magnitude outside of row tensors. */
+static double largest_dense(const real *array)
+{
+    real largest = 0;
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (!is_row_tensor(&tensors[t]))
+            largest = op_max(largest, level->largest(array + tensors[t].offset, tensors[t].extent)); /* keeps a nan */
+    return largest;
+}
+
+/* Whether a parameter is not finite; the check says which one comes first. Padding does not count. */
+static int find_not_finite(struct finite_check *check)
+{
+    if (weight_bound <= REAL_MAX && dense_bound <= REAL_MAX)
+        return 0;
+    for (const struct tensor *t = tensors; t < tensors + TENSOR_COUNT; t++)
+        for (Py_ssize_t i = 0; i < t->size; i++) {
+            Py_ssize_t rest = i, place = t->offset;
+            for (int d = t->dimensions - 1; d >= 0; d--) {
+                check->index[d] = rest % t->shape[d];
+                place += check->index[d] * t->strides[d];
+                rest /= t->shape[d];
+            }
+            if (!is_finite(data[place])) {
+                check->tensor = t;
+                check->value = data[place];
+                return 1;
+            }
+        }
+    return 0;
+}
+
+/* "layers.0.weight[3, 17]", or just the name for a tensor without dimensions; NULL without memory. */
+static PyObject *name_found(const struct finite_check *check)
+{
+    const int dimensions = check->tensor->dimensions;
+    PyObject *text = PyUnicode_FromString(check->tensor->name);
+    for (int d = 0; d < dimensions; d++)
+        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat("%s%zd%s", d ? ", " : "[", check->index[d],
+                                                           d + 1 < dimensions ? "" : "]"));
+    return text;
+}
+
+static const char *value_name(const struct finite_check *check)
+{
+    return check->value > 0 ? "inf" : check->value < 0 ? "-inf" : "nan";
+}
+
+static void end_finite_check(struct finite_check *check)
+{
+    PyMem_Free(check->before);
+    check->before = NULL;
+}
+
+/* Fails if a parameter is not finite. Needs the GIL; the caller holds long_lock. */
+static int begin_finite_check(struct finite_check *check)
+{
+    check->before = PyMem_Malloc(sizeof(data));
+    if (check->before == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    lock_to_read();
+    expect_any_weight();
+    dense_bound = largest_dense(data);
+    const int failed = find_not_finite(check);
+    unlock();
+    if (!failed)
+        return 0;
+    PyObject *what = name_found(check);
+    if (what != NULL)
+        PyErr_Format(PyExc_FloatingPointError, "train() did not start: %U is %s", what, value_name(check));
+    Py_XDECREF(what);
+    return -1;
+}
+
+/* An update that may overflow. */
+static int update_and_look(struct finite_check *check, double rate, double batch)
+{
+    memcpy(check->before, data, sizeof(data));
+    run_update(rate, batch);
+    find_nonfinite_rows();
+    dense_bound = largest_dense(data);
+    if (!find_not_finite(check))
+        return 0;
+    memcpy(data, check->before, sizeof(data));
+    find_nonfinite_rows();
+    return -1;
+}
+
+/* One update, or none: then -1, and the check says why. */
+static int run_checked_update(struct finite_check *check, double rate, double batch)
+{
+    const double dense_move = fabs(rate) * largest_dense(grad), row_move = fabs(rate) * grad_bound;
+    const int is_safe =
+        dense_move < SAFE_BOUND && dense_bound < SAFE_BOUND && row_move < SAFE_BOUND && weight_bound < SAFE_BOUND;
+    if (data_views || !is_safe)
+        return update_and_look(check, rate, batch);
+    run_update(rate, batch);
+    dense_bound += dense_move / batch;
+    return 0;
+}
 
 struct training_run {
     struct batch_view batch;
     Py_ssize_t batch_size, epochs;
     double rate;
-    uint32_t *order; /* NULL: as the images stand */
+    uint32_t *order; /* NULL: the order of the images */
     PyObject *progress;
+    struct finite_check check;
 };
 
 static Py_ssize_t image_number(const struct training_run *run, Py_ssize_t i)
@@ -42,16 +178,16 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t f
 /* The images of a batch, in words; NULL without memory. */
 static PyObject *name_images(const struct training_run *run, Py_ssize_t first, Py_ssize_t size)
 {
-    enum { MOST = 8 };
+    enum { MAX_NAMED = 8 };
     if (size == 1)
         return PyUnicode_FromFormat("image %zd", image_number(run, first));
     if (run->order == NULL)
         return PyUnicode_FromFormat("images %zd..%zd", first, first + size - 1);
     PyObject *text = PyUnicode_FromString("images");
-    for (Py_ssize_t i = 0; i < size && i < MOST; i++)
+    for (Py_ssize_t i = 0; i < size && i < MAX_NAMED; i++)
         PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat("%s %zd", i ? "," : "", image_number(run, first + i)));
-    if (size > MOST)
-        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat(" and %zd more", size - MOST));
+    if (size > MAX_NAMED)
+        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat(" and %zd more", size - MAX_NAMED));
     return text;
 }
 
@@ -62,10 +198,10 @@ static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, P
     const Py_ssize_t steps = count / run->batch_size + (count % run->batch_size != 0);
     PyObject *where = run->epochs > 1 ? PyUnicode_FromFormat("epoch %zd, ", epoch + 1) : PyUnicode_FromString("");
     PyUnicode_AppendAndDel(&where, name_images(run, first, size));
-    PyObject *what = name_found();
+    PyObject *what = name_found(&run->check);
     if (where != NULL && what != NULL)
         PyErr_Format(PyExc_FloatingPointError, "train() stopped before step %zd (%U), which makes %U %s",
-                     epoch * steps + first / run->batch_size + 1, where, what, value_name());
+                     epoch * steps + first / run->batch_size + 1, where, what, value_name(&run->check));
     Py_XDECREF(where);
     Py_XDECREF(what);
 }
@@ -74,7 +210,7 @@ static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, P
 static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
 {
     const Py_ssize_t count = run->batch.count;
-    Py_ssize_t refused = -1; /* the first image of the step that was */
+    Py_ssize_t refused = -1; /* the first image of a step that was taken back */
     double total = 0.0;
     for (Py_ssize_t i = 0; i < count;) {
         const Py_ssize_t end = chunk_end(i, count);
@@ -87,12 +223,12 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
             i += run_images(run, i, first, size, &total);
             if (i < first + size)
                 continue;
-            if (finite_check.before == NULL)
+            if (run->check.before == NULL)
                 run_update(run->rate, (double)size);
-            else if (run_checked_update(run->rate, (double)size) < 0)
+            else if (run_checked_update(&run->check, run->rate, (double)size) < 0)
                 refused = first;
         }
-        PyThread_release_lock(model_lock);
+        unlock();
         Py_END_ALLOW_THREADS
         if (refused >= 0) {
             raise_not_finite(run, epoch, refused);
@@ -156,7 +292,7 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
         goto fail;
     unlock();
     const int held = begin_long_call(threads);
-    int failed = held < 0 || (checks && begin_finite_check() < 0);
+    int failed = held < 0 || (checks && begin_finite_check(&run.check) < 0);
     for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
         double loss = 0.0;
         if (shuffled)
@@ -169,10 +305,10 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
         }
     }
     lock_to_read();
-    settle_block(); /* while the images are there */
+    materialize_row_gradients(); /* while the images are there */
     unlock();
     if (held > 0)
-        end_finite_check();
+        end_finite_check(&run.check);
     end_long_call(held);
     if (failed)
         goto fail;
@@ -185,3 +321,5 @@ fail:
     release_batch(&run.batch);
     return NULL;
 }
+
+#endif

@@ -1,17 +1,48 @@
-/* zero_grad and update: whole tensors, or the touched rows of a row tensor. */
+/*
+ * zero_grad and update: whole tensors, or the rows of row tensors that are not zero. Also bounds of the parameters and
+ * gradients, by which most steps know without a look that no parameter becomes inf or nan. The caller holds model_lock.
+ */
+
+#ifndef UPDATE_H
+#define UPDATE_H
+
+#include "level.h"
+#include "model.h"
+#include "ops.h"
+#include "pool.h"
+#include "rows.h"
+
+/*
+ * No parameter of a row tensor exceeds weight_bound in absolute value, and none of their gradients exceeds grad_bound;
+ * infinity if nothing is known. While both stay far from overflow, no update can make a parameter infinite.
+ */
+static double weight_bound, grad_bound;
+
+/* The same for all other parameters, if train(check_finite=True) keeps it up to date. */
+static double dense_bound;
+
+#define SAFE_BOUND (REAL_MAX * 1e-8)
+
+/* Views of grad[] may write any gradient. */
+static void expect_any_gradient(void)
+{
+    materialize_row_gradients();
+    mark_all_dirty();
+    grad_bound = (double)INFINITY;
+}
 
 static real largest_in_row(int input)
 {
     real largest = 0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
-        const real *const row = data + row_tensors[t].offset + input * row_tensors[t].row_length;
-        largest = op_max(largest, largest_magnitude(row, row_tensors[t].lanes)); /* a nan stays */
+        const real *const row = data + row_tensors[t].offset + input * row_tensors[t].length;
+        largest = op_max(largest, largest_magnitude(row, row_tensors[t].lanes)); /* keeps a nan */
     }
     return largest;
 }
 
-/* After weights were written from outside, or may have overflowed. */
-static void find_poisoned(void)
+/* After parameters were written from outside, or may have overflowed. */
+static void find_nonfinite_rows(void)
 {
     dense_bound = (double)INFINITY;
     if (!ROW_TENSOR_COUNT)
@@ -19,10 +50,17 @@ static void find_poisoned(void)
     weight_bound = 0.0;
     for (int i = 0; i < INPUT_COUNT; i++) {
         const real largest = largest_in_row(i);
-        poisoned[i] = !is_finite(largest);
+        nonfinite_row[i] = !is_finite(largest);
         if (!(largest <= weight_bound))
-            weight_bound = poisoned[i] ? (double)INFINITY : largest;
+            weight_bound = nonfinite_row[i] ? (double)INFINITY : largest;
     }
+}
+
+/* Views of data[] may write any parameter at any time. */
+static void expect_any_weight(void)
+{
+    if (data_views)
+        find_nonfinite_rows();
 }
 
 static int is_row_tensor(const struct tensor *tensor)
@@ -33,7 +71,9 @@ static int is_row_tensor(const struct tensor *tensor)
     return 0;
 }
 
-/* Called through a pointer: gcc expands a memset of this known size into `rep stos`, which takes three times as long. */
+/*
+ * Called through a pointer: gcc expands a memset of this known size into `rep stos`, which takes three times as long.
+ */
 static void *(*volatile const library_memset)(void *, int, size_t) = memset;
 
 static void clear_span(Py_ssize_t offset, Py_ssize_t count)
@@ -41,44 +81,21 @@ static void clear_span(Py_ssize_t offset, Py_ssize_t count)
     library_memset(grad + offset, 0, (size_t)count * sizeof(real));
 }
 
-/* Writes the gradients that the last backward pass left for later. */
-static void settle(void)
+static void run_zero_grad(void)
 {
-    for (int image = 0; image < pending; image++)
-        level->compute_row_gradients(&block[image]);
-    pending = 0;
-}
-
-/* The same where the last backward pass had several images: an update of these needs to see them. */
-static void settle_block(void)
-{
-    if (pending > 1)
-        settle();
-}
-
-static void clear_touched(void)
-{
-    for (int k = 0; k < touched.count; k++)
-        touched.flag[touched.list[k]] = 0;
-    touched.count = 0;
-    touched.all = 0;
-}
-
-/* With `everything`, also the rows that no backward pass has touched: somebody else may have written to them. */
-static void clear_gradients(int everything)
-{
-    for (int t = 0; t < TENSOR_COUNT; t++) {
-        if (everything || touched.all || !is_row_tensor(&tensors[t]))
+    const int all = row_gradients.all_dirty;
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (all || !is_row_tensor(&tensors[t]))
             clear_span(tensors[t].offset, tensors[t].extent);
-    }
-    if (!everything && !touched.all)
-        for (int k = 0; k < touched.count; k++)
+    if (!all)
+        for (int k = 0; k < row_gradients.dirty_count; k++)
             for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-                clear_span(row_tensors[t].offset + touched.list[k] * row_tensors[t].row_length,
-                           row_tensors[t].row_length);
-    clear_touched();
-    pending = 0;
+                clear_span(row_tensors[t].offset + row_gradients.dirty[k] * row_tensors[t].length,
+                           row_tensors[t].length);
+    forget_row_gradients();
     grad_bound = 0.0;
+    if (grad_views)
+        expect_any_gradient();
 }
 
 static struct step make_step(double rate, double batch)
@@ -87,13 +104,7 @@ static struct step make_step(double rate, double batch)
     return (struct step){rate, batch, frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0};
 }
 
-/* One update, shared by the members of the team: a part of each dense tensor, and the rows that each of them owns. */
-static struct {
-    struct step step;
-    int everything;
-} update;
-
-static void update_dense_tensors(int part, int parts)
+static void update_dense_tensors(const struct step *step, int part, int parts)
 {
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (is_row_tensor(&tensors[t]))
@@ -102,43 +113,45 @@ static void update_dense_tensors(int part, int parts)
         const Py_ssize_t first = lines * part / parts * CACHE_LINE;
         Py_ssize_t end = lines * (part + 1) / parts * CACHE_LINE;
         end = end < tensors[t].extent ? end : tensors[t].extent;
-        level->update_span(tensors[t].offset + first, end - first, &update.step);
+        level->update_span(tensors[t].offset + first, end - first, step);
     }
 }
 
-static void update_member(int member)
+/* A worker's share of one update: a part of each dense tensor, and the rows that it owns. */
+static void update_share(int worker, void *argument)
 {
-    update_dense_tensors(member, team.size);
+    const struct step *const step = argument;
+    update_dense_tensors(step, worker, pool.size);
     if (!ROW_TENSOR_COUNT)
         return;
-    const int in_batch = pending > 1, all = update.everything || touched.all;
-    const int count = in_batch ? active_rows.count : all ? INPUT_COUNT : touched.count;
+    const int pending = is_pending(), all = row_gradients.all_dirty;
+    const int count = pending ? active_rows.count : all ? INPUT_COUNT : row_gradients.dirty_count;
     for (int k = 0; k < count; k++) {
-        const int input = in_batch ? active_rows.list[k] : all ? k : touched.list[k];
-        if (!owns_row(member, input))
+        const int input = pending ? active_rows.list[k] : all ? k : row_gradients.dirty[k];
+        if (!owns_row(worker, pool.size, input))
             continue;
-        if (in_batch)
-            level->update_pending_row(input, images_of_row(input), &update.step);
+        if (pending)
+            level->update_pending_row(input, images_of_row(input), step);
         else
-            level->update_rows(&input, 1, &update.step);
+            level->update_row(input, step);
     }
 }
 
-/* With `everything`, also the rows that no backward pass has touched. */
-static void update_parameters(int everything, double rate, double batch)
+static void run_update(double rate, double batch)
 {
-    update.step = make_step(rate, batch);
-    update.everything = everything;
-    if (pending == 1) {
-        update_dense_tensors(0, 1);
-        level->update_pending_rows(training, &update.step);
+    struct step step = make_step(rate, batch);
+    if (is_pending() && row_gradients.images == 1) {
+        update_dense_tensors(&step, 0, 1);
+        level->update_pending_image(block, &step);
     }
     else
-        team_run(update_member);
+        pool_run(update_share, &step);
     if (!ROW_TENSOR_COUNT)
         return;
     const double move = fabs(rate) * grad_bound; /* must not overflow either, before it is divided */
     weight_bound += move / batch;
     if (!(move < SAFE_BOUND && weight_bound < SAFE_BOUND))
-        find_poisoned();
+        find_nonfinite_rows();
 }
+
+#endif

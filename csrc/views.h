@@ -1,5 +1,13 @@
 /* state_dict, grad_dict and load_state_dict: tensors as memoryviews that share the model's memory. */
 
+#ifndef VIEWS_H
+#define VIEWS_H
+
+#include "arguments.h"
+#include "lock.h"
+#include "model.h"
+#include "update.h"
+
 struct tensor_object {
     PyObject_HEAD
     const struct tensor *tensor;
@@ -49,7 +57,6 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
     view->obj = self;
     lock_to_read();
     if (object->is_grad) {
-        settle();
         expect_any_gradient();
         grad_views++;
     }
@@ -66,7 +73,7 @@ static void tensor_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
         grad_views--;
     else {
         data_views--;
-        find_poisoned(); /* whatever was written last */
+        find_nonfinite_rows(); /* whatever was written last */
     }
     unlock();
 }
@@ -91,6 +98,30 @@ static PyType_Spec tensor_spec = {
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION,
     .slots = tensor_slots,
 };
+
+static int add_tensor_type(PyObject *module)
+{
+    struct module_state *const state = PyModule_GetState(module);
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        for (int d = 0; d < tensors[t].dimensions; d++)
+            tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(real);
+    state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
+    return state->tensor_type == NULL ? -1 : 0;
+}
+
+static int module_traverse(PyObject *module, visitproc visit, void *arg)
+{
+    const struct module_state *const state = PyModule_GetState(module);
+    Py_VISIT(state->tensor_type);
+    return 0;
+}
+
+static int module_clear(PyObject *module)
+{
+    struct module_state *const state = PyModule_GetState(module);
+    Py_CLEAR(state->tensor_type);
+    return 0;
+}
 
 static PyObject *tensor_views(PyObject *module, int is_grad)
 {
@@ -163,7 +194,7 @@ done:
     return failed;
 }
 
-/* Writes a tensor that stands in C order at `from` to its place in data[]. */
+/* Copies a tensor in C order to its place in data[]. */
 static void place_tensor(const struct tensor *t, const real *from)
 {
     Py_ssize_t at[MAX_DIMENSIONS] = {0};
@@ -188,7 +219,7 @@ static int is_name_of(PyObject *key, const struct tensor *t)
     Py_ssize_t length;
     const char *const name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &length) : NULL;
     if (name == NULL)
-        PyErr_Clear(); /* a lone surrogate: no name of ours */
+        PyErr_Clear(); /* a lone surrogate, so not one of our names */
     return name != NULL && (size_t)length == strlen(t->name) && memcmp(name, t->name, (size_t)length) == 0;
 }
 
@@ -249,7 +280,7 @@ static PyObject *api_load_state_dict(PyObject *Py_UNUSED(module), PyObject *mapp
         goto fail;
     for (int t = 0; t < TENSOR_COUNT; t++)
         place_tensor(&tensors[t], copy + tensors[t].offset);
-    find_poisoned();
+    find_nonfinite_rows();
     unlock();
     PyMem_Free(copy);
     Py_RETURN_NONE;
@@ -257,3 +288,5 @@ fail:
     PyMem_Free(copy);
     return NULL;
 }
+
+#endif

@@ -1,17 +1,134 @@
 /*
- * What the passes over one image read and write. An input is *active* where it is not 0, or where a weight of its row
- * is not finite: codegen/sparse.py.
+ * What the passes over one image read and write: its inputs, its workspace, and the named outputs in that workspace.
+ * Needs no Python.
+ *
+ * An input is *active* if it is not 0, or if a weight in its row is not finite: see codegen/reroll/sparse.py. The rows
+ * of all other inputs add nothing and are skipped.
  */
 
-enum { VECTOR_OF_INPUTS = 16 }; /* what fills the lists of active inputs may write so many too many */
+#ifndef WORKSPACE_H
+#define WORKSPACE_H
 
-/* What the passes compute for one image. */
-struct workspace {
-    ALIGNED real value[VALUE_COUNT]; /* the inputs stand here too where anything but a row tensor reads them */
-    int active_count;
-    int active[INPUT_SPACE + VECTOR_OF_INPUTS];
-    real active_value[INPUT_SPACE + VECTOR_OF_INPUTS];
+#include <stdint.h>
+#include <string.h>
+
+#include "real.h"
+
+/* Inputs */
+
 #if INPUT_PIXELS
-    int active_byte[INPUT_SPACE + VECTOR_OF_INPUTS];
+typedef unsigned char input_type;
+#else
+typedef real input_type;
+#endif
+
+/* Floats may be misaligned. */
+static inline real input_value(const input_type *inputs, int i)
+{
+#if INPUT_PIXELS
+    return inputs[i] * INPUT_SCALE;
+#else
+    real x;
+    memcpy(&x, (const char *)inputs + (size_t)i * sizeof(x), sizeof(x));
+    return x;
+#endif
+}
+
+static inline int is_nonzero(const input_type *inputs, int i)
+{
+#if INPUT_PIXELS
+    return inputs[i] != 0;
+#else
+    return input_value(inputs, i) != 0;
+#endif
+}
+
+#if FROZEN
+/* All weights are finite constants, so the row of a zero input can always be skipped. */
+static inline int is_nonfinite_row(int input)
+{
+    (void)input;
+    return 0;
+}
+
+static inline uint64_t nonfinite_rows_of_eight(int first)
+{
+    (void)first;
+    return 0;
+}
+#else
+static unsigned char nonfinite_row[INPUT_SPACE]; /* 1: a weight in the row of this input is inf or nan */
+
+static inline int is_nonfinite_row(int input) { return nonfinite_row[input]; }
+
+/* Nonzero if one of the eight rows from `first` on may be nonfinite. */
+static inline uint64_t nonfinite_rows_of_eight(int first)
+{
+    uint64_t eight = 1;
+#if INPUT_COUNT >= 8
+    if (first + 8 <= INPUT_COUNT)
+        memcpy(&eight, nonfinite_row + first, sizeof(eight));
+#else
+    (void)first;
+#endif
+    return eight;
+}
+#endif
+
+/* The workspace of one image. Plain C declares it in its own header. */
+
+#if !STANDALONE
+enum { LIST_SLACK = 16 }; /* the list writers store whole vectors and may overrun by that much */
+
+struct workspace {
+    ALIGNED real value[VALUE_COUNT]; /* holds the inputs too if anything but a row tensor reads them */
+    int active_count;
+    int active[INPUT_SPACE + LIST_SLACK]; /* active inputs in ascending order */
+    real active_value[INPUT_SPACE + LIST_SLACK];
+#if INPUT_PIXELS
+    int active_byte[INPUT_SPACE + LIST_SLACK];
 #endif
 };
+#endif
+
+/* Outputs */
+
+/* Elements first, first + step, ... of value[]. */
+struct span {
+    int first, step, count;
+};
+
+struct output {
+    const char *name;
+    int count;
+    int span_count;
+    const struct span *spans;
+};
+
+static inline real output_element(const struct workspace *w, const struct output *output, int element)
+{
+    const struct span *span = output->spans;
+    for (; element >= span->count; span++)
+        element -= span->count;
+    return w->value[span->first + element * span->step];
+}
+
+/* The index of the largest element, the first one on a tie; a nan is never larger. */
+static inline int argmax(const struct workspace *w, const struct output *output)
+{
+    int best = 0, i = 0;
+    real largest = output_element(w, output, 0);
+    for (int s = 0; s < output->span_count; s++) {
+        const struct span *const span = &output->spans[s];
+        for (int k = 0; k < span->count; k++, i++) {
+            const real x = w->value[span->first + k * span->step];
+            if (x > largest) {
+                largest = x;
+                best = i;
+            }
+        }
+    }
+    return best;
+}
+
+#endif

@@ -33,7 +33,8 @@ def compiled():
 
 
 def test_size_of_the_generated_c(compiled):
-    assert compiled.text.count("\n") <= 800
+    assert list(compiled.files) == ["nn.c", "nn_kernels.h"]
+    assert compiled.text.count("\n") <= 420
 
 
 def test_two_builds_give_the_same_bytes(tmp_path):
@@ -48,7 +49,7 @@ def test_two_builds_give_the_same_bytes(tmp_path):
         folder.mkdir()
         environment = os.environ | {"PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
         subprocess.run([sys.executable, "-c", script, str(folder)], env=environment, check=True)
-        texts.append([(folder / name).read_bytes() for name in ("twin.c", "twin.ir")])
+        texts.append([(folder / name).read_bytes() for name in ("twin.c", "twin_kernels.h", "twin.ir")])
     assert texts[0] == texts[1]
     assert str(tmp_path).encode() not in texts[0][0]
 
@@ -57,6 +58,7 @@ def test_the_ir_lies_beside_the_c(tmp_path):
     codegen.build(models.xor(), tmp_path, "beside")
     assert (tmp_path / "beside.ir").read_text().startswith("%0 = ")
     assert (tmp_path / "beside.c").is_file()
+    assert '#include "level_begin.h"' in (tmp_path / "beside_kernels.h").read_text()
 
 
 def test_unchanged_files_are_not_written_again(tmp_path):
@@ -141,7 +143,7 @@ def test_a_model_of_670_000_parameters(compiled, tmp_path):
     subprocess.run([sys.executable, "-c", script, str(ROOT), str(ROOT / "tests"), str(tmp_path)], check=True)
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds, memory = usage.ru_utime - before.ru_utime, usage.ru_maxrss / 2**20
-    lines = (tmp_path / "large.c").read_text().count("\n")
+    lines = sum((tmp_path / name).read_text().count("\n") for name in ("large.c", "large_kernels.h"))
     print(f"670,000 parameters: {seconds:.1f} s, {memory:.2f} GiB, {lines} lines")
     assert lines <= 1.2 * compiled.text.count("\n")
     assert memory <= 3

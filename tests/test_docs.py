@@ -38,8 +38,7 @@ def example():
 def printed(example):
     """Everything that the compiler has to say about the example."""
     compiled = compile_program(example, "four")
-    comments = re.findall(r"/\* (\d+ x .*): %", compiled.text)
-    groups = "\n".join(comments) + "\n"
+    groups = "".join(block.comment.partition(": %")[0] + "\n" for block in compiled.blocks)
     shape = compiled.shapes.text(compiled.groups[0][0].group.shape) + "\n"
     return [graph_text(trace(example)), graph_text(compiled.graph), groups, shape, compiled.text]
 
@@ -100,7 +99,7 @@ def test_the_readmes_own_model_runs(tmp_path, monkeypatch):
     (source,) = [listing for listing in fenced(README, "python") if "import codegen" in listing]
     namespace = {}
     exec(source, namespace)
-    assert sorted(p.suffix for p in (tmp_path / "build").iterdir())[:2] == [".c", ".ir"]
+    assert sorted(p.suffix for p in (tmp_path / "build").iterdir())[:3] == [".c", ".h", ".ir"]
     tiny = namespace["tiny"]
     assert tiny.outputs(array("d", [1.0, 2.0])) == {"out": (math.tanh(0.1 * 1.0 + -0.2 * 2.0),)}
     (usage,) = [listing for listing in fenced(README, "python") if "tiny.train" in listing]

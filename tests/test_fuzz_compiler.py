@@ -214,7 +214,7 @@ def test_the_same_in_several_lanes(tmp_path):
 
 
 def test_gathering_what_the_group_before_has_stored(tmp_path):
-    """gcc, for AVX-512, took elements 0, 1, 2 and 6 wrongly out of a register: see STORED in csrc/ops.h."""
+    """gcc, for AVX-512, took elements 0, 1, 2 and 6 wrongly out of a register: see STORE_BARRIER in csrc/ops.h."""
     x, y, z = [Value(0.0) for _ in range(16)], [Value(0.0) for _ in range(12)], Value(0.0)
     weight = Value(0.5)
     negative = [-number for number in x[:15]]

@@ -8,7 +8,7 @@ checks that; rows with a non-finite weight are never skipped.
 
 A *row tensor* is one for which all of this holds: stored as one row for each input, all inputs in order, and written
 by one gradient nest alone. Its gradient is then an outer product, inputs times the R of the lanes, so it need not be
-written down at all before somebody looks: csrc/update.h can take a step with the two factors.
+written at all until someone looks: csrc/rows.h can take a step with the two factors.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ import numpy as np
 from codegen.backends.python.module import generate_python
 from codegen.build import UNIX_FLAGS, csrc
 from codegen.passes.freeze import frozen_program
-from codegen.pipeline import build_graph, compile_program
+from codegen.pipeline import Compiled, build_graph, compile_program
 from codegen.program import Program
 from tools.fuzz_compiler.reference import Engine, Interpreter
 from tools.fuzz_compiler.systems import LEVELS, Module, System
@@ -86,7 +86,10 @@ class Toolchain:
         if program.dtype == "float32":
             commands = commands or self.commands[:1]
         graph = cache(partial(build_graph, program))
-        loops, statements = cache(partial(_text, program, "loops")), cache(partial(_text, program, "straightline"))
+        loops, statements = (
+            cache(partial(_compiled, program, "loops")),
+            cache(partial(_compiled, program, "straightline")),
+        )
         makers: list[tuple[str, Callable[[], System]]] = []
         if program.dtype == "float64":
             makers += [
@@ -101,12 +104,12 @@ class Toolchain:
         if self.quick == "tcc":
             makers.append(("loops, tcc", lambda: self.module(program, loops(), folder / "tcc", "tcc")))
         for command in commands:
-            texts = {"loops": loops}
+            lowerings = {"loops": loops}
             if program.dtype == "float64" and len(graph()) <= FEW_STATEMENTS:
-                texts["straight-line"] = statements
-            for lowering, text in texts.items():
+                lowerings["straight-line"] = statements
+            for lowering, compiled in lowerings.items():
                 place = folder / f"{lowering} {command}"
-                module = cache(partial(self._by, command, program, text, place))
+                module = cache(partial(self._by, command, program, compiled, place))
                 makers += [(f"{lowering}, {command}, {level}", partial(_at_level, module, level)) for level in LEVELS]
         found: Systems = {}
         for name, make in makers:
@@ -115,36 +118,35 @@ class Toolchain:
                     found[name] = make()
         return found
 
-    def _by(self, command: str, program: Program, text: Callable[[], str], folder: Path) -> Module:
-        return self.module(program, text(), folder, command)
+    def _by(self, command: str, program: Program, compiled: Callable[[], Compiled], folder: Path) -> Module:
+        return self.module(program, compiled(), folder, command)
 
     def frozen(self, program: Program, data: list[float], folder: Path, commands: list[str]) -> dict[str, Module]:
         """The Program frozen with these parameters, all finite: by `quick`, and by each command at each SIMD level."""
         weights = {t.name: np.array([data[n] for n in t.numbers]).reshape(t.shape) for t in program.tensors}
         frozen = frozen_program(program, weights)
-        text = compile_program(frozen, NAME).text
-        found = {self.quick: self.module(frozen, text, folder / "frozen", self.quick)}
+        compiled = compile_program(frozen, NAME)
+        found = {self.quick: self.module(frozen, compiled, folder / "frozen", self.quick)}
         for command in commands:
-            module = self.module(frozen, text, folder / f"frozen {command}", command)
+            module = self.module(frozen, compiled, folder / f"frozen {command}", command)
             for level in LEVELS:
                 with suppress(ImportError):  # a level that is not on this processor
                     found[f"{command}, {level}"] = module.at_level(level)
         return found
 
-    def module(self, program: Program, text: str, folder: Path, command: str) -> Module:
-        """C text compiled by one command. Raises RuntimeError with the compiler's output where that fails."""
+    def module(self, program: Program, compiled: Compiled, folder: Path, command: str) -> Module:
+        """The C compiled by one command. Raises RuntimeError with the compiler's output where that fails."""
         folder.mkdir()
         compiler, *level = command.split()
-        if "-O3" in level:
-            text = text.replace(WRAPPERS, UNOPTIMISED[compiler])
+        for name, text in compiled.files.items():
+            (folder / name).write_text(text.replace(WRAPPERS, UNOPTIMISED[compiler]) if "-O3" in level else text)
         source, target = folder / f"{NAME}.c", folder / f"{NAME}.so"
-        source.write_text(text)
         flags = ["-shared"] if compiler == "tcc" else [*level, *FLAGS, *WARNINGS, "-shared"]
         arguments = [compiler, *flags, *self.includes, *self.headers.get(command, [])]
         arguments += [str(source), "-o", str(target), "-lm"]
         done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, check=False)
         if compiler == "tcc" and "initializer element is not constant" in done.stderr:
-            return self.module(program, text, folder / "instead", self.commands[0])  # tcc has no nan in its tables
+            return self.module(program, compiled, folder / "instead", self.commands[0])  # tcc has no nan in its tables
         if done.returncode:
             raise RuntimeError(f"{command} failed ({done.returncode}): {done.stderr}")
         return Module(program, target, NAME)
@@ -156,8 +158,8 @@ def _python(program: Program, folder: Path, lowering: str) -> Module:
     return Module(program, path, NAME)
 
 
-def _text(program: Program, lowering: str) -> str:
-    return compile_program(program, NAME, lowering).text
+def _compiled(program: Program, lowering: str) -> Compiled:
+    return compile_program(program, NAME, lowering)
 
 
 def _at_level(module: Callable[[], Module], level: str) -> Module:

@@ -48,7 +48,7 @@ class CWriter(NestWriter):
         self.active_inputs = False  # inside a loop over the active inputs
 
     def lane_count(self) -> int:
-        """How often the lane loop runs: padded to whole vectors, where nobody sees what the lanes too many do."""
+        """How often the lane loop runs: padded to whole vectors where the padding lanes are unobservable."""
         nest = self.nest
         if not nest.loops:
             return 1
@@ -109,7 +109,7 @@ class CWriter(NestWriter):
 
     def write(self) -> None:
         self.write_nest()
-        self.line("STORED;")
+        self.line("STORE_BARRIER;")
 
     def write_nest(self) -> None:
         if self.block.need == Need.ROW_GRADIENTS:
@@ -145,12 +145,14 @@ class CWriter(NestWriter):
         self.each_instance(f"{self.result()} = {text};")
 
     def row_gradient(self) -> None:
-        """The gradient of a row tensor for one image: the rows of active inputs, if that is all that can change."""
+        """What csrc/rows.h computes for a row tensor: the rows of active inputs, if that is all that can change.
+
+        These lines are for whoever looks at loops, as the pictures do: functions() leaves them out of the C.
+        """
         factor = self.emitter.rows[int(self.nest.first[RESULT])].factor
         name = self.emitter.offsets.text(VALUE, factor)
         self.line(f"if (all_finite(value + {name}, {self.nest.loops[-1].count})) {{")
         self.level += 1
-        self.line("touch_active(w);")
         self.open_active(self.names[0])
         self.active_inputs = True
         self.each_instance(self.gradient_term())
@@ -159,12 +161,10 @@ class CWriter(NestWriter):
         self.line("}")
         self.line("else {")
         self.level += 1
-        self.line("touch_all();")
-        self.line("expand_inputs(w);")
         reads_inputs = self.emitter.reads_inputs
         self.open_outer_loops()
         self.each_instance(self.gradient_term())
-        self.emitter.reads_inputs = reads_inputs  # just now they are made for it
+        self.emitter.reads_inputs = reads_inputs  # they are not read from value[]
         self.close()
 
     def gradient_term(self) -> str:

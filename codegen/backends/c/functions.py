@@ -1,4 +1,4 @@
-"""Blocks of C -> functions of a bearable length, and one function for each pass that calls them in order.
+"""Blocks of C -> functions of bounded size, and one function for each pass that calls them in order.
 
 Example input: the blocks of the groups 0 to 2, which the loss needs, and of group 3, which is a parameter's gradient,
 become `groups_0_to_2(w)`, `group_3(images, count, part, parts)` and the passes compute_loss(w), compute_prediction(w),
@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.reroll.groups import Need
-from codegen.reroll.sparse import RowTensor
 
 MAX_FUNCTION = 150  # lines: compilers are super-linear in the length of a function
 INDENT = "    "
@@ -23,7 +22,6 @@ PASSES = {
     "compute_loss": (Need.LOSS, WORKSPACE),
     "compute_adjoints": (Need.GRADIENTS, WORKSPACE),
     "compute_gradients": (Need.DENSE_GRADIENTS, IMAGES),
-    "compute_row_gradients": (Need.ROW_GRADIENTS, WORKSPACE),
     "compute_prediction": (Need.PREDICTION, WORKSPACE),
     "compute_outputs": (Need.OUTPUTS, WORKSPACE),
     "compute_evaluation": (Need.LOSS | Need.PREDICTION, WORKSPACE),
@@ -42,7 +40,11 @@ class Block:
 
 
 def functions(blocks: list[Block], arithmetic: Arithmetic) -> tuple[list[str], list[tuple[Need, str]]]:
-    """The blocks as C functions, and the calls in order. Neighbours that the same passes need share a function."""
+    """The blocks as C functions, and the calls in order. Neighbours that the same passes need share a function.
+
+    Gradients of row tensors need none: csrc/rows.h computes them from the table of row tensors.
+    """
+    blocks = [block for block in blocks if block.need != Need.ROW_GRADIENTS]
     text: list[str] = []
     calls: list[tuple[Need, str]] = []
     i = 0
@@ -80,37 +82,3 @@ def passes(calls: list[tuple[Need, str]], names: Iterable[str] = PASSES) -> list
         unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
         lines += [f"static void AT_LEVEL({function})({parameters})", "{", *body, *unused, "}", ""]
     return lines
-
-
-def row_function(rows: Iterable[RowTensor], arithmetic: Arithmetic) -> list[str]:
-    """add_row(): what the images of a block add to an input's row of a gradient, in registers as far as it fits."""
-    number_type = arithmetic.type
-    parameters = f"int t, {number_type} *restrict gradient, int input, uint64_t images"
-    lines = [f"static void AT_LEVEL(add_row)({parameters})", "{"]
-    for number, row in enumerate(rows):
-        length = row.row_length
-        width = arithmetic.lane_block(length)
-        end = (
-            f"block + {width}" if length % width == 0 else f"(block + {width} < {length} ? block + {width} : {length})"
-        )
-        lines += [
-            f"    if (t == {number}) /* {row.place.tensor.name} */",
-            f"        for (ptrdiff_t block = 0; block < {length}; block += {width}) {{",
-            f"            const ptrdiff_t lanes = {end} - block;",
-            f"            {number_type} sum[{width}];",
-            "            for (ptrdiff_t lane = 0; lane < lanes; lane++)",
-            "                sum[lane] = gradient[block + lane];",
-            "            for (uint64_t rest = images; rest; rest &= rest - 1) {",
-            "                const int image = lowest_bit(rest);",
-            f"                const {number_type} x = input_value(block_images.inputs[image], input);",
-            f"                const {number_type} *restrict const factor = row_factors[image] + {row.copy} + block;",
-            "                for (ptrdiff_t lane = 0; lane < lanes; lane++)",
-            "                    sum[lane] = MULTIPLY_ADD(x, factor[lane], sum[lane]);",
-            "            }",
-            "            for (ptrdiff_t lane = 0; lane < lanes; lane++)",
-            "                gradient[block + lane] = sum[lane];",
-            "        }",
-        ]
-    if len(lines) == 2:
-        lines += [f"    (void){name};" for name in ("t", "gradient", "input", "images")]
-    return [*lines, "}", ""]

@@ -1,4 +1,4 @@
-"""Kernels of a model that only predicts -> NAME.c: weights as static constants, no gradients, no label.
+"""Kernels of a model that only predicts -> NAME.c and NAME_kernels.h: static constant weights, no gradients, no label.
 
 Example: 784 x 50 weights, all of them numbers that float32 holds exactly, become
 
@@ -17,41 +17,33 @@ import hashlib
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.functions import passes
 from codegen.backends.c.module import (
     Kernels,
-    defines,
-    includes,
-    offsets,
+    files,
     output_tables,
     shared_constants,
     string,
     table,
-    translation_unit,
     weights_text,
 )
 from codegen.program import Program
 
-PASSES = ("compute_prediction", "compute_outputs")
+PASSES = ["compute_prediction", "compute_outputs"]
 
 
-def inference_text(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> str:
-    """The whole of the C of a Program without a loss."""
-    constants = shared_constants(program, kernels, name, digest, operations)
+def inference_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:
+    """NAME.c and NAME_kernels.h of a Program without a loss."""
+    groups = shared_constants(program, kernels, name, digest, operations)
     widens = kernels.lowering == "loops" and program.dtype == "float64" and fits_float32(program)
-    declarations = [
-        *defines([*constants, ("WEIGHTS", string(weights_digest(program))), ("WIDENS", int(widens))]),
-        "",
-        *offsets(kernels),
-        *includes("ops", "finite", "simd", "inputs", "workspace", "outputs", "finite_weights", "frozen_state"),
-        "",
+    groups["Weights"] = [("WEIGHTS", string(weights_digest(program))), ("WIDENS", int(widens))]
+    tables = [
         *weights_table(program, kernels),
-        *(["static ALIGNED real data[DATA_COUNT];"] if widens else ["#define data weights"]),
+        "static ALIGNED real data[DATA_COUNT];" if widens else "#define data weights",
         "",
         *output_tables(program, kernels),
+        *kernels.tables,
     ]
-    drivers = passes(kernels.calls, PASSES)
-    return translation_unit(program, kernels, name, digest, declarations, drivers, "frozen_level", "frozen")
+    return files(program, kernels, name, digest, groups, tables, PASSES, "level")
 
 
 def weights_table(program: Program, kernels: Kernels) -> list[str]:

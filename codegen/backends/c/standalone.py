@@ -4,27 +4,38 @@ Example: of the model nn_infer, with the outputs logits and probabilities, the h
 
     struct nn_infer_workspace { ... };
     int nn_infer_predict(struct nn_infer_workspace *w, const unsigned char *inputs);
-    void nn_infer_probabilities(struct nn_infer_workspace *w, const unsigned char *inputs, double *probabilities);
+    void nn_infer_probabilities(struct nn_infer_workspace *w, const unsigned char *inputs, double *result);
 
-and the source holds the weights, the kernels of the extension module, and what they take from csrc/, all in one file.
+and the source is an amalgamation: the constants and the weights, the headers of csrc/ that kernels need, each of them
+once and as it is, and the kernels of the extension module.
+
+Names. What a user names gets a prefix: NAME_ before the functions, NAME in capitals before the constants. Where the two
+parts together are a word that the source uses itself, as `op_relu` is, the function's name gets a number.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.functions import passes
 from codegen.backends.c.inference import PASSES, weights_digest, weights_table
-from codegen.backends.c.module import SLACK, Kernels, comment_text, defines, offsets, output_tables
-from codegen.backends.names import c_identifier, unique_names
+from codegen.backends.c.module import SLACK, Kernels, comment_text, defines, input_constants, offsets, output_tables
+from codegen.backends.names import c_identifier
 from codegen.build import csrc
 from codegen.program import Pixels, Program
 
+BEFORE_KERNELS, AFTER_KERNELS = ("ops.h", "workspace.h"), ("scan.h",)  # headers of csrc/
+INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
+WORD = re.compile(r"[A-Za-z_]\w*")
+NUMBERED = re.compile(r"(group|groups|table|part|output)_\d\w*", re.IGNORECASE)  # what the compiler numbers
+OWN = ("predict", "workspace", "inputs", "h_included")  # functions and constants of every model
+KEYWORDS = ("static_assert", "thread_local", "const_cast", "static_cast", "dynamic_cast", "reinterpret_cast")
+
 NOTES = (
-    " * No call allocates, remembers anything or can fail. A workspace is scratch space of any content, one for each",
+    " * No call allocates, keeps state or can fail. A workspace is scratch space of any content, one for each",
     " * thread. Compile with -ffp-contract=off: then all processors that round as IEEE 754 says give the same sums;",
     " * exp, log, pow and tanh are the C library's.",
 )
@@ -32,11 +43,39 @@ NOTES = (
 
 def standalone_text(program: Program, kernels: Kernels, name: str, digest: str) -> tuple[str, str]:
     """Header and source of a Program without a loss."""
-    arguments = unique_names((c_identifier(output).lower() for output in program.outputs), ["predict", "workspace"])
-    functions = {
-        output: (f"{name}_{argument}", argument) for output, argument in zip(program.outputs, arguments, strict=True)
-    }
-    return _header(program, kernels, name, digest, functions), _source(program, kernels, name, digest, functions)
+    included: set[str] = set()
+    before, after = ("".join(_amalgamated(names, included)) for names in (BEFORE_KERNELS, AFTER_KERNELS))
+    used = set(WORD.findall(before + after)) | {"data", "weights", *KEYWORDS, *(f"{name}_{own}" for own in OWN)}
+    used |= {*kernels.tensor_names, *(offset for offset, _ in kernels.offsets), *PASSES}
+    functions = _function_names(program, name, used | {word.upper() for word in used})
+    source = _source(program, kernels, name, digest, functions, before, after)
+    return _header(program, kernels, name, digest, functions), source
+
+
+def _function_names(program: Program, name: str, used: set[str]) -> dict[str, str]:
+    """output -> its function, which in capitals is also the number of its elements."""
+    functions: dict[str, str] = {}
+    for output in program.outputs:
+        first = function = f"{name}_{c_identifier(output).lower()}"
+        n = 2
+        while function in used or function.upper() in used or NUMBERED.fullmatch(function):
+            function, n = f"{first}_{n}", n + 1
+        used |= {function, function.upper()}
+        functions[output] = function
+    return functions
+
+
+def _amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
+    """Headers of csrc/ with those that they include in their place, each of them once."""
+    for header in headers:
+        if header not in included:
+            included.add(header)
+            start, *parts = INCLUDE.split(Path(csrc(), header).read_text(encoding="utf-8"))
+            yield start
+            for other, text in zip(parts[::2], parts[1::2], strict=True):
+                yield from _amalgamated((other,), included)
+                yield text
+            yield "\n"
 
 
 def _types(program: Program) -> tuple[str, str]:
@@ -45,23 +84,17 @@ def _types(program: Program) -> tuple[str, str]:
     return "unsigned char" if isinstance(program.inputs, Pixels) else real, real
 
 
-def _declarations(program: Program, name: str, functions: dict[str, tuple[str, str]]) -> dict[str, str]:
+def _declarations(program: Program, name: str, functions: dict[str, str]) -> dict[str, str]:
     """output, or "" for the prediction -> the function's declaration, without a semicolon."""
     input_type, real = _types(program)
     first = f"struct {name}_workspace *w, const {input_type} *inputs"
     declared = {"": f"int {name}_predict({first})"} if program.prediction is not None else {}
-    return declared | {
-        output: f"void {function}({first}, {real} *{argument})" for output, (function, argument) in functions.items()
-    }
+    return declared | {output: f"void {function}({first}, {real} *result)" for output, function in functions.items()}
 
 
-def _header(program: Program, kernels: Kernels, name: str, digest: str, functions: dict[str, tuple[str, str]]) -> str:
-    guard, real, count = f"{name.upper()}_H", _types(program)[1], len(program.inputs.values)
+def _header(program: Program, kernels: Kernels, name: str, digest: str, functions: dict[str, str]) -> str:
+    guard, real, count = f"{name.upper()}_H_INCLUDED", _types(program)[1], len(program.inputs.values)
     declared = _declarations(program, name, functions)
-    sizes = [f"    {name.upper()}_INPUTS = {count},"]
-    sizes += [
-        f"    {function.upper()} = {len(program.outputs[output])}," for output, (function, _) in functions.items()
-    ]
     lines = [
         f"/* Generated by codegen from the graph {digest[:16]} and the weights {weights_digest(program)[:16]}.",
         f" *{comment_text(program.description)}" if program.description else " *",
@@ -77,7 +110,8 @@ def _header(program: Program, kernels: Kernels, name: str, digest: str, function
         "",
         "/* Elements of the arrays. */",
         "enum {",
-        *sizes,
+        f"    {name.upper()}_INPUTS = {count},",
+        *(f"    {function.upper()} = {len(program.outputs[output])}," for output, function in functions.items()),
         "};",
         "",
         f"struct {name}_workspace {{",
@@ -90,38 +124,38 @@ def _header(program: Program, kernels: Kernels, name: str, digest: str, function
     ]
     if "" in declared:
         lines += ["/* The most likely class. */", f"{declared.pop('')};", ""]
-    lines += [f"/* Fills `{functions[output][1]}`. */\n{text};\n" for output, text in declared.items()]
+    for output, text in declared.items():
+        lines += [f"/* Fills `result` with {functions[output].upper()} numbers. */", f"{text};", ""]
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif"]) + "\n"
 
 
-def _source(program: Program, kernels: Kernels, name: str, digest: str, functions: dict[str, tuple[str, str]]) -> str:
+def _source(
+    program: Program, kernels: Kernels, name: str, digest: str, functions: dict[str, str], before: str, after: str
+) -> str:
     arithmetic = Arithmetic.of(program)
-    pixels = program.inputs if isinstance(program.inputs, Pixels) else None
-    known = {"INPUT_PIXELS": pixels is not None, "FLOAT32": arithmetic.is_float32}
+    multiply_add = f"fma{'f' if arithmetic.is_float32 else ''}(a, b, c)" if arithmetic.fma else "((a) * (b) + (c))"
     constants = [
-        ("INPUT_COUNT", len(program.inputs.values)),
-        ("INPUT_SCALE", arithmetic.literal(pixels.scale) if pixels else "1.0"),
-        ("READS_INPUTS", int(kernels.reads_inputs)),
-        ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
-        ("ALIGNED", "_Alignas(64)"),
+        ("STANDALONE", 1),
+        ("FROZEN", 1),
+        *input_constants(program, kernels),
+        ("AT_LEVEL(name)", "name"),
+        ("MULTIPLY_ADD(a, b, c)", multiply_add),
+        ("workspace", f"{name}_workspace"),
     ]
-    multiply_add = [f"#define MULTIPLY_ADD(a, b, c) fma{'f' if arithmetic.is_float32 else ''}(a, b, c)", ""]
     lines = [
         f"/* Generated by codegen from the graph {digest[:16]}: see {name}.h. */",
         "",
         f'#include "{name}.h"',
         "",
-        "#include <stddef.h>",
-        "#include <stdint.h>",
-        "#include <string.h>",
-        "",
-        f"typedef {arithmetic.type} real;",
+        "/* Not every model needs every function. */",
+        "#if defined(__GNUC__)",
+        '#pragma GCC diagnostic ignored "-Wunused-function"',
+        "#endif",
         "",
         *defines(constants),
         "",
-        *(multiply_add if arithmetic.fma else []),
         *offsets(kernels),
-        *(_inlined(header, known) for header in ("ops", "inputs", "outputs", "finite_weights")),
+        before,
         *weights_table(program, kernels),
         "#define data weights",
         "",
@@ -129,14 +163,13 @@ def _source(program: Program, kernels: Kernels, name: str, digest: str, function
         *kernels.tables,
         *kernels.functions,
         *passes(kernels.calls, PASSES if program.prediction is not None else PASSES[1:]),
-        *(_inlined(header, known) for header in ("scan_portable", "set_inputs")),
+        after,
         *_definitions(program, name, functions),
     ]
-    text = re.sub(r"AT_LEVEL\((\w+)\)", r"\1", "\n".join(lines))
-    return _without_unused(text.replace("struct workspace", f"struct {name}_workspace") + "\n")
+    return "\n".join(lines) + "\n"
 
 
-def _definitions(program: Program, name: str, functions: dict[str, tuple[str, str]]) -> list[str]:
+def _definitions(program: Program, name: str, functions: dict[str, str]) -> list[str]:
     lines: list[str] = []
     for output, declaration in _declarations(program, name, functions).items():
         lines += [declaration, "{", "    set_inputs(w, inputs);"]
@@ -145,47 +178,7 @@ def _definitions(program: Program, name: str, functions: dict[str, tuple[str, st
             lines += ["    compute_prediction(w);", f"    return argmax(w, &outputs[{number}]);"]
         else:
             number, count = list(program.outputs).index(output), len(program.outputs[output])
-            element = f"{functions[output][1]}[i] = output_element(w, &outputs[{number}], i);"
+            element = f"result[i] = output_element(w, &outputs[{number}], i);"
             lines += ["    compute_outputs(w);", f"    for (int i = 0; i < {count}; i++)", f"        {element}"]
         lines += ["}", ""]
     return lines[:-1]
-
-
-def _inlined(header: str, known: dict[str, bool]) -> str:
-    """The text of a header of csrc/, with what `#if NAME` leaves of it where the name is known."""
-    kept: list[bool] = []  # for each #if that is open and known, whether its lines stay
-    unknown = 0  # how many that are not known are open inside of it
-    lines = []
-    for line in Path(csrc(), f"{header}.h").read_text(encoding="utf-8").splitlines():
-        word, _, condition = line.partition(" ")
-        if word == "#if" and condition in known and not unknown:
-            kept.append(known[condition])
-        elif word == "#else" and kept and not unknown:
-            kept[-1] = not kept[-1]
-        elif word == "#endif" and kept and not unknown:
-            kept.pop()
-        else:
-            unknown += word.startswith("#if") - (word == "#endif")
-            lines += [line] if all(kept) else []
-    return "\n".join(lines) + "\n"
-
-
-# A function with the comment before it, or a pointer to a library function.
-_DEFINITION = re.compile(
-    r"^(?:/\*[^\n]*\*/\n)?static inline [^\n]*?\b(?P<function>\w+)\([^\n]*\)(?: \{[^\n]*\}\n|\n\{\n.*?^\}\n)"
-    r"|^static [^\n]*\b(?P<pointer>library_\w+)[^\n]*;\n",
-    re.MULTILINE | re.DOTALL,
-)
-
-
-def _without_unused(text: str) -> str:
-    """Without the functions of csrc/ that this model does not need."""
-    shorter = ""
-    while shorter != text:
-        shorter = text
-        names = Counter(re.findall(r"\w+", text))
-        for definition in _DEFINITION.finditer(text):
-            if names[definition["function"] or definition["pointer"]] == 1:
-                shorter = shorter.replace(definition[0], "")
-        shorter, text = text, shorter
-    return re.sub(r"\n{3,}", "\n\n", text)

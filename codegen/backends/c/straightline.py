@@ -26,7 +26,6 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.functions import row_function
 from codegen.backends.c.module import Kernels
 from codegen.backends.c.texts import Texts
 from codegen.backends.names import tensor_names
@@ -61,7 +60,7 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     return Kernels(
         lowering="straightline",
         tables=[],
-        functions=functions if program.loss is None else [*functions, *row_function([], Arithmetic.of(program))],
+        functions=functions,
         calls=calls,
         offsets=[("INPUT", 0), ("TARGET", target_offset)],
         tensors=tensors,

@@ -1,0 +1,98 @@
+/* SIMD levels: which ones the compiler can build, and which one runs. */
+
+#ifndef LEVEL_H
+#define LEVEL_H
+
+#include "model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Levels besides the compiler's baseline. In MSVC mode clang's immintrin.h hides what the baseline does not have. */
+#if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__)) && !defined(_MSC_VER)
+#define X86_LEVELS 1
+#if INPUT_PIXELS
+#include <immintrin.h> /* for scan_avx512.h alone: it takes half of an unoptimised compilation */
+#endif
+#else
+#define X86_LEVELS 0
+#endif
+
+/* Whether the baseline has fused multiply-add, as arm64 does. */
+#if defined(__GNUC__) && (FLOAT32 ? defined(__FP_FAST_FMAF) : defined(__FP_FAST_FMA)) || defined(__aarch64__)
+#define HAS_FMA 1
+#else
+#define HAS_FMA 0
+#endif
+
+/* Small functions whose arguments are constants, so that the compiler makes a special case of each call. */
+#if defined(_MSC_VER) && !defined(__clang__)
+#define SPECIALISED static __forceinline
+#elif defined(__GNUC__) || defined(__clang__)
+#define SPECIALISED static inline __attribute__((always_inline))
+#else
+#define SPECIALISED static inline
+#endif
+
+/* What is compiled once for each SIMD level: see level_begin.h and level_end.h. */
+struct level {
+    const char *name;
+    int fuses; /* multiplies and adds with one rounding */
+    void (*set_inputs)(struct workspace *, const input_type *);
+    void (*compute_prediction)(struct workspace *restrict);
+    void (*compute_outputs)(struct workspace *restrict);
+#if !FROZEN
+    void (*compute_loss)(struct workspace *restrict);
+    void (*compute_adjoints)(struct workspace *restrict);
+    void (*compute_evaluation)(struct workspace *restrict);
+    /* Adds the gradients of some images, in order; each of `parts` calls does its part of the parameters. */
+    void (*compute_gradients)(const struct workspace *images, int count, int part, int parts);
+    void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);
+    real (*largest)(const real *x, Py_ssize_t count);
+    /* Row tensors: see rows.h. */
+    void (*compute_row_gradients)(const struct workspace *);
+    void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
+    void (*add_row)(int input, uint64_t images);
+    void (*update_row)(int input, const struct step *);
+    void (*update_pending_image)(const struct workspace *, const struct step *);
+    void (*update_pending_row)(int input, uint64_t images, const struct step *);
+#endif
+};
+
+static const struct level *level; /* the one that runs */
+
+static const struct level level_baseline;
+#if X86_LEVELS
+static const struct level level_avx2, level_avx512;
+#endif
+
+/* The best level of this processor, or the one that the environment's NN_SIMD names. */
+static int choose_level(void)
+{
+#if X86_LEVELS
+    static const struct level *const levels[] = {&level_baseline, &level_avx2, &level_avx512};
+    __builtin_cpu_init();
+    const int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    const int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    const int best = has_avx512 ? 2 : has_avx2 ? 1 : 0;
+#else
+    static const struct level *const levels[] = {&level_baseline};
+    const int best = 0;
+#endif
+    const char *const wanted = getenv("NN_SIMD");
+    level = levels[best];
+    if (wanted == NULL || *wanted == '\0')
+        return 0;
+    for (int i = 0; i <= best; i++) {
+        if (strcmp(wanted, levels[i]->name) == 0) {
+            level = levels[i];
+            return 0;
+        }
+    }
+    PyErr_Format(PyExc_ImportError, "NN_SIMD=%s, but the levels of this module on this processor are: baseline%s%s",
+                 wanted, best > 0 ? ", avx2" : "", best > 1 ? ", avx512" : "");
+    return -1;
+}
+
+#endif

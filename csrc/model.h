@@ -1,0 +1,86 @@
+/* The model: its parameters and gradients, the workspaces of its passes, and the types that describe it. */
+
+#ifndef MODEL_H
+#define MODEL_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <stdint.h>
+
+#include "real.h"
+#include "workspace.h"
+
+#if defined(__clang__)
+#define BUILT_BY "clang " __clang_version__
+#elif defined(__GNUC__)
+#define BUILT_BY "gcc " __VERSION__
+#elif defined(_MSC_VER)
+#define BUILT_BY "msvc"
+#elif defined(__TINYC__)
+#define BUILT_BY "tcc"
+#else
+#define BUILT_BY "unknown"
+#endif
+
+static struct workspace inference[MAX_WORKERS]; /* of predictions, one for each worker */
+
+#if !FROZEN
+
+/*
+ * A named tensor of parameters. Element (i, j, ...) is data[offset + i * strides[0] + j * strides[1] + ...]; it is
+ * parameter number first + i * numbers[0] + j * numbers[1] + ... in the order of the model's parameters().
+ */
+#define MAX_DIMENSIONS 8
+
+struct tensor {
+    const char *name;
+    int dimensions;
+    Py_ssize_t shape[MAX_DIMENSIONS];
+    Py_ssize_t strides[MAX_DIMENSIONS];
+    Py_ssize_t offset;
+    Py_ssize_t size;   /* its own elements */
+    Py_ssize_t extent; /* with the padding between them */
+    Py_ssize_t first;
+    Py_ssize_t numbers[MAX_DIMENSIONS];
+    double low, high; /* initial values are drawn from uniform(low, high); low == high is a constant */
+};
+
+/* The target of one image: a label, or floats. */
+#if TARGET_LABEL
+typedef unsigned char target_type;
+#define TARGET_ELEMENTS byte_elements
+#define TARGETS_PER_IMAGE 1
+#else
+typedef real target_type;
+#define TARGET_ELEMENTS real_elements
+#define TARGETS_PER_IMAGE TARGET_COUNT
+#endif
+
+static ALIGNED real data[DATA_COUNT]; /* the parameters */
+static ALIGNED real grad[DATA_COUNT];
+
+static int data_views, grad_views; /* how many writable buffers of data[] and grad[] are alive */
+
+/* Up to BLOCK_IMAGES images of a batch, which go forward and backward together: image k is in block[k]. */
+static struct workspace block[BLOCK_IMAGES];
+static struct workspace *training = block; /* the image that went forward last */
+
+static struct {
+    int count;
+    const input_type *inputs[BLOCK_IMAGES];
+    const target_type *targets[BLOCK_IMAGES];
+    double loss[BLOCK_IMAGES];
+    double factor[BLOCK_IMAGES];   /* the largest row factor in absolute value; inf or nan if one of them is */
+    double gradient[BLOCK_IMAGES]; /* a bound of what the image adds to the gradients of row tensors */
+} block_images;
+
+/* One step of gradient descent: its learning rate and the size of its batch. */
+struct step {
+    double rate, batch;
+    double share; /* 1 / batch if that is exact, so that a product equals the quotient, else 0 */
+};
+
+#endif
+
+#endif

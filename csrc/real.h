@@ -1,0 +1,54 @@
+/* The number type that a model computes in, its alignment, and tests for finite values. Needs no Python. */
+
+#ifndef REAL_H
+#define REAL_H
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if FLOAT32
+typedef float real;
+typedef uint32_t real_bits;
+#define REAL_MAX FLT_MAX
+#else
+typedef double real;
+typedef uint64_t real_bits;
+#define REAL_MAX DBL_MAX
+#endif
+
+#if defined(_MSC_VER)
+#define ALIGNED __declspec(align(64))
+#elif defined(__GNUC__) || defined(__clang__) || defined(__TINYC__)
+#define ALIGNED __attribute__((aligned(64)))
+#else
+#define ALIGNED _Alignas(64)
+#endif
+
+enum { CACHE_LINE = 64 / sizeof(real) }; /* in elements */
+
+static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
+
+/*
+ * The largest absolute value. Without their sign bit, bit patterns sort as the numbers do, infinity after all finite
+ * numbers and nan after infinity: the result is finite if and only if all elements are.
+ */
+static inline real largest_magnitude(const real *x, ptrdiff_t count)
+{
+    real_bits largest = 0;
+    real result;
+    for (ptrdiff_t i = 0; i < count; i++) {
+        real_bits bits;
+        memcpy(&bits, &x[i], sizeof(bits));
+        bits &= (real_bits)-1 >> 1;
+        largest = bits > largest ? bits : largest;
+    }
+    memcpy(&result, &largest, sizeof(result));
+    return result;
+}
+
+static inline int all_finite(const real *x, ptrdiff_t count) { return is_finite(largest_magnitude(x, count)); }
+
+#endif
