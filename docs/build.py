@@ -12,6 +12,7 @@ It goes through README.md and docs/*.md:
 - <!-- measured FILE --> ... <!-- end --> is FILE, which a benchmark has written, without its heading.
 - <!-- groups FILE --> ... <!-- end --> is a table of the loop nests that are found in the Program of FILE. Its last
   column, what a tensor framework would call them, is the author's and stays.
+- csrc/nn-stubs and csrc/nn_infer-stubs take their docstrings from the built modules, which have them from csrc/docs.h.
 - docs/pictures/NAME.svg is drawn by examples/NAME.py, or by `python -m micrograd draw`, when what it is drawn from has
   changed. Each holds a digest of that, so that a check needs neither Graphviz nor Matplotlib, and other versions of
   them change nothing.
@@ -23,7 +24,9 @@ import argparse
 import ast
 import doctest
 import hashlib
+import importlib
 import importlib.util
+import inspect
 import os
 import re
 import shlex
@@ -44,6 +47,7 @@ PICTURES = ROOT / "docs" / "pictures"
 DRAWN = {"by_hand": "dot", "neuron": "dot", "moons": "matplotlib", "mnist": "dot", "loops": "dot"}  # what draws it
 MODELS = {"mnist": ("codegen/mnist.py", "graph"), "loops": ("docs/four_neurons.py", "loops")}  # of `micrograd draw`
 MNIST = "examples/mnist.py"
+MODULES = ("nn", "nn_infer")  # which have type stubs
 
 CONSOLE = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 GENERATED = re.compile(r"<!-- (code|groups|measured) (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
@@ -233,6 +237,35 @@ def draw(name: str, source: str) -> str:
     return "".join(f"{line.rstrip()}\n" for line in text.splitlines()) + stamp(source)
 
 
+# Stubs
+
+
+def stub(name: str) -> Path:
+    return ROOT / "csrc" / f"{name}-stubs" / "__init__.pyi"
+
+
+def documented(name: str) -> str:
+    """A stub's text with the docstrings of the module. What its own docstring adds at its end stays."""
+    module = importlib.import_module(name)
+    text = stub(name).read_text(encoding="utf-8")
+    lines = text.splitlines(keepends=True)
+    for node in reversed(ast.parse(text).body):
+        if isinstance(node, ast.FunctionDef):
+            replace(lines, node.body[0], inspect.getdoc(getattr(module, node.name)) or "", "    ")
+    head = ast.parse(text).body[0]
+    help_text = inspect.getdoc(module) or ""
+    own = (ast.get_docstring(ast.parse(text)) or "").split("\n\n")[help_text.count("\n\n") + 1 :]
+    replace(lines, head, "\n\n".join([help_text, *own]), "")
+    return "".join(lines)
+
+
+def replace(lines: list[str], node: ast.stmt, text: str, indent: str) -> None:
+    """Puts a docstring in the place of another."""
+    end = f"\n{indent}" if "\n" in text else ""
+    body = "\n".join(f"{indent}{line}".rstrip() for line in text.splitlines()).lstrip()
+    lines[node.lineno - 1 : node.end_lineno] = [f'{indent}"""{body}{end}"""\n']
+
+
 # All of it
 
 
@@ -247,6 +280,12 @@ def build(check: bool) -> Report:
             report.stale.append(page)
             if not check:
                 page.write_text(text, encoding="utf-8", newline="\n")
+    for name in MODULES:
+        text = documented(name)
+        if text != stub(name).read_text(encoding="utf-8"):
+            report.stale.append(stub(name))
+            if not check:
+                stub(name).write_text(text, encoding="utf-8", newline="\n")
     for name in DRAWN:
         source, path = source_of(name), PICTURES / f"{name}.svg"
         if is_current(name, source):

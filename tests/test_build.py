@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from array import array
 from pathlib import Path
 
 import models
+import numpy as np
 import pytest
 from harness import Extension
 
@@ -18,6 +20,7 @@ import codegen
 from codegen import Floats, Program
 from codegen.build import UNIX_FLAGS, csrc, write_if_changed
 from codegen.mnist import program as mnist_program
+from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine
@@ -59,6 +62,30 @@ def test_the_ir_lies_beside_the_c(tmp_path):
     assert (tmp_path / "beside.ir").read_text().startswith("%0 = ")
     assert (tmp_path / "beside.c").is_file()
     assert '#include "level_begin.h"' in (tmp_path / "beside_kernels.h").read_text()
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+@pytest.mark.parametrize("file", ["nn.c", "nn_infer.c"])
+def test_every_guarded_header_includes_what_it_uses(file, tmp_path):
+    """Alone behind the constants and tables of a model, and twice."""
+    program = models.mlp()
+    if file == "nn_infer.c":
+        program = frozen_program(program, {t.name: np.ones(t.shape) for t in program.tensors})
+    text = compile_program(program, file[:-2]).files[file]
+    constants, tables, _ = re.split(r'#include "ops.h"\n|/\* The kernels, once', text)
+    headers = [path for path in sorted(csrc().glob("*.h")) if "without a guard" not in path.read_text()]
+    assert 15 <= len(headers) <= 20
+    for header in headers:
+        if file == "nn_infer.c" and header.stem in ("rows", "update", "passes", "random", "train", "views"):
+            continue
+        assert len(header.read_text().splitlines()) < 500
+        alone = header.name in ("real.h", "ops.h", "workspace.h", "model.h", "level.h", "rows.h")
+        source = constants + ("" if alone else f'#include "ops.h"\n{tables}') + f'#include "{header.name}"\n' * 2
+        (tmp_path / "alone.c").write_text(source)
+        flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
+        command = ["gcc", *flags, "-Wno-unused-variable", *INCLUDES, "alone.c"]
+        run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert run.returncode == 0, (header.name, run.stderr)
 
 
 def test_unchanged_files_are_not_written_again(tmp_path):

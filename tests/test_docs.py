@@ -147,6 +147,23 @@ def test_links_between_files_lead_somewhere(page):
         assert (page.parent / target).exists(), target
 
 
+def test_stubs_take_their_texts_from_the_modules(checkout, monkeypatch, capsys):
+    monkeypatch.setattr(build, "MODULES", ("nn", "nn_infer"))
+    expected = {}
+    for name in build.MODULES:
+        path = checkout / "csrc" / f"{name}-stubs" / "__init__.pyi"
+        path.parent.mkdir(parents=True)
+        expected[path] = (ROOT / "csrc" / path.parent.name / path.name).read_text(encoding="utf-8")
+        stale = (
+            expected[path].replace("The most likely class of one image", "A class").replace("Every named output", "")
+        )
+        path.write_text(stale, encoding="utf-8")
+    assert build.main(["--check"]) == 1
+    assert capsys.readouterr().out.count("out of date: csrc/nn") == 2
+    assert build.main([]) == 0
+    assert {path: path.read_text(encoding="utf-8") for path in expected} == expected
+
+
 @pytest.fixture
 def checkout(tmp_path, monkeypatch):
     """A small project that docs/build.py takes for its own: one page, one script, one picture."""
@@ -159,6 +176,7 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "ROOT", tmp_path)
     monkeypatch.setattr(build, "PICTURES", tmp_path / "docs" / "pictures")
     monkeypatch.setattr(build, "DRAWN", {})
+    monkeypatch.setattr(build, "MODULES", ())
     build.printed.cache_clear()
     return tmp_path
 

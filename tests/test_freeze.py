@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -394,6 +395,52 @@ def test_the_names_of_plain_c_are_made_from_those_of_the_outputs(tmp_path):
     assert "M_OUT = 3," in text
     assert "M_OUT_2 = 2," in text
     assert "void m_predict_2(" in text
+
+
+AWKWARD = ("outputs", "w", "i", "inputs", "h", "int", "result", "workspace", "set_inputs", "3", "ä", "h_included")
+
+
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
+@pytest.mark.parametrize(
+    ("module", "outputs"),
+    [
+        ("m", AWKWARD),
+        ("op", ("relu", "exp", "pow", "NOT_VECTORISED")),
+        ("group", ("0", "1")),
+        ("static", ("assert", "cast")),
+        ("set", ("inputs",)),
+        ("compute", ("outputs", "prediction")),
+        ("workspace", ("workspace",)),
+    ],
+)
+def test_any_name_of_an_output_compiles(module, outputs, tmp_path):
+    program = small_mlp()
+    out = program.outputs["out"]
+    program.outputs = {name: out[i % 3 :] for i, name in enumerate(outputs)}
+    program.prediction = outputs[0]
+    header, _ = freeze_standalone(program, weights_of(program), tmp_path, module)
+    functions = re.findall(r"^void (\w+)\(", header.read_text(), re.MULTILINE)
+    assert len(functions) == len(outputs)
+    calls = "".join(
+        f"double r{k}[{name.upper()}]; {name}(&s, pixels, r{k});"
+        f'for (int j = 0; j < {name.upper()}; j++) printf("%a ", r{k}[j]);'
+        for k, name in enumerate(functions)
+    )
+    (tmp_path / "main.c").write_text(
+        f'#include <stdio.h>\n#include "{header.name}"\nint main(void) {{'
+        f"static struct {module}_workspace s; const unsigned char pixels[9] = {{1, 2, 3, 0, 0, 6, 7, 8, 255}};"
+        f'{calls} printf("%d", {module}_predict(&s, pixels)); return 0; }}\n'
+    )
+    *_, loops = frozen_modules(program, tmp_path)
+    pixels = bytes((1, 2, 3, 0, 0, 6, 7, 8, 255))
+    expected = [x for name in outputs for x in loops.outputs(pixels)[name]]
+    for compiler in COMPILERS:
+        flags = [] if compiler == "tcc" else ["-std=c11", "-pedantic", "-Wextra", "-Werror", "-ffp-contract=off"]
+        command = [compiler, *flags, "-Wall", "main.c", f"{module}.c", "-o", "main", "-lm"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        *numbers, best = subprocess.run([tmp_path / "main"], capture_output=True, check=True).stdout.decode().split()
+        assert bits([float.fromhex(x) for x in numbers]) == bits(expected), compiler
+        assert int(best) == loops.predict(pixels)
 
 
 # Weight files

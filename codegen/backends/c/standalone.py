@@ -30,7 +30,7 @@ from codegen.program import Pixels, Program
 BEFORE_KERNELS, AFTER_KERNELS = ("ops.h", "workspace.h"), ("scan.h",)  # headers of csrc/
 INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
 WORD = re.compile(r"[A-Za-z_]\w*")
-NUMBERED = re.compile(r"(group|groups|table|part|output)_\d\w*", re.IGNORECASE)  # what the compiler numbers
+NUMBERED = re.compile(r"(group|part|output)_\d+|groups_\d+_to_\d+|table_\d+_\d+")  # what the compiler names
 OWN = ("predict", "workspace", "inputs", "h_included")  # functions and constants of every model
 KEYWORDS = ("static_assert", "thread_local", "const_cast", "static_cast", "dynamic_cast", "reinterpret_cast")
 
