@@ -37,8 +37,8 @@ def clang(name: str, triple: str, *flags: str) -> System:
 
 
 # Without its own name clang takes the branches that are written for MSVC, which has no variable-length arrays.
-# Python's macro for unused parameters is empty then.
-AS_MSVC = ("-U__clang__", "-U__GNUC__", "-Wvla", "-Wno-unused-parameter")
+# Python's macro for unused parameters is empty then, and plain C allows unused functions in MSVC's way.
+AS_MSVC = ("-U__clang__", "-U__GNUC__", "-Wvla", "-Wno-unused-parameter", "-Wno-unused-function")
 SYSTEMS = (
     clang("macOS, x86-64", "x86_64-apple-macos11"),
     clang("macOS, arm64", "arm64-apple-macos11"),
