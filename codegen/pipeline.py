@@ -20,7 +20,7 @@ from codegen.backends.c.module import Kernels, module_files
 from codegen.backends.c.straightline import straightline
 from codegen.backends.names import group_name, tensor_names
 from codegen.backends.writer import Emitter
-from codegen.ir.graph import Graph, Op, verify
+from codegen.ir.graph import LEAVES, Graph, Op, verify
 from codegen.passes.autodiff import differentiate
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
@@ -30,6 +30,7 @@ from codegen.reroll.layout import Layout, Placed, place
 from codegen.reroll.lower import Nest, lower
 from codegen.reroll.sparse import RowTensor, find_constant_rows, find_row_tensors
 from codegen.reroll.trees import Shapes, find_trees
+from micrograd import ops
 
 
 @dataclass
@@ -133,7 +134,7 @@ def _loops(graph: Graph, program: Program) -> tuple[Lowered, list[Block], Kernel
     text, calls = functions(blocks, arithmetic)
     kernels = Kernels(
         lowering="loops",
-        tables=[table for block in blocks for table in block.tables],
+        tables=[*definitions(graph), *(table for block in blocks for table in block.tables)],
         functions=text,
         calls=calls,
         offsets=[
@@ -161,6 +162,16 @@ def _check_outputs(graph: Graph) -> None:
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
 
 
+def registered(graph: Graph) -> list[ops.Row]:
+    """The ops of a graph that a user has registered, in the order of the op table."""
+    return [row for row in map(ops.row, sorted(set(graph.op) - LEAVES)) if row.c_definition]
+
+
+def definitions(graph: Graph) -> list[str]:
+    """The C of registered ops."""
+    return [row.c_definition for row in registered(graph)]
+
+
 def graph_digest(graph: Graph) -> str:
     """SHA-256 of the ir: op and operand columns as little-endian integers, constants as bits, then the observables."""
     digest = hashlib.sha256(bytes(graph.op))
@@ -168,6 +179,8 @@ def graph_digest(graph: Graph) -> str:
         digest.update(np.frombuffer(column, dtype=np.intc).astype("<i4").tobytes())
     digest.update(np.array(graph.constants, dtype="<f8").tobytes())
     digest.update(repr((graph.loss, graph.outputs, sorted(graph.gradients.items()))).encode())
+    for row in registered(graph):
+        digest.update(repr((row.number, row.name, row.c_definition)).encode())
     return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-/* The ops of the ir in C, as codegen/ir/ops.py and micrograd/ieee.py define them. Needs no Python. */
+/* The ops of micrograd/ops.py in C, as micrograd/ieee.py defines them. Needs no Python. */
 
 #ifndef OPS_H
 #define OPS_H
@@ -56,6 +56,10 @@ static real (*volatile const library_pow)(real, real) = IN_LIBRARY(pow);
 static volatile const unary_function library_exp = IN_LIBRARY(exp);
 static volatile const unary_function library_log = IN_LIBRARY(log);
 static volatile const unary_function library_tanh = IN_LIBRARY(tanh);
+static volatile const unary_function library_sin = IN_LIBRARY(sin);
+static volatile const unary_function library_cos = IN_LIBRARY(cos);
+static volatile const unary_function library_erf = IN_LIBRARY(erf);
+static volatile const unary_function library_log1p = IN_LIBRARY(log1p);
 
 static inline real op_pow(real x, real y)
 {
@@ -71,13 +75,24 @@ static inline real op_log(real x) { return library_log(x); }
 static inline real op_tanh(real x) { return library_tanh(x); }
 static inline real op_sigmoid(real x) { return 1 / (1 + library_exp(-x)); }
 
+static inline real op_sin(real x) { return library_sin(x); }
+static inline real op_cos(real x) { return library_cos(x); }
+static inline real op_erf(real x) { return library_erf(x); }
+
+/* IEEE 754 says what these are, to the bit: any compiler may compute them. */
+static inline real op_sqrt(real x) { return IN_LIBRARY(sqrt)(x); }
+static inline real op_abs(real x) { return IN_LIBRARY(fabs)(x); }
+
 /* Not fmax(x, 0): a nan must stay one. */
 static inline real op_relu(real x) { return x < 0 ? 0 : x; }
 static inline real op_step(real x) { return x > 0 ? 1 : 0; }
 
-/* The left operand on a tie, nan if either is nan. */
+/* The left operand on a tie, nan if either is nan. left and right say which one max takes. */
 static inline real op_max(real a, real b) { return (a >= b || a != a) ? a : b; }
 static inline real op_left(real a, real b) { return (a >= b || a != a) ? 1 : 0; }
 static inline real op_right(real a, real b) { return (a >= b || a != a) ? 0 : 1; }
+static inline real op_min(real a, real b) { return (a <= b || a != a) ? a : b; }
+
+static inline real op_softplus(real x) { return op_relu(x) + library_log1p(library_exp(-op_abs(x))); }
 
 #endif

@@ -4,22 +4,25 @@ Example: for a = Value(2, label="a"), b = Value(3, label="b"), `to_dot(a * b)` h
 `b | data 3 | grad 0` and `data 6 | grad 0`, and a small `*` between them.
 
 `trace`, `to_dot` and `to_json` need the standard library only. `draw_dot` makes an object of the package graphviz from
-the same text. A picture of more than LIMIT nodes would show nothing: there the compiler's groups are drawn instead,
-roots of equal shape in one box.
+the same text. A picture of more than LIMIT nodes would show nothing: there groups are drawn instead, roots of equal
+shape in one box. Who can find groups says so by the entry point "groups" in the group "micrograd.draw": a function of
+a Value and a direction that returns DOT statements. That is the compiler, where it is installed.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from micrograd import dot
-from micrograd.engine import Value
+from micrograd import dot, order
 
 if TYPE_CHECKING:
     import graphviz
+
+    from micrograd.engine import Value
 
 LIMIT = 200  # nodes that are drawn one by one: dot lays out as many in seconds, and they can still be read
 NESTING = 100  # JSON objects inside one another
@@ -28,7 +31,7 @@ COLORS = {"weight": "#dcebfa", "bias": "#dcebfa", "input": "#e0f2dc", "target": 
 
 def trace(root: Value) -> tuple[list[Value], list[tuple[Value, Value]]]:
     """The nodes in topological order, and an edge (operand, user) for each operand of each node, in order."""
-    if not isinstance(root, Value):
+    if not hasattr(root, "_prev"):
         raise TypeError(f"a graph starts at a Value, not at {type(root).__name__}")
     nodes = root.topo()
     return nodes, [(child, node) for node in nodes for child in node._prev]
@@ -56,14 +59,23 @@ def _picture(root: Value, rankdir: str, limit: int | None) -> list[str]:
     nodes, _ = trace(root)
     if limit is None or len(nodes) <= limit:
         return statements([root], rankdir)
-    from codegen.backends import pictures as draw
+    return _groups(len(nodes))(root, rankdir)
 
-    return draw.value_groups(root, rankdir)
+
+def _groups(count: int) -> Callable[[Value, str], list[str]]:
+    """What draws the groups of a graph of so many nodes."""
+    for found in entry_points(group="micrograd.draw", name="groups"):
+        groups: Callable[[Value, str], list[str]] = found.load()
+        return groups
+    raise ModuleNotFoundError(
+        f"{count} nodes are drawn as the groups that codegen finds: pip install 'micrograd-nn[draw]', "
+        "or pass limit=None to draw each of them"
+    )
 
 
 def joint_topo(roots: Sequence[Value]) -> list[Value]:
     """Every node that one of the roots depends on, operands before their users."""
-    return Value(0.0, tuple(roots), "roots").topo()[:-1]
+    return order.topo(roots)
 
 
 def statements(

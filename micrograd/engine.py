@@ -3,22 +3,26 @@
 An expression of Values is a graph. `backward()` walks it once, from the result to the leaves, and leaves in every
 node's `grad` the derivative of the result with respect to that node. This module is the definition of what the
 compiler's output must compute, bit for bit, so three things are fixed that micrograd leaves open: operands keep
-their order, gradients are accumulated in the order of `topo()` reversed, and edge cases are IEEE's (see `ieee`).
+their order, gradients are accumulated in the order of creation, backwards (see `order`), and edge cases are IEEE's
+(see `ieee`). What each operation computes and how it is differentiated is a row of the table in `ops`.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 import numbers
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from micrograd import ieee
+from micrograd import draw, ieee, ops, order, statements
 
 if TYPE_CHECKING:
     import graphviz
 
 Number: TypeAlias = "Value | float"
+
+_next_id = itertools.count().__next__
 
 
 class Value:
@@ -27,14 +31,15 @@ class Value:
     `data` and `grad` are floats. `_prev` holds the operands in order, `_op` names the operation and `_exponent` is the
     constant exponent of `**`, None where the exponent is a Value itself. A leaf's `_op` is "", or says what the leaf
     is for: "weight", "bias" or "input". That changes no number, only C text (`compile`) and pictures. `label` is a
-    name for pictures.
+    name for pictures. `_id` is a running number: a node's is larger than those of its operands. `_order` is what
+    recompute() and backward() remember of the order of a graph, at its root.
 
     Raises TypeError for anything that is not a real number (OverflowError for an int that no float can hold), and for
     comparisons and truth tests: a graph is traced once and compiled, so a branch on a Value would be decided once and
     for all.
     """
 
-    __slots__ = ("_exponent", "_op", "_prev", "data", "grad", "label")
+    __slots__ = ("_exponent", "_id", "_op", "_order", "_prev", "data", "grad", "label")
 
     def __init__(self, data: float, _children: tuple[Value, ...] = (), _op: str = "", label: str = "") -> None:
         if type(data) is not float:
@@ -46,6 +51,8 @@ class Value:
         self._prev = _children
         self._op = _op
         self._exponent: float | None = None
+        self._id = _next_id()
+        self._order: tuple[list[Value], list[Value]] | None = None
         self.label = label
 
     def __add__(self, other: Number) -> Value:
@@ -91,92 +98,154 @@ class Value:
         """0 below zero, else self. The gradient at 0 is 0."""
         return Value(ieee.relu(self.data), (self,), "ReLU")
 
+    def sqrt(self) -> Value:
+        """The square root; nan below zero. The gradient at 0 is inf."""
+        return self.apply(ops.sqrt)
+
+    def sin(self) -> Value:
+        return self.apply(ops.sin)
+
+    def cos(self) -> Value:
+        return self.apply(ops.cos)
+
+    def abs(self) -> Value:
+        """Self without its sign. The gradient at 0 is 0."""
+        return self.apply(ops.absolute)
+
+    __abs__ = abs
+
+    def erf(self) -> Value:
+        """The error function."""
+        return self.apply(ops.erf)
+
+    def softplus(self) -> Value:
+        """log(1 + e**self), without overflow."""
+        return self.apply(ops.softplus)
+
+    def leaky_relu(self, slope: float = 0.01) -> Value:
+        """self above zero, else slope * self. The gradient at 0 is the slope."""
+        below = self * float(slope)
+        return below.max(self) if slope <= 1 else below.min(self)
+
+    def gelu(self, approximate: str = "none") -> Value:
+        """self times the probability that a standard normal number is smaller than self.
+
+        `approximate="tanh"` is the form of GPT-2. Raises ValueError for anything else but "none".
+        """
+        if approximate == "none":
+            return self * 0.5 * ((self * math.sqrt(0.5)).erf() + 1.0)
+        if approximate == "tanh":
+            inner = (self + self * self * self * 0.044715) * math.sqrt(2 / math.pi)
+            return self * 0.5 * (inner.tanh() + 1.0)
+        raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}")
+
     def max(self, *others: Number) -> Value:
         """The largest of self and the others, compared from left to right.
 
         On a tie the leftmost wins and gets the whole gradient. nan wins over everything. Raises TypeError without
         any others.
         """
+        return self._fold(ops.maximum, others)
+
+    def min(self, *others: Number) -> Value:
+        """The smallest of self and the others: ties, nan and errors as for max()."""
+        return self._fold(ops.minimum, others)
+
+    def _fold(self, op: ops.Row, others: Sequence[Number]) -> Value:
         if not others:
-            raise TypeError("max() needs at least two Values")
+            raise TypeError(f"{op.name}() needs at least two Values")
         out = self
         for other in others:
             right = _value(other)
             if right is None:
-                raise TypeError(f"max() takes Values and numbers, not {type(other).__name__}")
-            out = Value(ieee.maximum(out.data, right.data), (out, right), "max")
+                raise TypeError(f"{op.name}() takes Values and numbers, not {type(other).__name__}")
+            out = Value(op.function(out.data, right.data), (out, right), op.symbol)
         return out
 
     def detach(self) -> Value:
         """The same number, through which no gradient flows."""
         return Value(self.data, (self,), "detach")
 
+    def apply(self, op: str | ops.Row, *others: Number) -> Value:
+        """Any op of the table, by its name or row, with self as its left operand: `x.apply("min", 0.0)`.
+
+        Raises ValueError for an unknown name, TypeError for a wrong number of operands or what is no operand.
+        """
+        result: Value = ops.apply(op, self, *others)
+        return result
+
+    def _from_op(self, op: ops.Row, operands: Sequence[Number]) -> Value:
+        """What a row of the table makes of operands one of which is a Value."""
+        values = tuple([_value(x) for x in operands])
+        for x, value in zip(operands, values, strict=True):
+            if value is None:
+                raise TypeError(f"{op.name} takes Values and numbers, not {type(x).__name__}")
+        return Value(op.function(*[x.data for x in values]), values, op.symbol)  # type: ignore[union-attr, arg-type]
+
     def topo(self) -> list[Value]:
         """Every node of this graph, operands before their users: depth first, operands from left to right."""
-        order: list[Value] = []
-        entered: set[int] = set()
-        left: set[int] = set()
-        stack = [self]
-        while stack:
-            node = stack[-1]
-            key = id(node)
-            if key not in entered:
-                entered.add(key)
-                stack.extend([child for child in reversed(node._prev) if id(child) not in entered])
-            else:
-                stack.pop()
-                if key not in left:
-                    left.add(key)
-                    order.append(node)
-        return order
+        return order.topo([self])
 
     def backward(self) -> None:
-        """Adds d(self)/d(leaf) to every leaf's grad; inner nodes' grads start from zero at each call."""
-        order = self.topo()
-        for node in order:
-            if node._prev:
-                node.grad = 0.0
+        """Adds d(self)/d(leaf) to every leaf's grad; inner nodes' grads start from zero at each call.
+
+        Contributions are added in the order of creation, backwards: the youngest user's first.
+        """
+        inner, passing = self._order or self._sort()
+        for node in inner:
+            node.grad = 0.0
+        if self._prev:
+            self.grad = 0.0
         self.grad += 1.0
-        for node in gradient_order(order):
-            node._backward()
+        self._backward()
+        for node in passing:
+            _BACKWARD[node._op](node)
 
     def recompute(self) -> float:
-        """Computes this graph again from the leaves' present data, in topo() order, and returns self.data."""
-        for node in self.topo():
-            node._forward()
+        """Computes this graph again from the leaves' present data, in the order of creation; returns self.data."""
+        inner, _ = self._order or self._sort()
+        for node in inner:
+            node.data = _FORWARD[node._op](node)
+        self._forward()
         return self.data
 
+    def _sort(self) -> tuple[list[Value], list[Value]]:
+        """The graph's inner nodes without self: all, from the oldest to the youngest; those with gradient, backwards.
+
+        Operands never change, so this is remembered; without self, because that would be a reference cycle. Of nested
+        graphs only the one used last remembers: a long chain of roots would hold a list at each.
+        """
+        nodes = order.creation([self])
+        passing = list(order.gradient_order(nodes))
+        nodes.pop()
+        for node in nodes:
+            node._order = None
+        self._order = ([node for node in nodes if node._prev], [node for node in passing if node is not self])
+        return self._order
+
     def compile(self, graph: Value | None = None) -> str:
-        """The C statement that computes this node: `data[2] = data[0]*data[1];`. Needs codegen.
+        """The C statement that computes this node: `data[2] = data[0]*data[1];`.
 
         Nodes are numbered as in `graph.topo()` (default: this node's own graph). A plain leaf is a constant; "weight",
         "bias" and "input" leaves are set elsewhere and give "". Raises ValueError where this node is not in `graph`,
         or is a leaf of another kind.
         """
-        from codegen.backends.c import statements
-
         return statements.forward(self, graph)
 
     def backward_compile(self, graph: Value | None = None) -> list[str]:
-        """The C statements that add to this node's operands' gradients: `grad[0] += data[1]*grad[2];`. Needs codegen.
+        """The C statements that add to this node's operands' gradients: `grad[0] += data[1]*grad[2];`.
 
         Constants and inputs keep no gradient, and a leaf has no operands. Numbers and errors as for compile().
         """
-        from codegen.backends.c import statements
-
         return statements.backward(self, graph)
 
     def render_graph(self, format: str = "svg", rankdir: str = "LR") -> graphviz.Digraph:
         """This graph as a picture, which a notebook shows: micrograd.draw.draw_dot(self)."""
-        from micrograd.draw import draw_dot
-
-        return draw_dot(self, format, rankdir)
+        return draw.draw_dot(self, format, rankdir)
 
     def to_json(self) -> str:
         """This graph as nested JSON objects with value, operation and children: see micrograd.draw.to_json."""
-        from micrograd.draw import to_json
-
-        return to_json(self)
+        return draw.to_json(self)
 
     def _forward(self) -> None:
         if self._prev:
@@ -233,21 +302,21 @@ class Value:
 
     __hash__ = object.__hash__
 
+    def __getstate__(self) -> dict[str, object]:
+        state = {name: getattr(self, name) for name in Value.__slots__ if name != "_order"}
+        return state | getattr(self, "__dict__", {})
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """A copy, or what another process has written: younger than its operands, older than what comes."""
+        global _next_id
+        for name, value in state.items():
+            setattr(self, name, value)
+        self._order = None
+        if self._id >= _next_id():
+            _next_id = itertools.count(self._id + 1).__next__
+
     def __repr__(self) -> str:
         return f"Value(data={_plain(self.data)}, grad={_plain(self.grad)})"
-
-
-def gradient_order(order: list[Value]) -> Iterator[Value]:
-    """The nodes of a topo() that pass a gradient on to their operands, from the last to the first.
-
-    Only what the root depends on by a path that carries gradient takes part: a node that is reached through detach()
-    or x**0 alone has no gradient to pass on, and 0 * inf would make one.
-    """
-    reached = {id(order[-1])}
-    for node in reversed(order):
-        if node._prev and node._op != "detach" and node._exponent != 0.0 and id(node) in reached:
-            reached.update(map(id, node._prev))
-            yield node
 
 
 def _value(other: object) -> Value | None:
@@ -263,80 +332,81 @@ def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-# What each operation computes. `codegen.ir.ops` states the same for the ir; a test holds the two together.
-_FORWARD: dict[str, Callable[[Value], float]] = {
-    "+": lambda out: out._prev[0].data + out._prev[1].data,
-    "*": lambda out: out._prev[0].data * out._prev[1].data,
-    "**": lambda out: ieee.power(out._prev[0].data, out._prev[1].data if out._exponent is None else out._exponent),
-    "exp": lambda out: ieee.exp(out._prev[0].data),
-    "log": lambda out: ieee.log(out._prev[0].data),
-    "tanh": lambda out: math.tanh(out._prev[0].data),
-    "sigmoid": lambda out: ieee.sigmoid(out._prev[0].data),
-    "ReLU": lambda out: ieee.relu(out._prev[0].data),
-    "max": lambda out: ieee.maximum(out._prev[0].data, out._prev[1].data),
-    "detach": lambda out: out._prev[0].data,
-}
+# The table as the engine runs it: one function a row, made when its symbol is first met.
 
 
-def _add_backward(out: Value) -> None:
+class _Forward(dict[str, Callable[[Value], float]]):
+    def __missing__(self, symbol: str) -> Callable[[Value], float]:
+        function = self[symbol] = _forward_of(ops.BY_SYMBOL[symbol])
+        return function
+
+
+class _Backward(dict[str, Callable[[Value], None]]):
+    def __missing__(self, symbol: str) -> Callable[[Value], None]:
+        function = self[symbol] = _backward_of(ops.BY_SYMBOL[symbol])
+        return function
+
+
+def _forward_of(op: ops.Row) -> Callable[[Value], float]:
+    function = op.function
+
+    def binary(out: Value) -> float:
+        a, b = out._prev
+        return function(a.data, b.data)
+
+    def power(out: Value) -> float:
+        return binary(out) if out._exponent is None else function(out._prev[0].data, out._exponent)
+
+    if op is ops.power:
+        return power
+    return binary if op.arity == 2 else lambda out: function(out._prev[0].data)
+
+
+def _backward_of(op: ops.Row) -> Callable[[Value], None]:
+    slopes = [_slope_function(partial) for partial in op.partials]
+
+    def unary(out: Value) -> None:
+        (slope,) = slopes
+        (a,) = out._prev
+        a.grad += slope(out.data, a.data) * out.grad
+
+    def binary(out: Value) -> None:
+        by_left, by_right = slopes
+        a, b = out._prev
+        y, x, z, g = out.data, a.data, b.data, out.grad
+        a.grad += by_left(y, x, z) * g
+        b.grad += by_right(y, x, z) * g
+
+    def power(out: Value) -> None:
+        exponent = out._exponent
+        if exponent is None:
+            binary(out)
+        elif exponent != 0.0:  # x**0 is 1 everywhere: its gradient is 0, at x = 0 too
+            (a,) = out._prev
+            a.grad += slopes[0](out.data, a.data, exponent) * out.grad
+
+    def partly(out: Value) -> None:
+        y, g, data = out.data, out.grad, [x.data for x in out._prev]
+        for x, partial, slope in zip(out._prev, op.partials, slopes, strict=True):
+            if partial is not None:
+                x.grad += slope(y, *data) * g
+
+    if op is ops.power:
+        return power
+    if None in op.partials:
+        return partly
+    return binary if op.arity == 2 else unary
+
+
+def _slope_function(partial: ops.Partial) -> Callable[..., float]:
+    return partial if callable(partial) else lambda *_: partial or 0.0
+
+
+def _add_backward(out: Value) -> None:  # the most frequent one
     a, b = out._prev
     a.grad += out.grad
     b.grad += out.grad
 
 
-def _mul_backward(out: Value) -> None:
-    a, b = out._prev
-    a.grad += b.data * out.grad
-    b.grad += a.data * out.grad
-
-
-def _pow_backward(out: Value) -> None:
-    if out._exponent is None:
-        a, b = out._prev
-        a.grad += (b.data * ieee.power(a.data, b.data + -1.0)) * out.grad
-        b.grad += (out.data * ieee.log(a.data)) * out.grad
-    elif out._exponent != 0.0:  # x**0 is 1 everywhere: its gradient is 0, at x = 0 too
-        (a,) = out._prev
-        a.grad += (out._exponent * ieee.power(a.data, out._exponent - 1.0)) * out.grad
-
-
-def _exp_backward(out: Value) -> None:
-    out._prev[0].grad += out.data * out.grad
-
-
-def _log_backward(out: Value) -> None:
-    (a,) = out._prev
-    a.grad += ieee.power(a.data, -1.0) * out.grad
-
-
-def _tanh_backward(out: Value) -> None:
-    out._prev[0].grad += (1.0 - out.data * out.data) * out.grad
-
-
-def _sigmoid_backward(out: Value) -> None:
-    out._prev[0].grad += (out.data * (1.0 - out.data)) * out.grad
-
-
-def _relu_backward(out: Value) -> None:
-    out._prev[0].grad += ieee.positive(out.data) * out.grad
-
-
-def _max_backward(out: Value) -> None:
-    a, b = out._prev
-    # Both slopes before either sum: a and b may be one node, but their data never changes here.
-    a.grad += ieee.takes_left(a.data, b.data) * out.grad
-    b.grad += ieee.takes_right(a.data, b.data) * out.grad
-
-
-_BACKWARD: dict[str, Callable[[Value], None]] = {
-    "+": _add_backward,
-    "*": _mul_backward,
-    "**": _pow_backward,
-    "exp": _exp_backward,
-    "log": _log_backward,
-    "tanh": _tanh_backward,
-    "sigmoid": _sigmoid_backward,
-    "ReLU": _relu_backward,
-    "max": _max_backward,
-    "detach": lambda out: None,
-}
+_FORWARD = _Forward()
+_BACKWARD = _Backward({"+": _add_backward})

@@ -1,4 +1,4 @@
-"""The four library functions on IEEE doubles, as C defines them: no exceptions, no complex numbers.
+"""The library functions on IEEE doubles, as C defines them: no exceptions, no complex numbers.
 
 Python raises where C returns inf or nan (`math.log(0)`, `math.exp(1000)`, `0.0 ** -1`) and turns `(-2.0) ** 0.5`
 into a complex number. The engine, the ir interpreter and the generated C must agree by bits, so the engine takes
@@ -58,6 +58,36 @@ def relu(x: float) -> float:
 def maximum(a: float, b: float) -> float:
     """The larger; a on a tie; nan when either is nan."""
     return a if takes_left(a, b) else b
+
+
+def minimum(a: float, b: float) -> float:
+    """The smaller; a on a tie; nan when either is nan."""
+    return a if a <= b or a != a else b
+
+
+def sqrt(x: float) -> float:
+    """The square root; nan below zero, and -0.0 at -0.0."""
+    return NAN if x < 0.0 else math.sqrt(x)
+
+
+def sin(x: float) -> float:
+    """Sine; nan at either infinity."""
+    return math.sin(x) if -INF < x < INF else NAN
+
+
+def cos(x: float) -> float:
+    """Cosine; nan at either infinity."""
+    return math.cos(x) if -INF < x < INF else NAN
+
+
+def absolute(x: float) -> float:
+    """x without its sign."""
+    return math.fabs(x)
+
+
+def softplus(x: float) -> float:
+    """log(1 + e**x), without overflow: x itself where it is large."""
+    return relu(x) + math.log1p(exp(-math.fabs(x)))
 
 
 def positive(x: float) -> float:

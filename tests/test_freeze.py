@@ -548,7 +548,7 @@ def test_freeze_from_the_command_line(tmp_path):
     [
         (["freeze", "nowhere.py", "w"], "No such file or directory: 'nowhere.py'"),
         (["freeze", "codegen.mnist", "nowhere.safetensors"], "No such file or directory: 'nowhere.safetensors'"),
-        (["freeze", "codegen.ir.ops", "w"], "codegen.ir.ops must define a function program()"),
+        (["freeze", "codegen.ir.graph", "w"], "codegen.ir.graph must define a function program()"),
         (["freeze", "no.such.module", "w"], "No module named 'no'"),
         (["freeze", "codegen.mnist"], "the following arguments are required: WEIGHTS"),
         (["freeze", "codegen.mnist", "bad"], "bad: not a safetensors file"),

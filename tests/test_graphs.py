@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen import Floats, Program, compile_program
-from codegen.ir.graph import BINARY, LEAVES, UNARY, Graph, Op, graph_text, verify
+from codegen.ir.graph import LEAVES, Graph, Op, graph_text, verify
 from codegen.ir.interpret import interpret
 from codegen.passes import simplify
+from micrograd import ops
 from micrograd.engine import Value
 
 INF, NAN = math.inf, math.nan
@@ -28,9 +29,9 @@ def graphs(draw) -> Graph:
     for number in draw(st.lists(st.sampled_from([0.0, -0.0, 1.0, 2.0, NAN]), max_size=4)):
         graph.const(number)
     back = st.integers(1, 8)  # how far back an operand is: deep graphs, and chains of nodes that nothing reads
-    for op, x, y in draw(st.lists(st.tuples(st.sampled_from(sorted(BINARY | UNARY)), back, back), min_size=1)):
+    for op, x, y in draw(st.lists(st.tuples(st.sampled_from(range(ops.FIRST, ops.count())), back, back), min_size=1)):
         size = len(graph)
-        graph.add(op, size - x, size - y if op in BINARY else -1)
+        graph.add(op, size - x, size - y if ops.ARITY[op] == 2 else -1)
     graph.loss = len(graph) - 1 - draw(st.integers(0, 3))
     graph.outputs = {"o": draw(st.lists(st.integers(0, len(graph) - 1), max_size=3))}
     verify(graph)

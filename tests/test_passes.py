@@ -27,6 +27,7 @@ from codegen.reroll import affine as nests
 from codegen.reroll.affine import Piece, fit, peel
 from codegen.reroll.groups import find_groups
 from codegen.reroll.trees import find_trees
+from micrograd import ops
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +44,10 @@ def program(loss: Value, parameters: object = (), inputs: object = (), **options
     )
 
 
+def number_of(op: str) -> int:
+    return ops.IR_LEAVES.index(op) if op in ops.IR_LEAVES else ops.BY_NAME[op].number
+
+
 def parse(text: str) -> Graph:
     """The graph that the printer shows as this text. Without an observable the last node is the loss."""
     graph = Graph()
@@ -51,7 +56,7 @@ def parse(text: str) -> Graph:
             case [name, "=", "const", number]:
                 assert int(name[1:]) == graph.const(float(number))
             case [name, "=", op, *operands]:
-                assert int(name[1:]) == graph.add(Op[op.upper()], *(int(x.lstrip("%")) for x in operands))
+                assert int(name[1:]) == graph.add(number_of(op), *(int(x.lstrip("%")) for x in operands))
             case ["loss", node]:
                 graph.loss = int(node[1:])
             case ["output", name, *nodes]:
@@ -190,16 +195,16 @@ def test_undeclared_leaves_are_constants_and_declared_ones_keep_their_number():
         loss=models.total([a, b, x, t, Value(5.0)]),
     )
     leaves = [node_text(graph, n) for graph in [trace.trace(step)] for n in range(len(graph)) if graph.op[n] in LEAVES]
-    assert leaves == ["%0 = param 1", "%1 = param 0", "%3 = input 0", "%5 = target 0", "%7 = const 5.0"]
+    assert leaves == ["%0 = param 1", "%1 = param 0", "%2 = input 0", "%3 = target 0", "%4 = const 5.0"]
 
 
 def test_a_constant_exponent_is_an_operand_and_exponent_zero_cuts_the_gradient():
     a, b = Value(2.0), Value(3.0)
     graph = trace.trace(program(a**2 + b**0 + a**b, [a, b]))
     text = graph_text(graph)
-    assert "%1 = const 2.0\n%2 = pow %0 %1\n" in text
-    assert "%4 = detach %3\n%5 = const 0.0\n%6 = pow %4 %5\n" in text
-    assert "= pow %0 %3\n" in text
+    assert "%2 = const 2.0\n%3 = pow %0 %2\n" in text
+    assert "%4 = detach %1\n%5 = const 0.0\n%6 = pow %4 %5\n" in text
+    assert "= pow %0 %1\n" in text
 
 
 # Constants and parameters
@@ -224,7 +229,7 @@ def test_leaves_with_equal_data_stay_apart():
     a, b, c, x, y = (Value(0.5) for _ in range(5))
     graph = build_graph(program(a * x + b * y + c * x, [a, b], [x, y]))
     leaves = [node_text(graph, n).split(" = ")[1] for n in range(len(graph)) if graph.op[n] in LEAVES - {Op.GRAD}]
-    assert leaves == ["param 0", "input 0", "param 1", "input 1", "const 0.5"]
+    assert leaves == ["param 0", "param 1", "const 0.5", "input 0", "input 1"]
     assert len({graph.gradients[0], graph.gradients[1]}) == 2
 
 
@@ -288,8 +293,8 @@ def test_operands_are_not_swapped():
 
 def test_constants_fold_to_the_bits_that_the_engine_computes():
     third = (Value(1.0) / 3.0 + 0.1).exp().log().tanh().sigmoid().relu().max(0.2) ** 1.5 - 0.3
-    assert simplified(lambda x: x * third)[1] == f"%1 = const {third.data!r}"
-    assert simplified(lambda x: x * (Value(0.0) * INF))[1] == "%1 = const nan"
+    assert f"%0 = const {third.data!r}" in simplified(lambda x: x * third)
+    assert "%1 = const nan" in simplified(lambda x: x * (Value(0.0) * INF))
 
 
 def test_sums_are_not_reassociated():

@@ -22,9 +22,9 @@ from test_ops import GRID, PAIRS
 import codegen
 from codegen import Pixels, Program, build_python, generate_python
 from codegen.backends.python.module import STRAIGHT_LINE_NODES
-from codegen.ir.ops import PYTHON_TEXT
 from codegen.mnist import program
 from micrograd.engine import Value
+from micrograd.ops import PYTHON_TEXT
 from tools.fuzz_compiler.reference import Engine
 
 
@@ -311,7 +311,7 @@ print(json.dumps([sorted(set(sys.modules) & {"numpy", "micrograd", "codegen"}), 
 def elsewhere(tmp_path_factory):
     """run(command...) -> what SCRIPT finds, over small models of several kinds, under another Python."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    functions = [(text.split("(")[0], text.count("{}")) for text in PYTHON_TEXT.values() if "(" in text]
+    functions = [(text.split("(")[0], text.count("{}")) for text in PYTHON_TEXT if "(" in text]
     tasks: dict = {"models": {}, "functions": functions, "pairs": [[x.hex() for x in pair] for pair in PAIRS]}
     chosen = {name: models.REGULAR[name]() for name in ("xor", "mlp", "convolution", "attention", "edges", "gather")}
     for name, made in (chosen | {"random": models.random_programs(11, 8)}).items():

@@ -23,8 +23,8 @@ EXPECTED = {
     "deep_mlp": (2860, 23, 9),
     "xor": (67, 5, 5),
     "convolution": (5753, 20, 8),
-    "recurrence": (1553, 34, 2),
-    "residual": (1006, 17, 14),
+    "recurrence": (1553, 33, 1),
+    "residual": (1006, 19, 2),
     "attention": (2314, 26, 2),
     "shared_weights": (545, 9, 2),
 }

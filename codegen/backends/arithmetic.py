@@ -6,20 +6,21 @@ Example: in strict float64 the tree add(R, mul(P, X)) of the leaves a, b and c i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from ctypes import c_float
 from dataclasses import dataclass
 from typing import ClassVar
 
 from codegen.ir.graph import Op
-from codegen.ir.ops import C
 from codegen.program import Program
 from codegen.reroll.trees import Shapes
+from micrograd import ops
+from micrograd.texts import c_literal
 
 
 @dataclass(frozen=True)
 class Arithmetic:
-    ops: ClassVar[Mapping[Op, str]] = C
+    ops: ClassVar[Sequence[str]] = ops.C  # by the number of an op
 
     dtype: str = "float64"
     fma: bool = False
@@ -56,22 +57,13 @@ class Arithmetic:
     def literal(self, value: float) -> str:
         """A C constant with exactly these bits (any nan is the nan), rounded to the type."""
         value = c_float(value).value if self.is_float32 else float(value)
-        suffix = "f" if self.is_float32 else ""
-        if value != value:
-            return "NAN"
-        if value in (float("inf"), float("-inf")):
-            return "INFINITY" if value > 0 else "(-INFINITY)"
-        if value == int(value) and 0 < abs(value) < 1e6:
-            return f"{value:.1f}{suffix}" if value > 0 else f"({value:.1f}{suffix})"
-        mantissa, exponent = value.hex().split("p")
-        text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}{suffix}"
-        return f"({text})" if text.startswith("-") else text
+        return c_literal(value, "f" if self.is_float32 else "")
 
     def expression(self, shapes: Shapes, shape: int, leaves: Iterator[str]) -> tuple[str, bool]:
         """The C text of a tree, and whether it needs parentheses inside + and *."""
         if shapes.is_leaf(shape):
             return next(leaves), False
-        op = Op(shapes[shape][0])
+        op = shapes[shape][0]
         if self.fma and op == Op.ADD:
             left, right = shapes.operands(shape)
             if is_product(shapes, right):

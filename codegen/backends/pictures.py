@@ -22,14 +22,14 @@ import numpy as np
 
 from codegen.backends.c.functions import Block
 from codegen.backends.names import group_name, tensor_names
-from codegen.ir.graph import LEAVES, UNARY, Graph, Op, node_text
+from codegen.ir.graph import LEAVES, Graph, Op, node_text, op_name
 from codegen.passes.trace import trace, trace_value
 from codegen.pipeline import compile_program, passes
 from codegen.program import Program
 from codegen.reroll.groups import Group, Need, computed_by, find_groups
 from codegen.reroll.layout import split_shape
 from codegen.reroll.trees import Shapes, find_trees
-from micrograd import dot
+from micrograd import dot, ops
 from micrograd.draw import COLORS, LIMIT, joint_topo, statements
 from micrograd.engine import Value
 
@@ -141,12 +141,12 @@ def _nodes(graph: Graph, prefix: str) -> Iterator[str]:
     marks = _observables(graph)
     forward = graph.reachable(*(n for n, what in marks.items() if not what[0].startswith(GRADIENT)))
     for n in range(len(graph)):
-        op = Op(graph.op[n])
+        op = graph.op[n]
         color = LEAF_COLORS.get(op, "white") if op in LEAVES else "white"
         fields = [[node_text(graph, n)]] + ([[", ".join(marks[n])]] if n in marks else [])
         yield Box(fields, [], color if forward[n] else ADJOINT, n in marks).node(f"{prefix}{n}")
         if op not in LEAVES:
-            for operand in [graph.a[n]] if op in UNARY else [graph.a[n], graph.b[n]]:
+            for operand in [graph.a[n], graph.b[n]][: ops.row(op).arity]:
                 yield dot.edge(f"{prefix}{operand}", f"{prefix}{n}")
 
 
@@ -179,8 +179,9 @@ def _groups(graph: Graph, prediction: str | None, prefix: str, rankdir: str = "L
     lines = []
     for op, name in LEAF_NAMES.items():
         if counts[op]:
-            sources.update({n: f"{prefix}{op.name}" for n in used.tolist() if graph.op[n] == op})
-            lines.append(Box([[f"{name} ({counts[op]:,})"]], [], LEAF_COLORS[op]).node(f"{prefix}{op.name}", rankdir))
+            source = f"{prefix}{op_name(op).upper()}"
+            sources.update({n: source for n in used.tolist() if graph.op[n] == op})
+            lines.append(Box([[f"{name} ({counts[op]:,})"]], [], LEAF_COLORS[op]).node(source, rankdir))
     return lines + _connected(graph, boxes, prefix, sources, rankdir)
 
 
@@ -278,7 +279,7 @@ class _Arrays:
             if op == Op.PARAM:
                 sources[n] = self._tensor("data", self.graph.a[n])
             elif op in (Op.INPUT, Op.TARGET):
-                sources[n] = self._array(f"value[{Op(op).name}]", len(self._values(op)), LEAF_COLORS[Op(op)])
+                sources[n] = self._array(f"value[{op_name(op).upper()}]", len(self._values(op)), LEAF_COLORS[op])
         return sources
 
     def gradients(self, groups: list[Group]) -> list[tuple[str, int]]:

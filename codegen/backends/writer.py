@@ -131,5 +131,5 @@ class NestWriter:
     def finished(self, text: str) -> str:
         """The unary ops on top of a sum."""
         for op in self.nest.placed.post:
-            text = self.arithmetic.ops[Op(op)].format(text)
+            text = self.arithmetic.ops[op].format(text)
         return text

@@ -7,51 +7,57 @@
             | grad i                      the gradient of parameter i as it was before this backward pass
             | input i                     input i, after scaling
             | target i                    target i: an element of the one-hot label, or a number
-    op      = add | mul                   binary
-            | pow                         binary; a constant exponent is an ordinary const operand
-            | max | left | right          binary; left is 1 where max takes its left operand, else 0; right likewise
-            | exp | log | tanh | relu | sigmoid | step | detach       unary; step is 1 above 0, else 0
+    op      = add | mul | pow | ...       unary or binary: the rows of the op table, micrograd.ops
+                                          a constant exponent of pow is an ordinary const operand
 
 A node is three small integers: its op and its operands' numbers (a leaf's index or constant number stands in `a`).
-Everything is a float64. `codegen.ir.ops` says what each op computes, how it is differentiated and how it reads in C.
+Everything is a float64. `micrograd.ops` says what each op computes, how it is differentiated and how it reads in C.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from struct import pack
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from micrograd import ops
 
-class Op(IntEnum):
+
+class Op:
+    """The numbers of the ops: the leaves', and of the op table those that passes know by name."""
+
     CONST = 0
     PARAM = 1
     GRAD = 2
     INPUT = 3
     TARGET = 4
-    ADD = 5
-    MUL = 6
-    POW = 7
-    MAX = 8
-    LEFT = 9
-    RIGHT = 10
-    EXP = 11
-    LOG = 12
-    TANH = 13
-    RELU = 14
-    SIGMOID = 15
-    STEP = 16
-    DETACH = 17
+    ADD: ClassVar[int] = ops.add.number
+    MUL: ClassVar[int] = ops.mul.number
+    POW: ClassVar[int] = ops.power.number
+    MAX: ClassVar[int] = ops.maximum.number
+    LEFT: ClassVar[int] = ops.left.number
+    RIGHT: ClassVar[int] = ops.right.number
+    EXP: ClassVar[int] = ops.exp.number
+    LOG: ClassVar[int] = ops.log.number
+    TANH: ClassVar[int] = ops.tanh.number
+    RELU: ClassVar[int] = ops.relu.number
+    SIGMOID: ClassVar[int] = ops.sigmoid.number
+    STEP: ClassVar[int] = ops.step.number
+    DETACH: ClassVar[int] = ops.detach.number
 
 
-LEAVES = frozenset({Op.CONST, Op.PARAM, Op.GRAD, Op.INPUT, Op.TARGET})
-BINARY = frozenset({Op.ADD, Op.MUL, Op.POW, Op.MAX, Op.LEFT, Op.RIGHT})
-UNARY = frozenset(Op) - LEAVES - BINARY
+LEAVES = frozenset(range(ops.FIRST))
+
+
+def op_name(op: int) -> str:
+    """As in the text of the ir: "add"."""
+    return ops.IR_LEAVES[op] if op in LEAVES else ops.row(op).name
+
 
 Column = npt.NDArray[np.intc]
 
@@ -141,15 +147,15 @@ class Graph:
 
 def node_text(graph: Graph, n: int) -> str:
     """One node as the printer, the dumps and the errors show it: `%7 = mul %3 %5`."""
-    op = Op(graph.op[n])
+    op = graph.op[n]
     if op == Op.CONST:
         number = graph.a[n]
         known = 0 <= number < len(graph.constants)
         return f"%{n} = const {repr(graph.constants[number]) if known else f'number {number}'}"
     if op in LEAVES:
-        return f"%{n} = {op.name.lower()} {graph.a[n]}"
-    operands = [graph.a[n]] if op in UNARY else [graph.a[n], graph.b[n]]
-    return f"%{n} = {op.name.lower()} {' '.join(f'%{x}' for x in operands)}"
+        return f"%{n} = {op_name(op)} {graph.a[n]}"
+    operands = (graph.a[n], graph.b[n])[: ops.row(op).arity]
+    return f"%{n} = {op_name(op)} {' '.join(f'%{x}' for x in operands)}"
 
 
 def graph_lines(graph: Graph) -> Iterator[str]:
@@ -168,10 +174,6 @@ def graph_text(graph: Graph) -> str:
     return "\n".join(graph_lines(graph)) + "\n"
 
 
-_ARITY = np.full(256, -1)  # of each op; -1: no such op
-_ARITY[list(LEAVES)], _ARITY[list(UNARY)], _ARITY[list(BINARY)] = 0, 1, 2
-
-
 def verify(graph: Graph) -> None:
     """Raises ValueError, with the node's text, for anything that is not a legal graph."""
     if not len(graph.op) == len(graph.a) == len(graph.b):
@@ -180,7 +182,7 @@ def verify(graph: Graph) -> None:
     number = np.arange(len(op))
     a_before, b_before, no_b = (a >= 0) & (a < number), (b >= 0) & (b < number), b == -1
     leaf = no_b & (a >= 0) & ((op != Op.CONST) | (a < len(graph.constants)))
-    arity = _ARITY[op]
+    arity = np.array(ops.ARITY + [-1] * (ops.MAX_OPS - ops.count()))[op]  # -1: no such op
     legal = np.select([arity == 0, arity == 1, arity == 2], [leaf, a_before & no_b, a_before & b_before], False)
     if not legal.all():
         n = int(legal.argmin())
@@ -192,3 +194,19 @@ def verify(graph: Graph) -> None:
     for root in graph.roots():
         if not 0 <= root < len(op):
             raise ValueError(f"an observable that is no node: %{root}")
+
+
+class Node(ops.Operand):
+    """A node to which arithmetic appends more: a partial derivative of the op table gives its ir."""
+
+    __slots__ = ("graph", "n")
+
+    def __init__(self, graph: Graph, n: int) -> None:
+        self.graph, self.n = graph, n
+
+    def _from_op(self, op: ops.Row, operands: Sequence[Any]) -> Node:
+        numbers = [x.n if isinstance(x, Node) else self.graph.const(x) for x in operands]
+        return Node(self.graph, self.graph.add(op.number, *numbers))
+
+    def _constant(self, number: float) -> Node:
+        return Node(self.graph, self.graph.const(number))

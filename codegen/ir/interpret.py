@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from codegen.ir.graph import BINARY, Graph, Op
-from codegen.ir.ops import PYTHON
+from codegen.ir.graph import Graph, Op
+from micrograd import ops
 
 
 def interpret(
@@ -16,15 +16,13 @@ def interpret(
     targets: Sequence[float],
 ) -> list[float]:
     """The value of every node, in order. `inputs` are after scaling."""
-    leaves = {Op.CONST: graph.constants, Op.PARAM: params, Op.GRAD: grads, Op.INPUT: inputs, Op.TARGET: targets}
-    functions = {int(op): function for op, function in PYTHON.items()}
-    binary = {int(op) for op in BINARY}
-    columns = {int(op): column for op, column in leaves.items()}
+    columns = {Op.CONST: graph.constants, Op.PARAM: params, Op.GRAD: grads, Op.INPUT: inputs, Op.TARGET: targets}
+    functions = ops.FUNCTIONS
     values: list[float] = []
     for op, a, b in zip(graph.op, graph.a, graph.b, strict=True):
         if op in columns:
             values.append(columns[op][a])
-        elif op in binary:
+        elif b >= 0:
             values.append(functions[op](values[a], values[b]))
         else:
             values.append(functions[op](values[a]))

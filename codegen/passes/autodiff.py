@@ -22,18 +22,65 @@ becomes:
 Reverse accumulation in the engine's own order: nodes backwards, operands from left to right, each contribution added
 to what is there already. A parameter starts from its old gradient, everything else from nothing, where the engine
 starts from 0.0: the sum differs at most in the sign of a zero. Only nodes that depend on a parameter get an adjoint.
+
+A contribution is `partial * g`, g being the adjoint of the node and the partial a row's in the op table. It is
+evaluated once for each op, on the nodes of a small graph, and copied from there for each node.
 """
 
-from codegen.ir.graph import Graph, Op
-from codegen.ir.ops import DERIVATIVE
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from codegen.ir.graph import Graph, Node, Op
+from micrograd import ops
+
+RESULT, LEFT, RIGHT = range(3)  # the first nodes of a slope's graph
+
+
+@dataclass
+class Slope:
+    """A partial derivative as ir. Its node is -1 where it is 1 everywhere: the contribution is g itself."""
+
+    steps: Graph
+    node: int
+
+    @classmethod
+    def of(cls, op: ops.Row, i: int) -> Slope | None:
+        """By operand i; None where no gradient flows."""
+        graph = Graph()
+        result, *operands = [Node(graph, graph.add(Op.INPUT, k)) for k in range(RIGHT + 1)]
+        slope = op.slope(i, result, operands[: op.arity])
+        if slope is None:
+            return None
+        if isinstance(slope, Node):
+            return cls(graph, slope.n)
+        return cls(graph, -1 if slope == 1.0 else graph.const(slope))
+
+    def contribution(self, graph: Graph, n: int, g: int) -> int:
+        """Appends what node n, whose adjoint is g, adds to the adjoint of its operand."""
+        if self.node < 0:
+            return g
+        steps = self.steps
+        places = [n, graph.a[n], graph.b[n]]
+        for k in range(len(places), len(steps)):
+            op, a, b = steps.op[k], steps.a[k], steps.b[k]
+            if op == Op.CONST:
+                places.append(graph.const(steps.constants[a]))
+            else:
+                places.append(graph.add(op, places[a], places[b] if b >= 0 else -1))
+        return graph.add(Op.MUL, places[self.node], g)
 
 
 def differentiate(graph: Graph) -> None:
     """Appends the adjoint nodes of `graph.loss`, if there is one, and fills `graph.gradients`."""
-    size, parameter = len(graph), int(Op.PARAM)
+    size, parameter = len(graph), Op.PARAM
     op, a, b = graph.op, graph.a, graph.b
-    needed = _needed(graph)
-    rules = [DERIVATIVE.get(op, ()) for op in Op]
+    slopes: list[tuple[Slope | None, ...]] = [() for _ in range(ops.count())]
+    for used in set(op):
+        if used >= ops.FIRST:
+            row = ops.row(used)
+            slopes[used] = tuple([Slope.of(row, i) for i in range(row.arity)])
+    needed = _needed(graph, bytes([any(slope is not None for slope in found) for found in slopes]))
     adjoint = [-1] * size
     gradients: dict[int, int] = {}
     if graph.loss >= 0 and needed[graph.loss]:
@@ -46,19 +93,19 @@ def differentiate(graph: Graph) -> None:
         if o == parameter:
             gradients[a[n]] = g
             continue
-        for operand, rule in zip((a[n], b[n]), rules[o], strict=False):
-            if needed[operand]:
-                _accumulate(graph, adjoint, operand, rule(graph, n, g))
+        for operand, slope in zip((a[n], b[n]), slopes[o], strict=False):
+            if needed[operand] and slope is not None:
+                _accumulate(graph, adjoint, operand, slope.contribution(graph, n, g))
     graph.gradients = dict(sorted(gradients.items()))
 
 
-def _needed(graph: Graph) -> bytearray:
+def _needed(graph: Graph, passes_gradient: bytes) -> bytearray:
     """For each node, 1 where it depends on a parameter by a path that carries gradient, else 0."""
-    last_leaf, parameter, detach = int(Op.TARGET), int(Op.PARAM), int(Op.DETACH)
+    last_leaf, parameter = Op.TARGET, Op.PARAM
     needed = bytearray(len(graph) + 1)  # the last element is for the b that a unary op lacks, -1
     for n, (op, a, b) in enumerate(zip(graph.op, graph.a, graph.b, strict=True)):
         if op > last_leaf:
-            needed[n] = op != detach and (needed[a] or needed[b])
+            needed[n] = passes_gradient[op] and (needed[a] or needed[b])
         elif op == parameter:
             needed[n] = 1
     return needed

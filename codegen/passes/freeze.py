@@ -30,10 +30,9 @@ import numpy as np
 
 from codegen.backends.c.standalone import standalone_text
 from codegen.build import build, write_if_changed
-from codegen.ir.ops import PYTHON
-from codegen.passes.trace import OPS
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Pixels, Program, Tensor
+from micrograd import ops
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
@@ -253,7 +252,7 @@ def _constant(graph: _Graph, value: Value, operands: list[float | None], is_unus
     if len(numbers) < len(operands):
         return None
     exponent = [] if value._exponent is None else [value._exponent]
-    return PYTHON[OPS[value._op]](*numbers, *exponent)
+    return ops.BY_SYMBOL[value._op].function(*numbers, *exponent)
 
 
 def _live_part(program: Program, tensor: Tensor, copies: dict[int, Value], live: set[int]) -> Nested | None:

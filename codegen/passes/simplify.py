@@ -30,7 +30,7 @@ from struct import pack
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
-from codegen.ir.ops import PYTHON
+from micrograd import ops
 
 _MINUS_ZERO = pack("<d", -0.0)
 
@@ -48,13 +48,14 @@ def _merge(graph: Graph) -> None:
     What a node becomes depends on what its operands have become, so this visits every node in turn, in a tight loop.
     """
     op, a, b = graph.op, graph.a, graph.b
-    last_leaf, constant, detach = int(Op.TARGET), int(Op.CONST), int(Op.DETACH)
+    last_leaf, constant, detach = Op.TARGET, Op.CONST, Op.DETACH
     size = len(graph)
     # For each node, the one that is read instead, and whether it is a constant. Both end with an element for the b
     # that leaves and unary ops lack, -1.
     same = array("i", np.append(np.arange(size, dtype=np.intc), np.intc(-1)).tobytes())
     is_constant = bytearray(graph.columns()[0] == constant) + b"\0"
-    known: list[dict[int, int]] = [{} for _ in Op]  # for each op: both operands as one integer -> the first such node
+    # For each op: both operands as one integer -> the first such node.
+    known: list[dict[int, int]] = [{} for _ in range(ops.count())]
     for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
         if o > last_leaf:
             x, y = same[x], same[y]
@@ -120,4 +121,4 @@ def _folded(graph: Graph, op: int, a: int, b: int) -> float | None:
     if graph.op[a] != Op.CONST or (b >= 0 and graph.op[b] != Op.CONST):
         return None
     operands = [graph.constants[graph.a[x]] for x in (a, b) if x >= 0]
-    return PYTHON[Op(op)](*operands)
+    return ops.FUNCTIONS[op](*operands)

@@ -14,32 +14,21 @@ becomes:
     %5 = relu %4
     loss %5
 
-Nodes are numbered here, in the order of the loss's topo(), then of the outputs that the loss does not need. That
-order is the order in which gradients are accumulated. Leaves that the Program does not declare are constants.
+Nodes are numbered here, in the order in which the Values were created: everything that the loss or an output depends
+on, and nothing else. Backwards, that is the order in which gradients are accumulated. Leaves that the Program does not
+declare are constants.
 """
 
 from collections.abc import Iterable, Sequence
 
 from codegen.ir.graph import Graph, Op
 from codegen.program import Program
+from micrograd import ops
 from micrograd.engine import Value
-
-OPS = {
-    "+": Op.ADD,
-    "*": Op.MUL,
-    "**": Op.POW,
-    "exp": Op.EXP,
-    "log": Op.LOG,
-    "tanh": Op.TANH,
-    "sigmoid": Op.SIGMOID,
-    "ReLU": Op.RELU,
-    "max": Op.MAX,
-    "detach": Op.DETACH,
-}
-
+from micrograd.order import creation
 
 # For each kind of leaf: where a declared Value stands among its kind, by the Value's identity.
-Leaves = list[tuple[Op, dict[int, int]]]
+Leaves = list[tuple[int, dict[int, int]]]
 
 
 def trace(program: Program) -> Graph:
@@ -59,7 +48,7 @@ def trace_value(root: Value) -> Graph:
     """The forward graph of a Value without a Program, `root` as its loss: leaves are what they were made as."""
     graph = Graph()
     marked: dict[str, list[Value]] = {"weight": [], "bias": [], "input": []}
-    for value in root.topo():
+    for value in creation([root]):
         if not value._prev and value._op in marked:
             marked[value._op].append(value)
     leaves = _positions((Op.PARAM, [*marked["weight"], *marked["bias"]]), (Op.INPUT, marked["input"]))
@@ -67,44 +56,38 @@ def trace_value(root: Value) -> Graph:
     return graph
 
 
-def _positions(*declared: tuple[Op, Sequence[Value]]) -> Leaves:
+def _positions(*declared: tuple[int, Sequence[Value]]) -> Leaves:
     return [(op, {id(value): i for i, value in enumerate(values)}) for op, values in declared]
 
 
 def _number(graph: Graph, roots: Iterable[Value], leaves: Leaves) -> dict[int, int]:
     """Appends everything that the roots depend on; returns each Value's node, by the Value's identity."""
     numbers: dict[int, int] = {}
-    # The order of Value.topo(), from all roots together: walking each in turn would visit shared parts again.
-    stack = [*roots][::-1]
-    while stack:
-        value = stack[-1]
-        operands = []
-        for child in value._prev:
-            number = numbers.get(id(child))
-            if number is None:  # the first operand without a number gets one before anything else
-                stack.append(child)
-                break
-            operands.append(number)
-        else:
-            stack.pop()
-            if id(value) not in numbers:
-                numbers[id(value)] = append(graph, value, operands, leaves)
+    for value in creation(roots):
+        try:
+            operands = [numbers[id(child)] for child in value._prev]
+        except KeyError:
+            raise ValueError(f"{value!r} has an operand that is younger than itself: _prev must not change") from None
+        numbers[id(value)] = _append(graph, value, operands, leaves)
     return numbers
 
 
-def append(graph: Graph, value: Value, operands: list[int], leaves: Leaves) -> int:
+def _append(graph: Graph, value: Value, operands: list[int], leaves: Leaves) -> int:
     """Appends the node of a Value, whose operands have their numbers, and returns its own."""
-    if len(operands) == 2:
-        return graph.add(OPS[value._op], operands[0], operands[1])
     if not operands:
         for op, positions in leaves:
             position = positions.get(id(value))
             if position is not None:
                 return graph.add(op, position)
         return graph.const(value.data)
-    (a,) = operands
-    if value._exponent is not None:
+    row = ops.BY_SYMBOL[value._op]
+    if len(operands) == 2 and row.arity == 2:
+        return graph.add(row.number, operands[0], operands[1])
+    if value._exponent is not None and row is ops.power:
+        (a,) = operands
         if value._exponent == 0.0:  # the engine's rule: x**0 has the gradient 0, at x = 0 too
             a = graph.add(Op.DETACH, a)
         return graph.add(Op.POW, a, graph.const(value._exponent))
-    return graph.add(OPS[value._op], a)
+    if len(operands) != row.arity:
+        raise ValueError(f"{row.symbol!r} takes {row.arity} operands, but {value!r} has {len(operands)}")
+    return graph.add(row.number, operands[0])

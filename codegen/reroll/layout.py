@@ -52,7 +52,7 @@ class Placed:
     group: Group
     runs: list[Run]
     post: list[int]  # unary ops on the sum, the innermost first
-    combine: Op | None  # ADD or MAX where the runs are terms, None for a plain expression
+    combine: int | None  # ADD or MAX where the runs are terms, None for a plain expression
     number: int = -1
     offset: int = -1
 
@@ -91,7 +91,7 @@ class Layout:
         return self.tensors[bisect_right(self.tensors, index, key=lambda place: place.offset) - 1]
 
 
-def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], Op | None]:
+def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], int | None]:
     """A root's shape as runs of terms, the unary ops on top of them, and how the terms are combined.
 
     A gradient is always a sum, of what is there already and the terms of this image.
@@ -111,7 +111,7 @@ def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run
     for s, count in terms:
         result.append(Run(s, count, shapes.kinds(s), column))
         column += count * len(result[-1].kinds)
-    return result, post, Op(shapes[top][0])
+    return result, post, shapes[top][0]
 
 
 def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, cache_line: int) -> Layout:

@@ -27,9 +27,9 @@ from itertools import groupby
 
 import numpy as np
 
-from codegen.ir.graph import LEAVES, Graph, Op
+from codegen.ir.graph import LEAVES, Graph, Op, op_name
 
-ROOT_KIND = len(Op)  # as a leaf: another root
+ROOT_KIND = len(LEAVES)  # as a leaf: another root
 KIND_LETTERS = {Op.PARAM: "P", Op.GRAD: "G", Op.INPUT: "X", Op.TARGET: "T", Op.CONST: "C", ROOT_KIND: "R"}
 MAX_TREE = 16  # operations in one tree
 
@@ -92,11 +92,11 @@ class Shapes:
             return next(constants)
         if self.is_leaf(number):
             return KIND_LETTERS[number]
-        op = Op(self[number][0])
+        op = self[number][0]
         runs = self.terms(number)
         if runs is None:
             operands = [self.text(x, constants) for x in self.operands(number)]
-            return f"{op.name.lower()}({', '.join(operands)})"
+            return f"{op_name(op)}({', '.join(operands)})"
         terms = [(count, self.text(s, constants)) for s, count in runs]
         listed = ", ".join(text if count == 1 else f"{count} x {text}" for count, text in terms)
         return f"{'sum' if op == Op.ADD else 'max'}({listed})"

@@ -17,10 +17,11 @@ from math import nan
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
-from micrograd.engine import Value, gradient_order
+from micrograd.engine import Value
 from micrograd.functional import argmax
 from micrograd.functional import softmax as softmax_of
 from micrograd.model import LEARNING_RATE, PIXELS, SCALE, Net, perceptron
+from micrograd.order import creation, gradient_order
 
 Named: TypeAlias = "dict[str, array[float]]"
 SEED = 2**40 + 7  # more than 32 bits
@@ -93,9 +94,9 @@ class Interpreted:
         self.named = {name: list(_leaves(tensor)) for name, tensor in self.net.mlp.named_parameters().items()}
         self.leaves = self.net.mlp.parameters()
         roots = (self.net.loss, *self.net.probabilities)
-        self.forwards = Value(0.0, roots, "roots").topo()[:-1]
-        self.inner = [node for node in self.net.loss.topo() if node._prev]
-        self.backwards = list(gradient_order(self.net.loss.topo()))
+        self.forwards = creation(roots)
+        self.inner = [node for node in creation([self.net.loss]) if node._prev]
+        self.backwards = list(gradient_order(creation([self.net.loss])))
 
     def reset(self, seed: int) -> None:
         for leaf, drawn in zip(self.leaves, perceptron(seed).parameters(), strict=True):

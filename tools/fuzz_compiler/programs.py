@@ -22,6 +22,7 @@ from codegen.program import Floats, Label, Pixels, Program
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, log_softmax, mse, softmax, total
 from micrograd.nn import Nested
+from micrograd.ops import ROWS, power
 
 ODD_NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.1, -3.5, 5e-324, 1e-310, 1e308, -1e200, math.inf, -math.inf, math.nan]
 SCALES = [1 / 255, 1 / 255, 1 / 16, 1.0, -0.5, 0.0, 1e-310, 1e300]
@@ -41,6 +42,11 @@ ACTIVATIONS: list[Unary] = [
     lambda x: (x * x + 0.5) ** 0.5,
     lambda x: x**3 * 0.1,
     lambda x: x / (x.relu() + 1.5),
+    lambda x: x.softplus(),
+    lambda x: x.gelu(),
+    lambda x: x.leaky_relu(0.1),
+    lambda x: abs(x).sqrt(),
+    lambda x: x.sin(),
 ]
 
 
@@ -107,6 +113,13 @@ def expression(rng: Random, leaves: Sequence[Value], size: int) -> Value:
     def constant() -> float:
         return rng.choice(ODD_NUMBERS) if rng.random() < 0.1 else round(rng.uniform(-2, 2), 3)
 
+    others = [row for row in ROWS if not (row.c_definition or row.is_infix or row is power)]
+
+    def any_op() -> Value:
+        row = rng.choice(others)
+        result: Value = row(*[pick() for _ in range(row.arity)])
+        return result
+
     operations: list[Callable[[], Value]] = [
         lambda: pick() + pick(),
         lambda: pick() + pick(),
@@ -126,6 +139,9 @@ def expression(rng: Random, leaves: Sequence[Value], size: int) -> Value:
         lambda: pick().log(),
         lambda: pick().max(pick(), pick()),
         lambda: pick().detach(),
+        any_op,
+        any_op,
+        any_op,
         lambda: total([pick() for _ in range(rng.randint(2, 12))]),
         lambda: total([pick() * pick() for _ in range(rng.randint(2, 6))]),
     ]

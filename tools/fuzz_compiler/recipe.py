@@ -25,10 +25,10 @@ from typing import Any, TypeAlias
 
 from codegen.program import Floats, Label, Pixels, Program
 from micrograd.engine import Value
+from micrograd.ops import BY_SYMBOL, power
+from micrograd.order import creation
 
 Numbers: TypeAlias = "int | list[Any]"  # the number of a node, or evenly nested lists of them
-METHODS = {"ReLU": "relu", "exp": "exp", "log": "log", "tanh": "tanh", "sigmoid": "sigmoid", "detach": "detach"}
-METHODS |= {"max": "max"}
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Recipe:
     def of(cls, program: Program) -> Recipe:
         assert program.loss is not None
         leaves = [*program.parameter_values, *program.inputs.values, *program.target_values]
-        order = Value(0.0, (*program.roots(), *leaves)).topo()[:-1]
+        order = creation([*program.roots(), *leaves])
         numbers = {id(value): i for i, value in enumerate(order)}
 
         def number(nested: Any) -> Any:
@@ -132,8 +132,11 @@ class Recipe:
         operands = [f"v{n}" for n in node.operands]
         if not operands:
             return f"Value({_literal(node.data)})"
-        if node.op in METHODS:
-            return f"{operands[0]}.{METHODS[node.op]}({', '.join(operands[1:])})"
+        row = BY_SYMBOL[node.op]
+        if not row.is_infix and row is not power:
+            if hasattr(Value, row.name):
+                return f"{operands[0]}.{row.name}({', '.join(operands[1:])})"
+            return f"{operands[0]}.apply({', '.join([repr(row.name), *operands[1:]])})"
         return f" {node.op} ".join(operands if node.exponent is None else [*operands, f"({_literal(node.exponent)})"])
 
     def leaves(self) -> set[int]:

@@ -12,7 +12,7 @@ from typing import TypeAlias
 from codegen.ir.graph import Graph
 from codegen.ir.interpret import interpret
 from codegen.program import Label, Pixels, Program
-from micrograd.engine import Value
+from micrograd.order import creation
 
 Example: TypeAlias = "tuple[int | Sequence[float] | None, Sequence[float]]"  # target and inputs
 
@@ -78,7 +78,7 @@ class Engine(Reference):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self.order = Value(0.0, tuple(program.roots()), "roots").topo()[:-1]
+        self.order = creation(program.roots())
 
     def run(self, targets: list[float], inputs: list[float]) -> float:
         program = self.program

@@ -27,10 +27,12 @@ from codegen.reroll.groups import Need
 from codegen.reroll.layout import padded
 from codegen.reroll.lower import RESULT, Nest, Terms
 from codegen.reroll.sparse import skips_zero_inputs
+from micrograd import ops
 
 PARTS = 4  # of a sum that may be reordered: as many additions are under way at a time
 PEELED = 16  # lanes that gcc unrolls at most before it looks for sums to vectorise: see NOT_VECTORISED in csrc/ops.h
 LIBRARY_OPS = {Op.POW, Op.EXP, Op.LOG, Op.TANH, Op.SIGMOID}  # too slow for lanes that nobody needs
+LIBRARY_OPS |= {op.number for op in (ops.sin, ops.cos, ops.erf, ops.softplus)}
 
 
 class CWriter(NestWriter):

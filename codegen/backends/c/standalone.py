@@ -37,7 +37,7 @@ KEYWORDS = ("static_assert", "thread_local", "const_cast", "static_cast", "dynam
 NOTES = (
     " * No call allocates, keeps state or can fail. A workspace is scratch space of any content, one for each",
     " * thread. Compile with -ffp-contract=off: then all processors that round as IEEE 754 says give the same sums;",
-    " * exp, log, pow and tanh are the C library's.",
+    " * exp, log, pow, tanh, sin, cos, erf and log1p are the C library's.",
 )
 
 

@@ -17,8 +17,8 @@ and, with adjoints behind the values and all but the parameters' starting from z
     grad[0] += value[0] * value[7];
     value[5] += data[0] * value[7];
 
-Nothing is simplified and autodiff takes no part: this is micrograd's own `_backward`, node by node. It is the baseline
-that the loops are measured against, and a second opinion on what a gradient is.
+Nothing is simplified and autodiff takes no part: this is micrograd's own `_backward`, node by node, as the op table
+prints it. It is the baseline that the loops are measured against, and a second opinion on what a gradient is.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.module import Kernels
-from codegen.backends.c.texts import Texts
 from codegen.backends.names import tensor_names
 from codegen.ir.graph import LEAVES, Graph, Op
-from codegen.ir.ops import DERIVATIVE
 from codegen.program import Program
 from codegen.reroll.groups import Ints, Need, needs
 from codegen.reroll.layout import TensorPlace
+from micrograd import ops
+from micrograd.texts import Dialect, Text
 
 CHUNK = 1000  # statements in a function: compilers are super-linear in its length
 
@@ -53,13 +53,13 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     for n, mask in enumerate(needs(graph, program.prediction)):
         if graph.op[n] not in LEAVES or n in observed:
             text = texts.operand(n) if graph.op[n] in LEAVES else texts.definition(n)
-            statements.append((Need(mask), f"value[{first + n}] = {text};"))
+            statements.append((Need(mask), f"value[{first + n}] = {text.text};"))
     if program.loss is not None:
         statements += _backward(graph, texts, first)
     functions, calls = _functions(statements)
     return Kernels(
         lowering="straightline",
-        tables=[],
+        tables=texts.dialect.definitions(),
         functions=functions,
         calls=calls,
         offsets=[("INPUT", 0), ("TARGET", target_offset)],
@@ -87,33 +87,58 @@ def _backward(graph: Graph, texts: _Arrays, first: int) -> list[tuple[Need, str]
     size = len(graph)
     statements = [
         (Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(real));"),
-        (Need.GRADIENTS, f"{texts.adjoint(graph.loss)} += 1.0;"),
+        (Need.GRADIENTS, f"{texts.adjoint(graph.loss).text} += 1.0;"),
     ]
     reached = bytearray(size)
     reached[graph.loss] = 1
     for n in range(size - 1, -1, -1):
         if not reached[n]:
             continue
-        rules = DERIVATIVE.get(Op(graph.op[n]), ())
-        for operand, rule in zip((graph.a[n], graph.b[n]), rules, strict=False):
+        for i, operand in enumerate(texts.operands(n)):
+            if ops.row(graph.op[n]).partials[i] is None:
+                continue
             reached[operand] = 1
             if graph.op[operand] != Op.CONST:
-                statements.append((Need.GRADIENTS, f"{texts.adjoint(operand)} += {texts.contribution(n, rule)};"))
+                statements.append((Need.GRADIENTS, f"{texts.adjoint(operand).text} += {texts.contribution(n, i)};"))
     return statements
 
 
-class _Arrays(Texts):
+class _Arrays:
     """Parameters in data[] and grad[]; inputs, targets, values and then their adjoints in value[]."""
 
     def __init__(self, graph: Graph, places: Ints, target_offset: int, first: int, arithmetic: Arithmetic) -> None:
-        super().__init__(graph, arithmetic)
+        self.graph, self.size, self.dialect = graph, len(graph), Dialect(arithmetic.literal)
         self.places, self.target_offset, self.first = places, target_offset, first
 
-    def operand(self, n: int) -> str:
+    def operands(self, n: int) -> list[int]:
+        """The nodes that an operation takes; none for a leaf."""
+        op = self.graph.op[n]
+        return [] if op in LEAVES else [self.graph.a[n], self.graph.b[n]][: ops.row(op).arity]
+
+    def definition(self, n: int) -> Text:
+        """What an operation computes from its operands."""
+        return self.dialect.definition(ops.row(self.graph.op[n]), [self.operand(x) for x in self.operands(n)])
+
+    def contribution(self, n: int, i: int) -> str:
+        """What a node adds to the adjoint of its operand i."""
+        operands = [self.operand(x) for x in self.operands(n)]
+        return self.dialect.contribution(ops.row(self.graph.op[n]), i, self.operand(n), operands, self.adjoint(n))
+
+    def operand(self, n: int) -> Text:
+        """A node where it is used: one C primary expression."""
+        return Text(self._operand(n), self.dialect)
+
+    def adjoint(self, n: int) -> Text:
+        """The variable that a node's adjoint is accumulated in."""
+        if self.graph.op[n] == Op.PARAM:
+            return Text(f"grad[{self.places[self.graph.a[n]]}]", self.dialect)
+        return Text(f"value[{self.first + self.size + n}]", self.dialect)
+
+    def _operand(self, n: int) -> str:
         number = self.graph.a[n]
-        match Op(self.graph.op[n]):
+        match self.graph.op[n]:
             case Op.CONST:
-                return self.literal(self.graph.constants[number])
+                return self.dialect.literal(self.graph.constants[number])
             case Op.PARAM:
                 return f"data[{self.places[number]}]"
             case Op.INPUT:
@@ -122,11 +147,6 @@ class _Arrays(Texts):
                 return f"value[{self.target_offset + number}]"
             case _:
                 return f"value[{self.first + n}]"
-
-    def adjoint(self, n: int) -> str:
-        if self.graph.op[n] == Op.PARAM:
-            return f"grad[{self.places[self.graph.a[n]]}]"
-        return f"value[{self.first + self.size + n}]"
 
 
 def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from math import isinf, isnan
 from typing import ClassVar
 
@@ -27,7 +27,6 @@ from codegen.backends.c.functions import INDENT, MAX_FUNCTION, Block
 from codegen.backends.names import GRAD, VALUE
 from codegen.backends.writer import MAX_EXPRESSION, Emitter, NestWriter
 from codegen.ir.graph import Graph, Op
-from codegen.ir.ops import PYTHON_TEXT
 from codegen.program import Program
 from codegen.reroll.affine import Loop
 from codegen.reroll.groups import Ints, Need, needs
@@ -35,6 +34,7 @@ from codegen.reroll.layout import split_shape
 from codegen.reroll.lower import RESULT, Nest, Terms
 from codegen.reroll.sparse import skips_zero_inputs
 from codegen.reroll.trees import Trees, find_trees
+from micrograd.ops import PYTHON_TEXT
 
 PASSES = {
     "compute_loss": Need.LOSS,
@@ -56,7 +56,7 @@ def parameters(need: Need) -> str:
 class PythonText(Arithmetic):
     """Strict float64 in Python."""
 
-    ops: ClassVar[Mapping[Op, str]] = PYTHON_TEXT
+    ops: ClassVar[Sequence[str]] = PYTHON_TEXT
 
     def literal(self, value: float) -> str:
         """A constant with exactly these bits (any nan is the nan)."""
@@ -66,7 +66,7 @@ class PythonText(Arithmetic):
             return "INF" if value > 0 else "-INF"
         return repr(float(value))
 
-    def combined(self, op: Op | None, parts: list[tuple[str, bool]]) -> str:
+    def combined(self, op: int | None, parts: list[tuple[str, bool]]) -> str:
         """The sum or the maximum of texts, from left to right; of a single one, that one."""
         if len(parts) == 1:
             return parts[0][0]
@@ -321,7 +321,7 @@ class StraightLine:
         adds = is_gradient and len(parts) == 2  # to the gradient that is there
         text = self.text.combined(combine, parts[adds:])
         for op in post:
-            text = self.text.ops[Op(op)].format(text)
+            text = self.text.ops[op].format(text)
         return assigned(target, "+=" if adds else "=", text)
 
     def operand(self, n: int, kind: int) -> str:

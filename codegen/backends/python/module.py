@@ -20,11 +20,12 @@ from codegen.backends.c.functions import INDENT
 from codegen.backends.c.module import comment_text, number_strides, walk
 from codegen.backends.c.straightline import declared_layout
 from codegen.backends.names import group_name, tensor_names
+from codegen.backends.python.definitions import definitions
 from codegen.backends.python.emit import PythonText, PythonWriter, StraightLine, functions, wrapped
 from codegen.backends.writer import Emitter
 from codegen.build import write_if_changed
 from codegen.ir.graph import Graph
-from codegen.pipeline import build_graph, check_name, graph_digest, lower_graph, no_garbage_collection
+from codegen.pipeline import build_graph, check_name, graph_digest, lower_graph, no_garbage_collection, registered
 from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
 from codegen.reroll.sparse import RowTensor
@@ -63,7 +64,7 @@ def generate_python(program: Program, name: str = "nn", lowering: str | None = N
         small = len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
         in_statements = small if lowering is None else lowering == "straightline"
         kernels = _statements(graph, program) if in_statements else _loops(graph, program)
-        return _module_text(program, kernels, name, graph_digest(graph))
+        return _module_text(program, kernels, name, graph_digest(graph), definitions(registered(graph)))
 
 
 @dataclass
@@ -118,7 +119,7 @@ def _statements(graph: Graph, program: Program) -> Kernels:
     )
 
 
-def _module_text(program: Program, kernels: Kernels, name: str, digest: str) -> str:
+def _module_text(program: Program, kernels: Kernels, name: str, digest: str, definitions: list[str]) -> str:
     runtime = [_runtime(part) for part in ("arguments", "model")]
     imports = {line for found, _ in runtime for line in found} - {FUTURE}
     parts = [
@@ -138,6 +139,7 @@ def _module_text(program: Program, kernels: Kernels, name: str, digest: str) -> 
         "# Arithmetic on IEEE doubles, as C defines it: no exceptions, no complex numbers.",
         "",
         *_arithmetic(ieee),
+        *definitions,
         *kernels.functions,
         *(line for _, lines in runtime for line in ("", "", *lines)),
     ]

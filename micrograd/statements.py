@@ -13,24 +13,23 @@ becomes, forwards and backwards:
 
 Nodes are numbered in the order of topo(), and every node has a place of its own in data[] and grad[]. A leaf says what
 it is by its `_op`: "weight" and "bias" are parameters, "input" is set before each pass, "" is a constant. There is no
-Program and no other pass: what is written is the engine's own forward and _backward, by the compiler's tables. The C
-needs the functions of csrc/ops.h, and data[] and grad[] of type double.
+Program and no compiler: what is written is the engine's own forward and _backward, by the op table. The C needs the
+functions of csrc/ops.h (and definitions_code(), if ops were registered), and data[] and grad[] of type double.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.texts import Texts
-from codegen.ir.graph import Graph, Op
-from codegen.ir.ops import DERIVATIVE, PYTHON, C
-from codegen.passes.trace import append
-from micrograd.engine import Value, gradient_order
+from micrograd import ops, order
+from micrograd.texts import Dialect, Text, c_literal
+
+if TYPE_CHECKING:
+    from micrograd.engine import Value
 
 CONSTANT, INPUT = "", "input"
 PARAMETERS = ("weight", "bias")
-ARITHMETIC = Arithmetic()
 
 Numbers = dict[int, int]  # a node's number, by the Value's identity
 
@@ -47,21 +46,34 @@ def backward(node: Value, graph: Value | None = None) -> list[str]:
 
 def forward_code(loss: Value) -> str:
     """The whole forward pass: constants and operations, a line each."""
-    order = loss.topo()
-    numbers = _numbers(order)
-    return _lines(_forward(node, numbers) for node in order)
+    nodes = loss.topo()
+    numbers = _numbers(nodes)
+    return _lines(_forward(node, numbers) for node in nodes)
 
 
 def backward_code(loss: Value) -> str:
-    """The whole backward pass. It adds to the gradients of parameters; all others start from 0, the loss's from 1."""
-    order = loss.topo()
-    numbers = _numbers(order)
-    statements = [f"grad[{numbers[id(node)]}] = 0.0;" for node in order if node._prev and node is not loss]
+    """The whole backward pass. It adds to the gradients of parameters; all others start from 0, the loss's from 1.
+
+    Contributions are added in the order of Value.backward().
+    """
+    nodes = loss.topo()
+    numbers = _numbers(nodes)
+    statements = [f"grad[{numbers[id(node)]}] = 0.0;" for node in nodes if node._prev and node is not loss]
     if _has_gradient(loss):
         statements.append(f"grad[{numbers[id(loss)]}] {'=' if loss._prev else '+='} 1.0;")
-    for node in gradient_order(order):
+    for node in order.gradient_order(order.creation([loss])):
         statements += _backward(node, numbers)
     return _lines(statements)
+
+
+def definitions_code(loss: Value) -> str:
+    """The functions of the registered ops that the other code calls, "" if there are none: a line each."""
+    nodes = loss.topo()
+    numbers, dialect = _numbers(nodes), _dialect()
+    for node in nodes:
+        _forward(node, numbers, dialect)
+        list(_backward(node, numbers, dialect))
+    return _lines(dialect.definitions())
 
 
 def update_code(loss: Value, parameters: Sequence[Value], learning_rate: float) -> str:
@@ -70,7 +82,7 @@ def update_code(loss: Value, parameters: Sequence[Value], learning_rate: float) 
     Raises ValueError for a Value that is no "weight" or "bias" leaf.
     """
     numbers = _numbers(loss.topo())
-    rate = ARITHMETIC.literal(learning_rate)
+    rate = c_literal(learning_rate)
     found = _found("parameter", parameters, PARAMETERS, numbers)
     return _lines(f"data[{n}] -= {rate}*grad[{n}];" for _, n in found)
 
@@ -84,58 +96,35 @@ def set_input_code(loss: Value, inputs: Sequence[Value]) -> str:
     return _lines(f"data[{n}] = buf[{i}];" for i, n in _found("input", inputs, (INPUT,), numbers))
 
 
-class _Node(Texts):
-    """One node, as a graph of its own: its operands are leaves that know their numbers."""
-
-    def __init__(self, node: Value, numbers: Numbers) -> None:
-        graph = Graph()
-        operands = [graph.add(Op.PARAM, numbers[id(child)]) for child in node._prev]
-        self.node, self.number = append(graph, node, operands, []), numbers[id(node)]
-        super().__init__(graph, ARITHMETIC)
-
-    def _place(self, n: int) -> int:
-        return self.number if n == self.node else self.graph.a[n]
-
-    def operand(self, n: int) -> str:
-        if self.graph.op[n] == Op.CONST:  # an exponent: it is part of its node
-            return self.literal(self.graph.constants[self.graph.a[n]])
-        if self.graph.op[n] == Op.DETACH and n != self.node:  # the base of x**0
-            return self.operand(self.graph.a[n])
-        return f"data[{self._place(n)}]"
-
-    def adjoint(self, n: int) -> str:
-        return f"grad[{self._place(n)}]"
-
-    def template(self, op: Op) -> str:
-        return C[op].replace(" ", "") if op in (Op.ADD, Op.MUL) else C[op]
-
-    def _tree(self, n: int, g: int, node: int) -> str:
-        graph = self.graph
-        a, b = graph.a[n], graph.b[n]
-        if n > g and graph.op[n] == Op.ADD and graph.op[a] == graph.op[b] == Op.CONST:  # an exponent less 1
-            difference = PYTHON[Op.ADD](graph.constants[graph.a[a]], graph.constants[graph.a[b]])
-            graph.op[n], graph.a[n] = Op.CONST, graph.constant_number(difference)
-        return super()._tree(n, g, node)
+def _dialect() -> Dialect:
+    return Dialect(c_literal, tight=True)
 
 
-def _forward(node: Value, numbers: Numbers) -> str:
+def _forward(node: Value, numbers: Numbers, dialect: Dialect | None = None) -> str:
     number = numbers[id(node)]
-    if node._prev:
-        texts = _Node(node, numbers)
-        return f"data[{number}] = {texts.definition(texts.node)};"
-    return f"data[{number}] = {ARITHMETIC.literal(node.data).strip('()')};" if _kind(node) == CONSTANT else ""
+    if not node._prev:
+        return f"data[{number}] = {c_literal(node.data).strip('()')};" if _kind(node) == CONSTANT else ""
+    dialect = dialect or _dialect()
+    operands = [Text(f"data[{numbers[id(child)]}]", dialect) for child in node._prev]
+    if node._exponent is not None:
+        operands.append(Text(c_literal(node._exponent), dialect))
+    return f"data[{number}] = {dialect.definition(ops.BY_SYMBOL[node._op], operands).text};"
 
 
-def _backward(node: Value, numbers: Numbers) -> Iterator[str]:
+def _backward(node: Value, numbers: Numbers, dialect: Dialect | None = None) -> Iterator[str]:
     if not node._prev:
         _kind(node)
         return
-    texts = _Node(node, numbers)
-    graph, n = texts.graph, texts.node
-    rules = DERIVATIVE[Op(graph.op[n])]
-    for child, operand, rule in zip(node._prev, (graph.a[n], graph.b[n]), rules, strict=False):
-        if _has_gradient(child) and graph.op[operand] != Op.DETACH:
-            yield f"{texts.adjoint(operand)} += {texts.contribution(n, rule)};"
+    if node._exponent == 0.0:
+        return
+    dialect, op, number = dialect or _dialect(), ops.BY_SYMBOL[node._op], numbers[id(node)]
+    operands: list[Text | float] = [Text(f"data[{numbers[id(child)]}]", dialect) for child in node._prev]
+    if node._exponent is not None:
+        operands.append(node._exponent)
+    result, g = Text(f"data[{number}]", dialect), Text(f"grad[{number}]", dialect)
+    for i, child in enumerate(node._prev):
+        if _has_gradient(child) and op.partials[i] is not None:
+            yield f"grad[{numbers[id(child)]}] += {dialect.contribution(op, i, result, operands, g)};"
 
 
 def _kind(leaf: Value) -> str:
@@ -148,12 +137,12 @@ def _has_gradient(node: Value) -> bool:
     return bool(node._prev) or _kind(node) in PARAMETERS
 
 
-def _numbers(order: list[Value]) -> Numbers:
-    return {id(node): i for i, node in enumerate(order)}
+def _numbers(nodes: list[Value]) -> Numbers:
+    return {id(node): i for i, node in enumerate(nodes)}
 
 
 def _numbers_with(node: Value, graph: Value | None) -> Numbers:
-    if not isinstance(graph, Value | None):
+    if graph is not None and not hasattr(graph, "_prev"):
         raise TypeError(f"graph must be a Value, not {type(graph).__name__}")
     numbers = _numbers((node if graph is None else graph).topo())
     if id(node) not in numbers:
@@ -171,5 +160,5 @@ def _found(what: str, leaves: Sequence[Value], kinds: Sequence[str], numbers: Nu
             yield i, numbers[id(leaf)]
 
 
-def _lines(statements: Iterator[str] | list[str]) -> str:
+def _lines(statements: Iterable[str]) -> str:
     return "\n".join(statement for statement in statements if statement)

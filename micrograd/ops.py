@@ -1,0 +1,331 @@
+"""The op table: what every operation is called, computes, is differentiated by and reads like.
+
+Example: the row of tanh, and what is made of it in the engine, the ir, C and Python:
+
+    tanh = _row("tanh", "tanh", math.tanh, (lambda y, a: 1.0 - y * y,), "op_tanh({})", "math.tanh({})")
+
+    Value.tanh()      %3 = tanh %2      op_tanh(value[2])      math.tanh(value[2])
+
+Everything that knows an op by name is a view of this table: the engine, the trace, autodiff, constant folding, the
+interpreter of the ir, C and Python. A row is also callable, on floats, on Values and on the compiler's own operands
+alike: a partial derivative is written once, as a function of the result and the operands, and is evaluated on floats
+by the engine, appended to the ir by autodiff and printed as C. The gradient of operand i is always `partial * g`, in
+this order.
+
+`register()` adds an op at run time. Nothing has to be forked or subclassed:
+
+    >>> def cubed(x: float) -> float:
+    ...     return x * x * x
+    >>> cube = register("cube", cubed, partials=[lambda y, a: 3.0 * (a * a)], c="a * a * a")
+    >>> cube(2.0)
+    8.0
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeAlias
+
+from micrograd import ieee
+
+# The derivative by one operand, from the result and the operands; a float if it is that everywhere; None: no gradient.
+Partial: TypeAlias = "Callable[..., Any] | float | None"
+
+FIRST = 5  # the smallest number of an op: the ir's leaves come before
+MAX_OPS = 256  # the ir stores an op in a byte
+LEAF_SYMBOLS = frozenset({"", "weight", "bias", "input", "target"})
+IR_LEAVES = ("const", "param", "grad", "input", "target")
+
+
+@dataclass(frozen=True, eq=False)
+class Row:
+    """One op. `name` is the ir's, `symbol` is `Value._op`; `c` and `python` are templates with a {} for each operand.
+
+    `c_definition` and `python_definition` are what generated code carries along for a registered op: "" for what
+    csrc/ops.h and micrograd.ieee define already. A `python_definition` of None is the source of `function`.
+    """
+
+    number: int
+    name: str
+    symbol: str
+    function: Callable[..., float]
+    partials: tuple[Partial, ...]
+    c: str
+    python: str
+    c_definition: str = ""
+    python_definition: str | None = ""
+
+    @property
+    def arity(self) -> int:
+        return len(self.partials)
+
+    @property
+    def is_infix(self) -> bool:
+        return self.c.startswith("{} ")
+
+    def __call__(self, *operands: Any) -> Any:
+        """The op of floats, Values or other operands: the result is of their kind."""
+        if len(operands) != self.arity:
+            raise TypeError(f"{self.name} takes {self.arity} operand{'s'[: self.arity - 1]}, got {len(operands)}")
+        if type(operands[0]) is float and type(operands[-1]) is float:
+            return self.function(*operands)
+        for operand in operands:
+            from_op = getattr(type(operand), "_from_op", None)
+            if from_op is not None:
+                return from_op(operand, self, operands)
+            if not isinstance(operand, numbers.Real):
+                raise TypeError(f"{self.name} takes numbers and Values, not {type(operand).__name__}")
+        return self.function(*map(float, operands))
+
+    def slope(self, i: int, result: Any, operands: Sequence[Any]) -> Any:
+        """The derivative by operand i, of the kind of the operands; None where no gradient flows."""
+        partial = self.partials[i]
+        return partial(result, *operands) if callable(partial) else partial
+
+
+class Operand:
+    """What a partial derivative may be evaluated on besides floats: +, - and * become ops by `_from_op`.
+
+    Division and ** are missing on purpose. Their floats would raise where C gives inf; ops.power(x, -1.0) does not.
+    """
+
+    __slots__ = ()
+
+    def _from_op(self, op: Row, operands: Sequence[Any]) -> Any:
+        """An op of which self is one of the operands; the others are of the same kind, or numbers."""
+        raise NotImplementedError
+
+    def __add__(self, other: Any) -> Any:
+        return add(self, other)
+
+    def __radd__(self, other: Any) -> Any:
+        return add(other, self)
+
+    def __mul__(self, other: Any) -> Any:
+        return mul(self, other)
+
+    def __rmul__(self, other: Any) -> Any:
+        return mul(other, self)
+
+    def __neg__(self) -> Any:
+        return mul(self, -1.0)
+
+    def __sub__(self, other: Any) -> Any:
+        return add(self, -other)
+
+    def __rsub__(self, other: Any) -> Any:
+        left = self._constant(other)  # comes before -self in the ir
+        return add(left, -self)
+
+    def _constant(self, number: float) -> Any:
+        return number
+
+    def _refuse(self, *_: Any) -> bool:
+        raise TypeError("a partial derivative is evaluated on C text and on the ir too: it cannot compare or branch")
+
+    __lt__ = __le__ = __gt__ = __ge__ = __bool__ = _refuse
+
+
+class _Symbols(dict[str, Row]):
+    """Rows by the engine's symbol. A symbol without a row says how to get one."""
+
+    def __missing__(self, symbol: str) -> Row:
+        raise ValueError(f"no op is called {symbol!r}: micrograd.ops.register({symbol!r}, ...) adds one")
+
+
+class _Names(dict[str, Row]):
+    def __missing__(self, name: str) -> Row:
+        known = ", ".join(sorted(self))
+        raise ValueError(f"no op is called {name!r}: micrograd.ops.register({name!r}, ...) adds one; there are {known}")
+
+
+# The views. The lists are indexed by number, and their first FIRST entries are no ops.
+ROWS: list[Row] = []
+BY_NAME = _Names()
+BY_SYMBOL = _Symbols()
+FUNCTIONS: list[Callable[..., float]] = [lambda *_: math.nan] * FIRST
+ARITY = [0] * FIRST
+C = [""] * FIRST
+PYTHON_TEXT = [""] * FIRST
+_lock = Lock()
+
+
+def row(number: int) -> Row:
+    """The row of an ir op."""
+    return ROWS[number - FIRST]
+
+
+def count() -> int:
+    """How many op numbers there are, the leaves' among them."""
+    return FIRST + len(ROWS)
+
+
+def apply(op: str | Row, *operands: Any) -> Any:
+    """An op by its name or row: `apply("max", x, 2.0)` is `x.max(2.0)`. Raises ValueError for an unknown name."""
+    return (op if isinstance(op, Row) else BY_NAME[op])(*operands)
+
+
+def register(
+    name: str,
+    function: Callable[..., float],
+    partials: Sequence[Partial],
+    c: str,
+    *,
+    symbol: str | None = None,
+    python: str | None = None,
+) -> Row:
+    """Adds an op to the table and returns its row, which can be called on Values: `cube(x)`, or `x.apply("cube")`.
+
+    name      lower case, as in the ir; generated code calls the op `op_NAME`
+    function  takes one or two floats and returns a float. It defines the op, so it must not raise at the edges: C
+              has inf and nan there. See micrograd.ieee.
+    partials  the derivative by each operand: a function of the result and the operands that uses +, -, * and other
+              ops (`ops.exp(a)`, `ops.power(a, -1.0)`) only, a float if it is the same everywhere, or None for an
+              operand to which no gradient flows. The gradient is `partial * g`.
+    c         a C expression of type real in the operands `a` and `b`, or the text of a `static inline` function called
+              op_NAME. It may use what csrc/ops.h has, and has to give the bits that `function` gives.
+    symbol    `Value._op`; by default the name
+    python    for codegen.build_python: the source of a function called op_NAME that needs `math` and the functions of
+              micrograd.ieee at most; by default the source of `function`
+
+    Raises TypeError or ValueError for what cannot be an op, and for a name or symbol that is taken; then nothing has
+    changed. Register before the first graph is compiled, in the same order in every process: an op's number is its
+    position in the table.
+    """
+    symbol = name if symbol is None else symbol
+    if not isinstance(name, str) or not isinstance(symbol, str) or not isinstance(c, str):
+        raise TypeError("an op's name, symbol and c are strings")
+    if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in IR_LEAVES:
+        raise ValueError(f"an op's name is a lower-case identifier and not that of a leaf, got {name!r}")
+    if symbol in LEAF_SYMBOLS:
+        raise ValueError(f"{symbol!r} is the symbol of a leaf")
+    partials = tuple(partials)
+    _check_function(name, function, partials)
+    _check_partials(name, partials)
+    with _lock:
+        if name in BY_NAME or symbol in BY_SYMBOL:
+            raise ValueError(f"there is an op {name!r} already" if name in BY_NAME else f"{symbol!r} is taken already")
+        if count() == MAX_OPS:
+            raise ValueError(f"the table is full: an op's number is smaller than {MAX_OPS}")
+        template = f"op_{name}({', '.join(['{}'] * len(partials))})"
+        definition = _c_definition(name, c, len(partials))
+        return _add(Row(count(), name, symbol, function, partials, template, template, definition, python))
+
+
+def _check_function(name: str, function: Callable[..., float], partials: tuple[Partial, ...]) -> None:
+    if len(partials) not in (1, 2):
+        raise ValueError(f"{name}: an op has one or two operands and a partial for each, got {len(partials)} partials")
+    try:
+        result = function(*[0.5] * len(partials))
+    except Exception as error:
+        raise ValueError(f"{name}: the function of {len(partials)} floats fails at 0.5: {error}") from error
+    if type(result) is not float:
+        raise TypeError(f"{name}: the function must return a float, not {type(result).__name__}")
+
+
+def _check_partials(name: str, partials: tuple[Partial, ...]) -> None:
+    """Each is evaluated once, on operands that refuse everything that floats can do and ir nodes cannot."""
+    for i, partial in enumerate(partials):
+        if not callable(partial):
+            if not isinstance(partial, float | None):
+                raise TypeError(f"{name}: partial {i} must be a function, a float or None")
+            continue
+        try:
+            found = partial(*[_Probe()] * (len(partials) + 1))
+        except Exception as error:
+            raise ValueError(f"{name}: partial {i} is no function of the result and the operands: {error}") from error
+        if not isinstance(found, _Probe | float):
+            raise TypeError(f"{name}: partial {i} gives {type(found).__name__}")
+
+
+class _Probe(Operand):
+    def _from_op(self, op: Row, operands: Sequence[Any]) -> _Probe:
+        if any(not isinstance(x, _Probe | numbers.Real) for x in operands):
+            raise TypeError(f"{op.name} of {', '.join(type(x).__name__ for x in operands)}")
+        return self
+
+
+def _c_definition(name: str, c: str, arity: int) -> str:
+    if re.search(rf"\bop_{name}\(", c):
+        return c.strip()
+    if not c.strip() or re.search("[;{}\n]", c):
+        raise ValueError(f"{name}: c must be an expression in {'a and b'[: 4 * arity - 3]}, or define op_{name}()")
+    return f"static inline real op_{name}({', '.join(['real a', 'real b'][:arity])}) {{ return {c.strip()}; }}"
+
+
+def _add(new: Row) -> Row:
+    ROWS.append(new)
+    FUNCTIONS.append(new.function)
+    ARITY.append(new.arity)
+    C.append(new.c)
+    PYTHON_TEXT.append(new.python)
+    BY_NAME[new.name] = BY_SYMBOL[new.symbol] = new
+    return new
+
+
+def _row(
+    name: str,
+    symbol: str,
+    function: Callable[..., float],
+    partials: tuple[Partial, ...],
+    c: str,
+    python: str | None = None,
+) -> Row:
+    """A row whose C is in csrc/ops.h and whose Python is in micrograd.ieee, under the function's own name."""
+    python = c.replace(f"op_{name}", function.__name__) if python is None else python
+    return _add(Row(count(), name, symbol, function, partials, c, python))
+
+
+def _left(y: Any, a: Any, b: Any) -> Any:
+    return left(a, b)
+
+
+def _right(y: Any, a: Any, b: Any) -> Any:
+    return right(a, b)
+
+
+def _lower_left(y: Any, a: Any, b: Any) -> Any:
+    return left(-a, -b)
+
+
+def _lower_right(y: Any, a: Any, b: Any) -> Any:
+    return right(-a, -b)
+
+
+def _bell(y: Any, a: Any) -> Any:
+    return 1.1283791670955126 * exp(-(a * a))  # 2 / sqrt(pi)
+
+
+# The ir knows an op by its position here. In a partial, y is the result, a and b are the operands.
+# step is 1 above 0, else 0; left is 1 where max takes its left operand, right is 1 where it takes the right one.
+add: Row = _row("add", "+", lambda a, b: a + b, (1.0, 1.0), "{} + {}", "{} + {}")
+mul: Row = _row("mul", "*", lambda a, b: a * b, (lambda y, a, b: b, lambda y, a, b: a), "{} * {}", "{} * {}")
+power: Row = _row(
+    "pow",
+    "**",
+    ieee.power,
+    (lambda y, a, b: b * power(a, b + -1.0), lambda y, a, b: y * log(a)),
+    "op_pow({}, {})",
+)
+maximum: Row = _row("max", "max", ieee.maximum, (_left, _right), "op_max({}, {})")
+left: Row = _row("left", "left", ieee.takes_left, (None, None), "op_left({}, {})")
+right: Row = _row("right", "right", ieee.takes_right, (None, None), "op_right({}, {})")
+exp: Row = _row("exp", "exp", ieee.exp, (lambda y, a: y,), "op_exp({})")
+log: Row = _row("log", "log", ieee.log, (lambda y, a: power(a, -1.0),), "op_log({})")
+tanh: Row = _row("tanh", "tanh", math.tanh, (lambda y, a: 1.0 - y * y,), "op_tanh({})", "math.tanh({})")
+relu: Row = _row("relu", "ReLU", ieee.relu, (lambda y, a: step(y),), "op_relu({})")
+sigmoid: Row = _row("sigmoid", "sigmoid", ieee.sigmoid, (lambda y, a: y * (1.0 - y),), "op_sigmoid({})")
+step: Row = _row("step", "step", ieee.positive, (None,), "op_step({})")
+detach: Row = _row("detach", "detach", lambda a: a, (None,), "{}", "{}")
+sqrt: Row = _row("sqrt", "sqrt", ieee.sqrt, (lambda y, a: 0.5 * power(y, -1.0),), "op_sqrt({})")
+sin: Row = _row("sin", "sin", ieee.sin, (lambda y, a: cos(a),), "op_sin({})")
+cos: Row = _row("cos", "cos", ieee.cos, (lambda y, a: -sin(a),), "op_cos({})")
+absolute: Row = _row("abs", "abs", ieee.absolute, (lambda y, a: step(a) - step(-a),), "op_abs({})")
+minimum: Row = _row("min", "min", ieee.minimum, (_lower_left, _lower_right), "op_min({}, {})")
+erf: Row = _row("erf", "erf", math.erf, (_bell,), "op_erf({})", "math.erf({})")
+softplus: Row = _row("softplus", "softplus", ieee.softplus, (lambda y, a: sigmoid(a),), "op_softplus({})")

@@ -1,0 +1,73 @@
+"""Rows of the op table as C, for what writes one statement a node.
+
+Example: with the operands `data[0]` and `data[1]` and the gradient `grad[2]`, the row of pow becomes what the node
+computes, and what it adds to the gradient of its left operand:
+
+    op_pow(data[0], data[1])
+    (data[1] * op_pow(data[0], (data[1] + (-1.0)))) * grad[2]
+
+The second is the row's own partial derivative, evaluated on `Text` operands. The compiler's straight-line code and the
+C of one node (`statements`) are written like this; they differ in where operands stand and in spaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from micrograd import ops
+
+
+@dataclass
+class Dialect:
+    """How numbers read, and whether + and * stand without spaces. `used` collects the rows that were written."""
+
+    literal: Callable[[float], str]
+    tight: bool = False
+    used: dict[int, ops.Row] = field(default_factory=dict)
+
+    def definition(self, op: ops.Row, operands: Sequence[Text]) -> Text:
+        """An op of operands, in parentheses where they need them."""
+        self.used[op.number] = op
+        template = op.c.replace(" ", "") if self.tight and op.is_infix else op.c
+        parts = [f"({x.text})" if x.loose else x.text for x in operands]
+        return Text(template.format(*parts), self, op.is_infix)
+
+    def contribution(self, op: ops.Row, i: int, result: Text, operands: Sequence[Text | float], g: Text) -> str:
+        """What is added to the gradient of operand i, which has one. A float stands for a constant operand."""
+        slope = op.slope(i, result, operands)
+        text: Text = g if isinstance(slope, float) and slope == 1.0 else ops.mul(slope, g)
+        return text.text
+
+    def definitions(self) -> list[str]:
+        """The C of the registered ops that were written."""
+        return [op.c_definition for _, op in sorted(self.used.items()) if op.c_definition]
+
+
+class Text(ops.Operand):
+    """A C expression. It is loose if + and * bind less than what may stand around it."""
+
+    __slots__ = ("dialect", "loose", "text")
+
+    def __init__(self, text: str, dialect: Dialect, loose: bool = False) -> None:
+        self.text, self.dialect, self.loose = text, dialect, loose
+
+    def _from_op(self, op: ops.Row, operands: Sequence[Any]) -> Text:
+        dialect = self.dialect
+        parts = [x if isinstance(x, Text) else Text(dialect.literal(float(x)), dialect) for x in operands]
+        return dialect.definition(op, parts)
+
+
+def c_literal(value: float, suffix: str = "") -> str:
+    """A C constant with exactly these bits (any nan is the nan). `suffix` is the type's: "f" for float."""
+    value = float(value)
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    if value == int(value) and 0 < abs(value) < 1e6:
+        return f"{value:.1f}{suffix}" if value > 0 else f"({value:.1f}{suffix})"
+    mantissa, exponent = value.hex().split("p")
+    text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}{suffix}"
+    return f"({text})" if text.startswith("-") else text

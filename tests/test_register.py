@@ -1,0 +1,264 @@
+"""Ops that a user registers at run time: they reach every system, and a bad one changes nothing."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import random
+import re
+from array import array
+
+import pytest
+from harness import Extension, Generated, bits, compare
+from setuptools._distutils.ccompiler import new_compiler
+from setuptools._distutils.sysconfig import customize_compiler
+from test_ops import GRID, compiled_gradients, engine_gradients
+
+from codegen import Floats, Program, compile_program, generate_python
+from codegen.build import compile_flags, csrc
+from codegen.passes.trace import trace
+from micrograd import ops
+from micrograd.engine import Value
+from micrograd.functional import total
+from micrograd.ieee import power
+from micrograd.statements import backward_code, definitions_code, forward_code
+
+
+def softsign_of(x: float) -> float:
+    return x * power(1.0 + math.fabs(x), -1.0)
+
+
+cube = ops.register(
+    "cube",
+    lambda x: x * x * x,
+    [lambda y, a: 3.0 * (a * a)],
+    "a * a * a",
+    python="""
+    def anything(x):
+        return x * x * x
+""",
+)
+softsign = ops.register(
+    "softsign",
+    softsign_of,
+    [lambda y, a: ops.power((1.0 + ops.absolute(a)) * (1.0 + ops.absolute(a)), -1.0)],
+    """
+static inline real op_softsign(real x)
+{
+    return x * op_pow(1 + op_abs(x), -1);
+}
+""",
+    symbol="x/(1+|x|)",
+)
+
+
+def blend_of(a: float, b: float) -> float:
+    return 0.25 * a + 0.75 * b
+
+
+# One slope is a number; the other is cut on purpose.
+blend = ops.register("blend", blend_of, [0.25, None], "(real)0.25 * a + (real)0.75 * b")
+
+
+def program() -> Program:
+    """A layer, so that there are loops, with each of the three ops in it."""
+    rng = random.Random(3)
+    x, t = [Value(0.0) for _ in range(4)], [Value(0.0)]
+    w = [[Value(rng.uniform(-1, 1)) for _ in x] for _ in range(6)]
+    b = [Value(rng.uniform(-1, 1)) for _ in w]
+    hidden = [total([bi, *(wi * xi for wi, xi in zip(row, x, strict=True))]) for row, bi in zip(w, b, strict=True)]
+    units = [softsign(cube(h)) + h.apply("blend", bi) for h, bi in zip(hidden, b, strict=True)]
+    loss = (total(units) - t[0]) ** 2
+    return Program(
+        inputs=Floats(x), targets=Floats(t), parameters={"w": w, "b": b}, loss=loss, outputs={"units": units}
+    )
+
+
+def test_registered_ops_train_everywhere_with_the_engines_bits(tmp_path):
+    compare(program(), tmp_path)
+
+
+@pytest.mark.parametrize("system", [engine_gradients, compiled_gradients], ids=["engine", "ir"])
+@pytest.mark.parametrize("op", [cube, softsign], ids=["cube", "softsign"])
+def test_its_derivative_equals_central_differences(system, op):
+    for x in (-2.1, -0.8, 0.3, 1.4):
+        h = 1e-5
+        (found,) = system(lambda a: op(a) * 3.0, (x,))
+        assert found == pytest.approx(3.0 * (op.function(x + h) - op.function(x - h)) / (2 * h), rel=1e-6)
+
+
+@pytest.mark.parametrize("system", [engine_gradients, compiled_gradients], ids=["engine", "ir"])
+def test_a_slope_may_be_a_number_or_missing(system):
+    assert system(lambda a, b: blend(a, b) * 8.0 + b * 0.0, (1.0, 2.0)) == [2.0, 0.0]
+
+
+def test_one_node_c(tmp_path):
+    x, y = Value(0.7, _op="weight"), Value(-1.3, _op="weight")
+    loss = softsign(cube(x) * y)
+    assert cube(x).compile() == "data[1] = op_cube(data[0]);"
+    assert cube(x).backward_compile() == ["grad[0] += (3.0*(data[0]*data[0]))*grad[1];"]
+    assert loss.backward_compile()[0].startswith("grad[3] += op_pow(((1.0+op_abs(data[3]))*(1.0+op_abs(data[3]))),")
+    assert definitions_code(x * y) == ""
+    text = "#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\ntypedef double real;\n"
+    text += f'typedef ptrdiff_t Py_ssize_t;\n#define FLOAT32 0\n#include "ops.h"\n{definitions_code(loss)}\n'
+    text += f"void step(double *data, double *grad)\n{{\n{forward_code(loss)}\n{backward_code(loss)}\n}}\n"
+    (tmp_path / "one.c").write_text(text)
+    compiler = new_compiler()
+    customize_compiler(compiler)
+    flags = [flag for flag in compile_flags(compiler.compiler_type) if flag not in ("-O3", "-fvisibility=hidden")]
+    objects = compiler.compile(
+        [str(tmp_path / "one.c")], str(tmp_path), include_dirs=[str(csrc())], extra_postargs=flags
+    )
+    compiler.link_shared_object(objects, str(tmp_path / "one.so"), export_symbols=["step"])
+    order = loss.topo()
+    data, grad = ((ctypes.c_double * len(order))() for _ in range(2))
+    data[0], data[2] = x.data, y.data
+    ctypes.CDLL(str(tmp_path / "one.so")).step(data, grad)
+    loss.backward()
+    assert bits(data) == bits([node.data for node in order])
+    assert bits(grad) == bits([node.grad for node in order])
+
+
+def test_c_and_python_have_the_functions_bits(tmp_path):
+    x = Value(0.0)
+    outputs = {"cube": [cube(x)], "softsign": [softsign(x)], "blend": [blend(x, 1.5)]}
+    made = Program(inputs=Floats([x]), targets=None, parameters={"p": Value(0.0)}, loss=x * 1.0, outputs=outputs)
+    modules = [Extension(made, tmp_path, "loops").module, Generated(made, tmp_path).module]
+    for number in GRID:
+        expected = [cube.function(number), softsign.function(number), blend.function(number, 1.5)]
+        for module in modules:
+            found = module.outputs(array("d", [number]))
+            assert bits([found[name][0] for name in outputs]) == bits(expected), number
+
+
+def test_generated_c_carries_the_definitions_it_needs():
+    text = compile_program(program()).text
+    assert text.count("static inline real op_cube(real a) { return a * a * a; }") == 1
+    assert len(re.findall(r"real op_softsign\(real x\)", text)) == 1
+    p = Value(1.0)
+    plain = Program(inputs=Floats([]), targets=None, parameters={"p": p}, loss=cube(p))
+    assert "op_softsign" not in compile_program(plain).text
+
+
+def test_a_callable_row_a_method_and_a_name_make_the_same_node():
+    x = Value(2.0)
+    for node in (cube(x), x.apply("cube"), x.apply(cube), ops.apply("cube", x)):
+        assert (node.data, node._op, node._prev) == (8.0, "cube", (x,))
+    assert blend(1, x)._prev[1] is x
+    assert cube(2) == cube(2.0) == 8.0
+
+
+def test_an_unknown_op_says_how_to_register_it():
+    x = Value(1.0)
+    node = Value(1.0, (x,), "swish")
+    made = Program(inputs=Floats([]), targets=None, parameters={"x": x}, loss=node)
+    for use in (
+        lambda: trace(made),
+        node.backward,
+        node.recompute,
+        node.compile,
+        node.backward_compile,
+        lambda: x.apply("swish"),
+        lambda: ops.apply("swish", x),
+    ):
+        with pytest.raises(ValueError, match=r"no op is called 'swish': micrograd\.ops\.register\('swish', \.\.\.\)"):
+            use()
+
+
+GOOD = {"name": "good", "function": lambda x: x, "partials": [1.0], "c": "a"}
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"name": "cube"}, ValueError, "there is an op 'cube' already"),
+        ({"name": "tanh"}, ValueError, "there is an op 'tanh' already"),
+        ({"symbol": "+"}, ValueError, r"'\+' is taken already"),
+        ({"symbol": "weight"}, ValueError, "'weight' is the symbol of a leaf"),
+        ({"name": "param"}, ValueError, "not that of a leaf, got 'param'"),
+        ({"name": "Good"}, ValueError, "lower-case identifier"),
+        ({"name": "a b"}, ValueError, "lower-case identifier"),
+        ({"name": 3}, TypeError, "are strings"),
+        ({"partials": []}, ValueError, "one or two operands and a partial for each, got 0"),
+        ({"partials": [1.0] * 3}, ValueError, "got 3 partials"),
+        ({"partials": [1]}, TypeError, "partial 0 must be a function, a float or None"),
+        ({"partials": [lambda y, a: 1.0 / a]}, ValueError, "partial 0 is no function of the result and the operands"),
+        ({"partials": [lambda y, a: a**2]}, ValueError, "partial 0 is no function"),
+        ({"partials": [lambda y, a: math.cos(a)]}, ValueError, "partial 0 is no function"),
+        ({"partials": [lambda y, a: a if a > 0 else y]}, ValueError, "cannot compare or branch"),
+        ({"partials": [lambda y, a: "a"]}, TypeError, "partial 0 gives str"),
+        ({"partials": [lambda a: a]}, ValueError, "partial 0 is no function"),
+        ({"function": lambda x, y: x}, ValueError, "the function of 1 floats fails at 0.5"),
+        ({"function": lambda x: 1}, TypeError, "must return a float, not int"),
+        ({"c": ""}, ValueError, "c must be an expression in a, or define op_good"),
+        ({"c": "return a;"}, ValueError, "c must be an expression"),
+        ({"c": "static inline real op_bad(real a) { return a; }"}, ValueError, r"or define op_good\(\)"),
+    ],
+)
+def test_a_bad_registration_changes_nothing(change, error, message):
+    before = (list(ops.ROWS), dict(ops.BY_NAME), dict(ops.BY_SYMBOL), list(ops.C), list(ops.ARITY))
+    with pytest.raises(error, match=message):
+        ops.register(**(GOOD | change))
+    assert before == (list(ops.ROWS), dict(ops.BY_NAME), dict(ops.BY_SYMBOL), list(ops.C), list(ops.ARITY))
+
+
+def test_a_wrong_number_or_kind_of_operands():
+    with pytest.raises(TypeError, match="cube takes 1 operand, got 2"):
+        cube(Value(1.0), Value(2.0))
+    with pytest.raises(TypeError, match="blend takes 2 operands, got 1"):
+        Value(1.0).apply("blend")
+    with pytest.raises(TypeError, match="blend takes numbers and Values, not str"):
+        blend("1", 2.0)
+    with pytest.raises(TypeError, match="blend takes Values and numbers, not str"):
+        blend(Value(1.0), "2")
+
+
+def test_python_that_cannot_be_had_is_an_error_that_says_what_to_pass(run_python):
+    script = """
+import math
+from micrograd import ops
+from micrograd.engine import Value
+from codegen import Floats, Program, build, generate_python
+scale = 2.0
+cases = {"built": math.asinh, "lam": lambda x: scale * x}
+for name, function in cases.items():
+    op = ops.register(name, function, [1.0], "a")
+    p = Value(1.0)
+    made = Program(inputs=Floats([]), targets=None, parameters={"p": p}, loss=op(p))
+    try:
+        generate_python(made)
+    except ValueError as error:
+        print(error)
+"""
+    first, second = run_python(script).splitlines()
+    assert first.startswith("the op 'built' cannot be written as Python, it is not a plain function: pass register() p")
+    assert second.startswith("the op 'lam' cannot be written as Python, its source cannot be found")
+
+
+def test_python_source_may_use_math_and_ieee_only():
+    outside = 2.0
+
+    def closed(x: float) -> float:
+        return outside * x
+
+    p = Value(1.0)
+    for name, function, reason in (
+        ("closed", closed, "it is not a plain function"),
+        ("global_name", uses_global, "it uses GRID, but may only use math"),
+    ):
+        row = ops.BY_NAME[name] if name in ops.BY_NAME else ops.register(name, function, [1.0], "a")
+        made = Program(inputs=Floats([]), targets=None, parameters={"p": p}, loss=row(p))
+        with pytest.raises(ValueError, match=reason):
+            generate_python(made)
+
+
+def uses_global(x: float) -> float:
+    return x + len(GRID)
+
+
+def test_the_docstrings_example(run_python):
+    script = """
+import doctest, micrograd.ops
+print(doctest.testmod(micrograd.ops))
+"""
+    assert run_python(script) == "TestResults(failed=0, attempted=3)\n"
