@@ -1,4 +1,4 @@
-"""python -m codegen build | freeze: a Program becomes an extension module, or C for programs without Python."""
+"""python -m codegen build | freeze | explain: a Program becomes an extension module, plain C, or an explanation."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from codegen.build import build
 from codegen.passes.freeze import freeze, freeze_standalone
+from codegen.pipeline import compile_program
 from codegen.program import DTYPES, Program, declared, load
 from codegen.weights import read_weights
 from micrograd.commands.command_line import USER_ERROR, Parser
@@ -44,6 +45,10 @@ def parser() -> Parser:
     build_parser.add_argument("--name", default="nn", help="of the module; default: nn")
     build_parser.set_defaults(command=run_build)
 
+    explain_parser = commands.add_parser("explain", help="print the loops that are found in a program")
+    explain_parser.add_argument("program", metavar="PROGRAM", help="as for build")
+    explain_parser.set_defaults(command=run_explain, dtype=None)
+
     freeze_parser = commands.add_parser(
         "freeze",
         parents=[shared],
@@ -61,6 +66,10 @@ def parser() -> Parser:
 
 def run_build(options: argparse.Namespace) -> list[Path]:
     return [build(read_program(options), options.output, options.name, compiler=options.compiler)]
+
+
+def run_explain(options: argparse.Namespace) -> list[str]:
+    return [compile_program(read_program(options)).explanation()]
 
 
 def run_freeze(options: argparse.Namespace) -> list[Path]:

@@ -13,44 +13,54 @@ from itertools import compress
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.emit import CWriter
-from codegen.backends.c.functions import Block, functions
 from codegen.backends.c.inference import inference_files
+from codegen.backends.c.kernels import kernel_functions, table_lines
 from codegen.backends.c.module import Kernels, module_files
 from codegen.backends.c.straightline import straightline
-from codegen.backends.names import group_name, tensor_names
-from codegen.backends.writer import Emitter
+from codegen.backends.text import explanation, formulas, work
 from codegen.ir.graph import LEAVES, Graph, Op, verify
+from codegen.ir.loops import DATA, VALUE, Loops, Pass
 from codegen.passes.autodiff import differentiate
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
 from codegen.program import Program
-from codegen.reroll.groups import Need, find_groups
-from codegen.reroll.layout import Layout, Placed, place
-from codegen.reroll.lower import Nest, lower
-from codegen.reroll.sparse import RowTensor, find_constant_rows, find_row_tensors
+from codegen.reroll.groups import find_groups
+from codegen.reroll.layout import Layout, place
+from codegen.reroll.loops import find_loops
 from codegen.reroll.trees import Shapes, find_trees
+from codegen.schedule.pipeline import schedule_c
+from codegen.schedule.rows import RowTensor, find_row_tensors, mark_row_gradients
+from codegen.schedule.skip_zeros import reads_inputs
 from micrograd import ops
 
 
 @dataclass
 class Compiled:
-    """A program's final ir and its C files, by name. `blocks` are the C of each group. The straight-line lowering has
-    neither groups nor a layout."""
+    """A program's final ir and its C files, by name.
+
+    `plain` are the loops as reroll makes them, `loops` as the C has them. The straight-line lowering has neither loops
+    nor a layout.
+    """
 
     graph: Graph
     kernels: Kernels
     files: dict[str, str]
     digest: str
-    groups: list[tuple[Placed, list[Nest]]]
-    blocks: list[Block]
-    shapes: Shapes
-    layout: Layout | None
+    plain: Loops | None = None
+    loops: Loops | None = None
+    shapes: Shapes | None = None
+    layout: Layout | None = None
 
     @property
     def text(self) -> str:
         """All of the C, to be read."""
         return "".join(self.files.values())
+
+    def explanation(self) -> str:
+        """Every group as an assignment, then how much of the work is in loops. ValueError if there are no loops."""
+        if self.plain is None:
+            raise ValueError("straight-line code has no loops: compile with lowering='loops'")
+        return "\n".join([*explanation(self.plain), str(work(self.plain, len(self.graph)))])
 
 
 def compile_program(program: Program, name: str = "nn", lowering: str = "loops") -> Compiled:
@@ -60,18 +70,14 @@ def compile_program(program: Program, name: str = "nn", lowering: str = "loops")
     check_name(name)
     with no_garbage_collection():
         graph = build_graph(program)
-        lowered = None
-        blocks: list[Block] = []
-        if lowering == "straightline":
-            kernels = straightline(trace(program), program)
-        else:
-            lowered, blocks, kernels = _loops(graph, program)
         digest = graph_digest(graph)
         write = module_files if program.loss is not None else inference_files  # constants, tables, passes
+        if lowering == "straightline":
+            kernels = straightline(trace(program), program)
+            return Compiled(graph, kernels, write(program, kernels, name, digest, len(graph)), digest)
+        found, scheduled, kernels = _loops(graph, program)
         files = write(program, kernels, name, digest, len(graph))
-        if lowered is None:
-            return Compiled(graph, kernels, files, digest, [], [], Shapes(), None)
-        return Compiled(graph, kernels, files, digest, lowered.groups, blocks, lowered.shapes, lowered.layout)
+        return Compiled(graph, kernels, files, digest, found.loops, scheduled, found.shapes, found.layout)
 
 
 def check_name(name: str) -> None:
@@ -98,61 +104,68 @@ def build_graph(program: Program) -> Graph:
 
 
 @dataclass
-class Lowered:
-    """A graph as loop nests, group by group in the order in which they are computed."""
+class Rerolled:
+    """A graph as loops, one root and one term after the other, and what is known about where it keeps things."""
 
     graph: Graph
     shapes: Shapes
     layout: Layout
-    groups: list[tuple[Placed, list[Nest]]]
+    loops: Loops
     rows: dict[int, RowTensor]
 
     def place_of(self, n: int) -> int:
-        """Where an observed node stands in value[]; -1 for a loss that there is not."""
+        """Where an observed node stands in value[]; -1 if there is no loss."""
         copies = self.layout.copies
         return -1 if n < 0 else copies[n] if n in copies else int(self.layout.index[n])
 
 
-def lower_graph(graph: Graph, program: Program, cache_line: int) -> Lowered:
-    """Final ir in, loop nests out. `cache_line` is to how many numbers rows are padded."""
+def reroll(graph: Graph, program: Program, cache_line: int) -> Rerolled:
+    """Final ir in, plain loops out. `cache_line` is to how many numbers rows are padded."""
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
     layout = place(graph, trees.shapes, groups, program, cache_line)  # where every value lives
-    lowered = [(placed, lower(graph, layout, placed)) for placed in layout.placed]  # indices as loop nests
-    nests = [nest for _, found in lowered for nest in found]
-    find_rows = find_row_tensors if program.loss is not None else find_constant_rows
-    rows = find_rows(layout, trees.shapes, nests, len(program.inputs.values))  # what a zero input leaves alone
-    return Lowered(graph, trees.shapes, layout, lowered, rows)
+    loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
+    rows = find_row_tensors(loops, layout, program.loss is not None)  # what a zero input leaves alone
+    return Rerolled(graph, trees.shapes, layout, mark_row_gradients(loops, rows), rows)
 
 
-def _loops(graph: Graph, program: Program) -> tuple[Lowered, list[Block], Kernels]:
+def _loops(graph: Graph, program: Program) -> tuple[Rerolled, Loops, Kernels]:
     arithmetic = Arithmetic.of(program)
-    lowered = lower_graph(graph, program, arithmetic.cache_line)
-    layout, rows = lowered.layout, lowered.rows
-    emitter = Emitter(layout, lowered.shapes, rows, len(program.inputs.values), arithmetic, CWriter)
-    blocks = [emitter.block(placed, found) for placed, found in lowered.groups]  # C text
-    text, calls = functions(blocks, arithmetic)
+    found = reroll(graph, program, arithmetic.cache_line)
+    layout, rows = found.layout, found.rows
+    *_, (_, scheduled) = schedule_c(found.loops, rows, arithmetic)  # how the loops run
+    functions = kernel_functions(scheduled, found.loops, arithmetic)  # C text
     kernels = Kernels(
         lowering="loops",
-        tables=[*definitions(graph), *(table for block in blocks for table in block.tables)],
-        functions=text,
-        calls=calls,
-        offsets=[
-            ("INPUT", 0),
-            ("TARGET", layout.target_offset),
-            *((group_name(p.number), p.offset) for p in layout.placed if p.offset >= 0),
-        ],
+        tables=[*definitions(graph), *table_lines(scheduled, arithmetic)],
+        functions=functions.lines,
+        calls=functions.calls,
+        offsets=_offsets(found),
         tensors=layout.tensors,
-        tensor_names=tensor_names(place.tensor.name for place in layout.tensors),
+        tensor_names=[region.name for region in scheduled.regions[DATA]],
         row_tensors=list(rows.values()),
-        row_comments=[block.comment for block in blocks if block.need == Need.ROW_GRADIENTS],
-        reads_inputs=emitter.reads_inputs,
+        row_comments=[
+            str(formula)
+            for kernel in found.loops.kernels
+            if kernel.passes == Pass.ROW_GRADIENTS
+            for formula in formulas(found.loops, kernel)
+        ],
+        reads_inputs=reads_inputs(scheduled),
         value_count=layout.value_count,
         data_count=layout.data_count,
-        loss=lowered.place_of(graph.loss),
-        outputs={name: [lowered.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
+        loss=found.place_of(graph.loss),
+        outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
-    return lowered, blocks, kernels
+    return found, scheduled, kernels
+
+
+def _offsets(found: Rerolled) -> list[tuple[str, int]]:
+    """Names for places in value[]. INPUT, TARGET and LOSS are there even if nothing has them."""
+    places = {"INPUT": 0, "TARGET": found.layout.target_offset}
+    places |= {region.name: region.start for region in found.loops.regions[VALUE]}
+    if found.graph.loss >= 0:
+        places.setdefault("LOSS", found.place_of(found.graph.loss))
+    return list(places.items())
 
 
 def _check_outputs(graph: Graph) -> None:

@@ -4,7 +4,6 @@ import math
 import random
 
 from codegen import Floats, Program, compile_program
-from codegen.backends.text import print_groups
 from micrograd.engine import Value
 from micrograd.functional import mse, softmax, total
 
@@ -32,4 +31,4 @@ def program(tokens: int = 5, width: int = 4) -> Program:
 
 
 if __name__ == "__main__":
-    print_groups(compile_program(program()))
+    print(compile_program(program()).explanation())

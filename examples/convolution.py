@@ -3,7 +3,6 @@
 import random
 
 from codegen import Label, Pixels, Program, compile_program
-from codegen.backends.text import print_groups
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total
 
@@ -43,4 +42,4 @@ def program(size: int = 8, channels: int = 3) -> Program:
 
 
 if __name__ == "__main__":
-    print_groups(compile_program(program()))
+    print(compile_program(program()).explanation())

@@ -103,7 +103,7 @@ def _dialect() -> Dialect:
 def _forward(node: Value, numbers: Numbers, dialect: Dialect | None = None) -> str:
     number = numbers[id(node)]
     if not node._prev:
-        return f"data[{number}] = {c_literal(node.data).strip('()')};" if _kind(node) == CONSTANT else ""
+        return f"data[{number}] = {c_literal(node.data)};" if _kind(node) == CONSTANT else ""
     dialect = dialect or _dialect()
     operands = [Text(f"data[{numbers[id(child)]}]", dialect) for child in node._prev]
     if node._exponent is not None:

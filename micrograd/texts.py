@@ -4,7 +4,7 @@ Example: with the operands `data[0]` and `data[1]` and the gradient `grad[2]`, t
 computes, and what it adds to the gradient of its left operand:
 
     op_pow(data[0], data[1])
-    (data[1] * op_pow(data[0], (data[1] + (-1.0)))) * grad[2]
+    (data[1] * op_pow(data[0], (data[1] + -1.0))) * grad[2]
 
 The second is the row's own partial derivative, evaluated on `Text` operands. The compiler's straight-line code and the
 C of one node (`statements`) are written like this; they differ in where operands stand and in spaces.
@@ -65,9 +65,8 @@ def c_literal(value: float, suffix: str = "") -> str:
     if value != value:
         return "NAN"
     if value in (float("inf"), float("-inf")):
-        return "INFINITY" if value > 0 else "(-INFINITY)"
+        return "INFINITY" if value > 0 else "-INFINITY"
     if value == int(value) and 0 < abs(value) < 1e6:
-        return f"{value:.1f}{suffix}" if value > 0 else f"({value:.1f}{suffix})"
+        return f"{value:.1f}{suffix}"
     mantissa, exponent = value.hex().split("p")
-    text = f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}{suffix}"
-    return f"({text})" if text.startswith("-") else text
+    return f"{mantissa.rstrip('0').rstrip('.') if '.' in mantissa else mantissa}p{exponent}{suffix}"

@@ -12,7 +12,6 @@ most MOST_BOXES boxes and MOST_EDGES edges, whatever the graph.
 from __future__ import annotations
 
 import math
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -20,15 +19,17 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from codegen.backends.c.functions import Block
-from codegen.backends.names import group_name, tensor_names
 from codegen.ir.graph import LEAVES, Graph, Op, node_text, op_name
+from codegen.ir.loops import VALUE, Body, For, Kernel, Kind, Pass
 from codegen.passes.trace import trace, trace_value
-from codegen.pipeline import compile_program, passes
+from codegen.pipeline import build_graph, passes, reroll
 from codegen.program import Program
-from codegen.reroll.groups import Group, Need, computed_by, find_groups
+from codegen.reroll.groups import Group, computed_by, find_groups
 from codegen.reroll.layout import split_shape
+from codegen.reroll.names import tensor_names
 from codegen.reroll.trees import Shapes, find_trees
+from codegen.schedule.pipeline import schedule_c
+from codegen.schedule.target import Target
 from micrograd import dot, ops
 from micrograd.draw import COLORS, LIMIT, joint_topo, statements
 from micrograd.engine import Value
@@ -49,7 +50,6 @@ WIDTH = 44  # characters of a line in a box
 MOST_BOXES = 60  # of groups: what dot still lays out in seconds, however they hang together
 MOST_EDGES = 150  # between them: the widest
 LINES = 8  # of a shape, or of loops
-FOR = re.compile(r" *for \(\w+ \w+ = [^;]*; (\w+ < [^;]*);")
 
 
 @dataclass
@@ -104,18 +104,21 @@ def ir(program: Program, limit: int = LIMIT) -> list[str]:
 
 def loops(program: Program) -> list[str]:
     """The loop nests of the generated C, with the arrays that they read and write."""
-    compiled = compile_program(program)
-    graph, shapes = compiled.graph, compiled.shapes
+    found = reroll(build_graph(program), program, Target.of(program).cache_line)
+    *_, (_, scheduled) = schedule_c(found.loops, found.rows, Target.of(program))
+    kernels = {kernel.number: kernel for kernel in (*found.loops.kernels, *scheduled.kernels)}
+    graph, shapes = found.graph, found.shapes
     arrays = _Arrays(graph, program)
-    groups = [placed.group for placed, _ in compiled.groups]
+    groups = [placed.group for placed in found.layout.placed]
     boxes = []
     for members in _merged(groups):
         box = _box(graph, shapes, [groups[i] for i in members])
-        box.fields.append(list(dict.fromkeys(head for i in members for head in _loop_heads(compiled.blocks[i]))))
+        box.fields.append(list(dict.fromkeys(head for i in members for head in _loop_heads(kernels[i]))))
         if len(members) > 1:
             box.fields.append([f"{len(members):,} groups"])
         elif not box.groups[0].is_gradient:
-            box.fields.append([f"value[{group_name(compiled.blocks[members[0]].number)}]"])
+            place = found.layout.placed[members[0]].offset
+            box.fields.append([f"value[{found.loops.region(VALUE, place).name}]"])
         box.writes = arrays.gradients(box.groups)
         boxes.append(box)
     lines = dot.defaults("LR", label=f"{len(graph):,} nodes, {len(groups)} groups\\n{FRAMES}\\n{LETTERS}")
@@ -191,7 +194,7 @@ def _merged(groups: Sequence[Group]) -> list[list[int]]:
     if len(boxes) > MOST_BOXES:
         alike: dict[tuple[int, int, bool], list[int]] = {}
         for i, group in enumerate(groups):
-            alike.setdefault((group.shape, group.need, group.is_gradient), []).append(i)
+            alike.setdefault((group.shape, group.passes, group.is_gradient), []).append(i)
         boxes = list(alike.values())
     if len(boxes) > MOST_BOXES:
         boxes.sort(key=lambda members: -sum(len(groups[i].roots) for i in members))
@@ -214,7 +217,7 @@ def _box(graph: Graph, shapes: Shapes, groups: list[Group]) -> Box:
     is_gradient = any(group.is_gradient for group in groups)
     if is_gradient:
         fields.append(["new gradients in grad[]"])
-    adjoint = all(not group.need & ~Need.GRADIENTS for group in groups)
+    adjoint = all(not group.passes & ~Pass.GRADIENTS for group in groups)
     return Box(fields, groups, ADJOINT if adjoint else "white", bool(marks) or is_gradient)
 
 
@@ -305,21 +308,30 @@ class _Arrays:
         return name
 
 
-def _loop_heads(block: Block) -> Iterator[str]:
-    """The heads of each loop that has no other inside, from the outside in: `term < 784, lane < 50`."""
-    around: list[tuple[int, str, int]] = []  # loops that the line is in: indentation, head, number
-    paths: list[str] = []
-    outer: set[int] = set()
-    for line in block.lines:
-        indentation = len(line) - len(line.lstrip())
-        while around and around[-1][0] >= indentation:
-            around.pop()
-        if head := FOR.match(line):
-            if around:
-                outer.add(around[-1][2])
-            around.append((indentation, head[1], len(paths)))
-            paths.append(", ".join(text for _, text, _ in around))
-    yield from (path for i, path in enumerate(paths) if i not in outer) if paths else ["no loop"]
+def _loop_heads(kernel: Kernel) -> Iterator[str]:
+    """The heads of each loop that has no other inside, from the outside in: `k < 784, i < 50`."""
+    paths = [path for nest in kernel.nests for path in _innermost(nest, [])]
+    yield from [", ".join(path) for path in paths] if paths else ["no loop"]
+
+
+def _innermost(body: Body, around: list[str]) -> Iterator[list[str]]:
+    for stmt in body:
+        if isinstance(stmt, For) and not (stmt.kind == Kind.PARALLEL and stmt.count == 1):
+            path = [*around, _head(stmt)]
+            inner = list(_innermost(stmt.body, path))
+            yield from inner or [path]
+        elif isinstance(stmt, For):
+            yield from _innermost(stmt.body, around)
+
+
+def _head(loop: For) -> str:
+    match loop.kind:
+        case Kind.ACTIVE:
+            return f"active {loop.counter} < {loop.count}"
+        case Kind.IMAGES:
+            return "images"
+        case _:
+            return f"{loop.counter} < {loop.count}"
 
 
 # Text

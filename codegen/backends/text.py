@@ -1,45 +1,56 @@
-"""Compiled -> words: which loop nests stand for the graph of a program, and how much of its work they do.
+"""Loops -> words: which assignments a program's groups are, and how much of its work is in loops.
 
 Example output, for one group of the model in codegen/mnist.py:
 
-    50 x relu(sum(P, 784 x mul(P, X)))
-        R0[i] = relu(sum(layers.0.bias[i], 784 x mul(layers.0.weight[i + 56k], X[k])))    i < 50, k < 784
+    group_0[i] = relu(layers.0.bias[i] + sum_k(layers.0.weight[i + 56k] * input[k]))    i < 50, k < 784
 
-The first line is the group: how many roots of which shape. Below it stands each of its loop nests: the same shape with
-the leaves' places, R0 being the results of group 0, and how far every counter runs. i, j, ... walk over the roots,
-k, ... over the terms of a sum.
-
-`python -m codegen.backends.text MODEL.py` prints this for the Program that MODEL.py declares by a function program().
+i, j, ... walk over the roots of the group, k, u, ... over the terms of a sum. `python -m codegen explain MODEL.py`
+prints this for the Program that MODEL.py declares by a function program(), and generated C has it as comments.
 """
 
 from __future__ import annotations
 
-import argparse
-import re
-from bisect import bisect_right
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
-from codegen.ir.graph import Op
-from codegen.pipeline import Compiled, compile_program
-from codegen.program import load
-from codegen.reroll.affine import Loop, Piece
-from codegen.reroll.layout import Layout
-from codegen.reroll.lower import RESULT, Nest, Terms
-from codegen.reroll.trees import ROOT_KIND, Shapes
+from codegen.ir.graph import Op, op_name
+from codegen.ir.loops import (
+    GRAD,
+    Accumulate,
+    Apply,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Let,
+    Loops,
+    Name,
+    Place,
+    Store,
+    expressions,
+    reads,
+    statements,
+    subexpressions,
+    writes,
+)
+from codegen.ir.print_loops import index_text
+from codegen.reroll.loops import is_neutral
+from codegen.schedule.nest import root_loops
 
-ROOT_COUNTERS = "ijlmno"
-TERM_COUNTERS = "kuvwpq"
-LEAF = re.compile(r"\b[PGXTCR]\b")  # in the text of a shape
+REDUCTIONS = {int(Op.ADD): "sum", int(Op.MAX): "max"}
+ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # how tightly a text binds
 
 
 @dataclass(frozen=True)
-class Found:
-    """A group in words: its count and shape, and for each loop nest an assignment and the ranges of its counters."""
+class Formula:
+    """A nest in words: an assignment, and how far its counters run."""
 
-    title: str
-    nests: list[tuple[str, str]]
+    assignment: str
+    ranges: str
+
+    def __str__(self) -> str:
+        return f"{self.assignment}    {self.ranges}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -60,156 +71,136 @@ class Work:
         )
 
 
-def explain(compiled: Compiled) -> list[Found]:
-    """Each group, in the order of the generated C. Raises ValueError for the straight-line lowering: it has none."""
-    if compiled.layout is None:
-        raise ValueError("straight-line code has no groups: compile with lowering='loops'")
-    names = _Names(compiled.layout)
+def formulas(loops: Loops, kernel: Kernel) -> list[Formula]:
+    """The nests of a kernel as reroll makes them, before any pass has scheduled them."""
+    return [_Words(loops).formula(nest) for nest in kernel.nests]
+
+
+def explanation(loops: Loops) -> list[str]:
+    """All groups: a line that says how many roots, then one for each nest."""
+    lines = []
+    for kernel in loops.kernels:
+        lines.append(f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}")
+        lines += [f"    {formula}" for formula in formulas(loops, kernel)]
+    return lines
+
+
+def work(loops: Loops, nodes: int) -> Work:
+    """How much of a program is in loops. A sum over terms is a loop too."""
+    total = in_loops = unit_stride = 0
+    for kernel in loops.kernels:
+        for nest in kernel.nests:
+            roots = root_loops(nest)
+            for operations, loops_around, places in _operations(nest, []):
+                inner = roots[-1:] or loops_around[-1:]
+                total += operations
+                in_loops += operations * bool(inner)
+                unit_stride += operations * (bool(inner) and all(_has_unit_stride(p, inner[0]) for p in places))
+    return Work(nodes, len(loops.kernels), total, in_loops, unit_stride)
+
+
+def _operations(body: Body, around: list[For]) -> list[tuple[int, list[For], list[Place]]]:
+    """For each statement its operations, the loops around it, and what it reads and writes."""
     found = []
-    for placed, nests in compiled.groups:
-        title = f"{len(placed.group.roots)} x {compiled.shapes.text(placed.group.shape)}"
-        found.append(Found(title, [_nest_text(compiled.shapes, names, nest) for nest in nests]))
+    times = 1
+    for loop in around:
+        times *= loop.count
+    for stmt in body:
+        if isinstance(stmt, For):
+            found += _operations(stmt.body, [*around, stmt])
+            continue
+        target = writes(stmt)
+        places = [*reads(stmt), *([target] if target is not None else [])]
+        count = sum(isinstance(part, Apply) for expr in expressions(stmt) for part in subexpressions(expr))
+        count += isinstance(stmt, Accumulate)
+        if isinstance(stmt, Let) and any(is_neutral(stmt.value, op) for op in REDUCTIONS):
+            # n terms are added by n - 1 additions
+            terms = _operations(tuple([loop for loop in body if isinstance(loop, For)][:1]), around)
+            found += [(-times, loops, places) for _, loops, places in terms]
+            continue
+        found.append((times * count, around, places))
     return found
 
 
-def work(compiled: Compiled) -> Work:
-    """How much of the program is in loops. A sum over terms is a loop too."""
-    total = in_loops = unit_stride = 0
-    for placed, nests in compiled.groups:
-        operations = _operations(compiled.shapes, placed.group.shape)
-        for nest in nests:
-            amount = operations * len(nest.roots)
-            inner = _innermost(nest)
-            total += amount
-            in_loops += amount * bool(inner)
-            unit_stride += amount * (bool(inner) and all(map(_has_unit_stride, inner)))
-    return Work(len(compiled.graph), len(compiled.groups), total, in_loops, unit_stride)
+def _has_unit_stride(place: Place, loop: For) -> bool:
+    return place.index.stride(loop.counter) in (0, 1) and not place.index.looks_up(loop.counter)
 
 
-def _operations(shapes: Shapes, shape: int) -> int:
-    """The operations in one tree of a shape: n terms are added by n - 1 additions."""
-    if shapes.is_leaf(shape):
-        return 0
-    runs = shapes.terms(shape)
-    if runs is None:
-        return 1 + sum(_operations(shapes, operand) for operand in shapes.operands(shape))
-    return sum(count * (1 + _operations(shapes, term)) for term, count in runs) - 1
+class _Words:
+    def __init__(self, loops: Loops) -> None:
+        self.loops = loops
+        self.ranges: list[str] = []
+
+    def formula(self, nest: Body) -> Formula:
+        found = root_loops(nest)
+        self.ranges = [f"{loop.counter} < {loop.count}" for loop in found]
+        body = found[-1].body if found else nest
+        last = body[-1]
+        if isinstance(body[0], Let):
+            assert isinstance(last, Store)
+            total = self.total(body[0], body[1:-1])
+            text = f"{self.place(last.target)} = {self.expr(last.value, total)[0]}"
+        elif isinstance(last, Store):
+            text = f"{self.place(last.target)} = {self.expr(last.value, ('', PRIMARY))[0]}"
+        else:
+            text = f"{self.place(self.target(body))} += {self.terms(int(Op.ADD), [], body)[0]}"
+        return Formula(text, ", ".join(self.ranges))
+
+    def target(self, body: Body) -> Place | Name:
+        return next(stmt.target for stmt in statements(body) if isinstance(stmt, Accumulate))
+
+    def total(self, start: Let, body: Body) -> tuple[str, int]:
+        op = next(stmt.op for stmt in statements(body) if isinstance(stmt, Accumulate))
+        assert not isinstance(start.value, Index)
+        return self.terms(op, [] if is_neutral(start.value, op) else [self.expr(start.value, ("", PRIMARY))], body)
+
+    def terms(self, op: int, parts: list[tuple[str, int]], body: Body) -> tuple[str, int]:
+        """What is accumulated: `a + sum_k(b[k] * c[k])`."""
+        for stmt in body:
+            counters = []
+            while isinstance(stmt, For):
+                counters.append(stmt.counter)
+                self.ranges.append(f"{stmt.counter} < {stmt.count}")
+                (stmt,) = stmt.body
+            assert isinstance(stmt, Accumulate)
+            text, binding = self.expr(stmt.value, ("", PRIMARY))
+            if counters:
+                text, binding = f"{REDUCTIONS[op]}_{''.join(counters)}({text})", PRIMARY
+            parts.append((text, binding))
+        if len(parts) == 1:
+            return parts[0]
+        if op == Op.ADD:
+            first, *others = parts
+            return " + ".join([first[0], *(_bound(part, PRODUCT) for part in others)]), ADDITION
+        return f"{REDUCTIONS[op]}({', '.join(text for text, _ in parts)})", PRIMARY
+
+    def expr(self, expr: Expr, total: tuple[str, int]) -> tuple[str, int]:
+        """The text of an expression in which a name stands for `total`, and how tightly it binds."""
+        match expr:
+            case Place():
+                return self.place(expr), PRIMARY
+            case Name():
+                return total
+            case Const():
+                return f"{expr.value:g}", PRIMARY
+        operands = [self.expr(operand, total) for operand in expr.operands]
+        if expr.op == Op.ADD:
+            return f"{_bound(operands[0], ADDITION)} + {_bound(operands[1], PRODUCT)}", ADDITION
+        if expr.op == Op.MUL:
+            return f"{_bound(operands[0], PRODUCT)} * {_bound(operands[1], PRIMARY)}", PRODUCT
+        return f"{op_name(expr.op)}({', '.join(text for text, _ in operands)})", PRIMARY
+
+    def place(self, place: Place | Name) -> str:
+        if isinstance(place, Name):
+            return place.name
+        if place.array in self.loops.tables:
+            return f"{place.array}[{index_text(place.index)}]"
+        region = self.loops.region(place.array, place.index.base)
+        index = Index(place.index.base - region.start, place.index.steps, place.index.tables)
+        name = region.title + ".grad" * (place.array == GRAD)
+        return name if region.extent == 1 else f"{name}[{index_text(index)}]"
 
 
-def _innermost(nest: Nest) -> list[Loop]:
-    """The loop over lanes; where there is one root only, the inner loops over the terms of its sum."""
-    if nest.loops:
-        return nest.loops[-1:]
-    return [piece.loops[0] for terms in nest.terms for piece in terms.pieces if piece.loops]
-
-
-def _has_unit_stride(loop: Loop) -> bool:
-    return loop.rows is None and set(loop.strides.tolist()) <= {0, 1}
-
-
-class _Names:
-    """Turns an index into the name of an array and the index in it."""
-
-    def __init__(self, layout: Layout) -> None:
-        self.layout = layout
-        self.values = [(0, "X"), (layout.target_offset, "T")]
-        self.values += [(placed.offset, f"R{placed.number}") for placed in layout.placed if placed.offset >= 0]
-
-    def parameter(self, index: int) -> tuple[str, int]:
-        place = self.layout.tensor_at(index)
-        return place.tensor.name, index - place.offset
-
-    def value(self, index: int) -> tuple[str, int]:
-        start, name = self.values[bisect_right(self.values, index, key=lambda entry: entry[0]) - 1]
-        return name, index - start
-
-    def of_kind(self, kind: int, index: int) -> tuple[str, int]:
-        name, rest = self.parameter(index) if kind in (Op.PARAM, Op.GRAD) else self.value(index)
-        return (f"{name}.grad" if kind == Op.GRAD else name), rest
-
-
-def _nest_text(shapes: Shapes, names: _Names, nest: Nest) -> tuple[str, str]:
-    """One nest as an assignment, and the ranges of its counters."""
-    group = nest.placed.group
-    counters = [_counter(ROOT_COUNTERS, i) for i in range(len(nest.loops))]
-    ranges = [f"{name} < {loop.count}" for name, loop in zip(counters, nest.loops, strict=True)]
-    leaves: list[list[str]] = [[] for run in nest.placed.runs for _ in run.kinds]
-    starts = [run.column for run in nest.placed.runs]
-    widths = [len(run.kinds) for run in nest.placed.runs]
-    used = 0
-    for terms in nest.terms:  # a run of the shape may be cut in several
-        run = bisect_right(starts, terms.run.column) - 1
-        for piece in terms.pieces:
-            inner = [_counter(TERM_COUNTERS, used + i) for i in range(len(piece.loops))]
-            used += len(inner)
-            ranges += [f"{name} < {loop.count}" for name, loop in zip(inner, piece.loops, strict=True)]
-            for k in range(len(terms.run.kinds)):
-                leaves[sum(widths[:run]) + k].append(_leaf_text(names, nest, counters, terms, piece, inner, k))
-    texts = iter([" then ".join(parts) for parts in leaves])
-    right = LEAF.sub(lambda _: next(texts), shapes.text(group.shape))
-    index = int(nest.first[RESULT])
-    name, rest = names.of_kind(Op.GRAD if group.is_gradient else ROOT_KIND, index)
-    left = _element(name, rest, _steps(nest.loops, counters, RESULT))
-    return f"{left} = {right}", ", ".join(ranges)
-
-
-def _leaf_text(
-    names: _Names, nest: Nest, counters: list[str], terms: Terms, piece: Piece, inner: list[str], k: int
-) -> str:
-    column, key = terms.columns[k], terms.run.column + k
-    if key in nest.literals:
-        return f"{nest.literals[key]:g}"
-    steps = _steps(nest.loops, counters, column) + _steps(piece.loops, inner, k)
-    index = int(nest.first[column]) + int(terms.offsets[piece.start][k])
-    if key in nest.tables:
-        return _element("constants", index, steps)
-    return _element(*names.of_kind(terms.run.kinds[k], index), steps)
-
-
-def _steps(loops: list[Loop], counters: list[str], column: int) -> list[tuple[int, str]]:
-    """(stride, counter) of each loop that moves a column; a stride of 1 where a table says how far."""
-    steps = [(int(loop.strides[column]), name) for loop, name in zip(loops, counters, strict=True)]
-    tables = [
-        (1, f"table[{name}]")
-        for loop, name in zip(loops, counters, strict=True)
-        if loop.rows is not None and loop.rows[:, column].any()
-    ]
-    return [step for step in steps if step[0]] + tables
-
-
-def _element(name: str, base: int, steps: list[tuple[int, str]]) -> str:
-    """`name[9 + i - 12j]`"""
-    text = str(base) if base or not steps else ""
-    for stride, counter in steps:
-        sign = "-" if stride < 0 else "+" if text else ""
-        factor = "" if abs(stride) == 1 else str(abs(stride))
-        text += f" {sign} {factor}{counter}" if text else f"{sign}{factor}{counter}"
-    return f"{name}[{text}]"
-
-
-def _counter(letters: str, i: int) -> str:
-    return letters[i] if i < len(letters) else f"{letters[0]}{i}"
-
-
-def main(arguments: Sequence[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m codegen.backends.text", description="The loops found in a model.")
-    parser.add_argument("model", type=Path, help="a Python file with a function program() that returns a Program")
-    path = parser.parse_args(arguments).model
-    try:
-        program = load(path)
-    except OSError as error:
-        parser.error(f"{path}: {error.strerror}")
-    print_groups(compile_program(program))
-
-
-def print_groups(compiled: Compiled) -> None:
-    """Every group with its nests, then the numbers."""
-    for found in explain(compiled):
-        print(found.title)
-        for assignment, ranges in found.nests:
-            print(f"    {assignment}    {ranges}".rstrip())
-    print(work(compiled))
-
-
-if __name__ == "__main__":
-    main()
+def _bound(part: tuple[str, int], binding: int) -> str:
+    text, found = part
+    return text if found >= binding else f"({text})"

@@ -15,26 +15,15 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass
-from enum import IntFlag
 
 import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.graph import Graph
+from codegen.ir.loops import Pass
 from codegen.reroll.trees import Trees
 
 Ints = npt.NDArray[np.int64]
-
-
-class Need(IntFlag):
-    """Which of the generated functions compute a root."""
-
-    LOSS = 1
-    PREDICTION = 2
-    OUTPUTS = 4
-    GRADIENTS = 8  # the adjoints that they are made of
-    DENSE_GRADIENTS = 16  # gradients of parameters
-    ROW_GRADIENTS = 32  # gradients of row tensors, which may be left for later: see codegen.reroll.sparse
 
 
 @dataclass
@@ -42,22 +31,22 @@ class Group:
     """Roots of one shape: node numbers, and a row of leaves (node numbers) for each of them."""
 
     shape: int
-    need: Need
+    passes: Pass
     is_gradient: bool
     roots: Ints
     leaves: Ints
 
     def select(self, rows: Ints) -> Group:
-        return Group(self.shape, self.need, self.is_gradient, self.roots[rows], self.leaves[rows])
+        return Group(self.shape, self.passes, self.is_gradient, self.roots[rows], self.leaves[rows])
 
 
 def find_groups(graph: Graph, trees: Trees, prediction: str | None) -> list[Group]:
     """The groups, each after every group that it reads from."""
     gradients = {n for parameter, n in graph.gradients.items() if trees.leaves_of[n] != (n,)}
-    masks = needs(graph, prediction)
+    masks = passes_of(graph, prediction)
     members: dict[tuple[int, int, bool], list[int]] = {}
     for n in trees.roots:
-        if n in gradients or masks[n] & ~Need.GRADIENTS or trees.leaves_of[n] != (n,):
+        if n in gradients or masks[n] & ~Pass.GRADIENTS or trees.leaves_of[n] != (n,):
             members.setdefault((trees.shape_of[n], masks[n], n in gradients), []).append(n)
     groups = [_group(trees, key, roots) for key, roots in members.items()]
     groups = [part for component in _components(len(graph), groups) for part in _by_depth(component)]
@@ -66,21 +55,21 @@ def find_groups(graph: Graph, trees: Trees, prediction: str | None) -> list[Grou
 
 def _group(trees: Trees, key: tuple[int, int, bool], roots: list[int]) -> Group:
     leaves = np.array([trees.leaves_of[n] for n in roots], dtype=np.int64)
-    return Group(key[0], Need(key[1]), key[2], np.array(roots, dtype=np.int64), leaves)
+    return Group(key[0], Pass(key[1]), key[2], np.array(roots, dtype=np.int64), leaves)
 
 
-def needs(graph: Graph, prediction: str | None) -> list[int]:
-    """For each node the passes that need it, as a Need."""
+def passes_of(graph: Graph, prediction: str | None) -> list[int]:
+    """For each node the passes that need it, as a Pass."""
     everything = [n for nodes in graph.outputs.values() for n in nodes]
     sets = {
-        Need.LOSS: [graph.loss] if graph.loss >= 0 else [],
-        Need.PREDICTION: graph.outputs[prediction] if prediction is not None else [],
-        Need.OUTPUTS: everything,
-        Need.GRADIENTS: list(graph.gradients.values()),
+        Pass.LOSS: [graph.loss] if graph.loss >= 0 else [],
+        Pass.PREDICTION: graph.outputs[prediction] if prediction is not None else [],
+        Pass.OUTPUTS: everything,
+        Pass.GRADIENTS: list(graph.gradients.values()),
     }
     masks = np.zeros(len(graph), dtype=np.uint8)
-    for need, roots in sets.items():
-        masks |= np.frombuffer(graph.reachable(*roots), dtype=np.uint8) * np.uint8(need)
+    for flag, roots in sets.items():
+        masks |= np.frombuffer(graph.reachable(*roots), dtype=np.uint8) * np.uint8(flag)
     result: list[int] = masks.tolist()
     return result
 

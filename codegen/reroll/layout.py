@@ -21,9 +21,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
+from codegen.ir.loops import Pass
 from codegen.program import Program, Tensor
 from codegen.reroll.affine import peel
-from codegen.reroll.groups import Group, Ints, Need
+from codegen.reroll.groups import Group, Ints
 from codegen.reroll.trees import Shapes
 
 MAX_LITERALS = 4  # more different constants in one place become a table
@@ -72,6 +73,13 @@ class TensorPlace:
     @property
     def size(self) -> int:
         return len(self.tensor.numbers)
+
+    @property
+    def row(self) -> tuple[int, int]:
+        """Elements along the innermost axis, without and with padding."""
+        lengths = [n for n, stride in zip(self.tensor.shape, self.strides, strict=True) if stride == 1]
+        row = max(lengths, default=1)
+        return row, self.extent * row // self.size
 
 
 @dataclass
@@ -242,12 +250,12 @@ def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:
 def _innermost_axes(layout: Layout, program: Program) -> dict[str, int]:
     """For each tensor the axis along which the instances of the group that reads it most often advance."""
     starts = np.cumsum([0, *(len(tensor.numbers) for tensor in program.tensors)])
-    most_used = Need.LOSS if program.loss is not None else Need.OUTPUTS
+    most_used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     most: dict[str, int] = {}
     axes: dict[str, int] = {}
     for placed in layout.placed:
         group = placed.group
-        if not group.need & most_used or len(group.roots) == 1:
+        if not group.passes & most_used or len(group.roots) == 1:
             continue
         first = np.hstack([run.columns(group.leaves)[:, 0] for run in placed.runs])
         kinds = [kind for run in placed.runs for kind in run.kinds]

@@ -1,6 +1,7 @@
 """A Program run without a compiler, behind the API of a compiled module: what the tests compare with.
 
-`Engine` runs micrograd's own Values. `Interpreter` runs the ir. Both are slow, plain, and meant to be believed.
+`Engine` runs micrograd's own Values, `Interpreter` the ir, `LoopInterpreter` the loops. All are slow, plain, and meant
+to be believed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,9 @@ from typing import TypeAlias
 
 from codegen.ir.graph import Graph
 from codegen.ir.interpret import interpret
+from codegen.ir.interpret_loops import State, new_state, run
+from codegen.ir.loops import DATA, Loops, Pass
+from codegen.pipeline import Rerolled
 from codegen.program import Label, Pixels, Program
 from micrograd.order import creation
 
@@ -126,3 +130,75 @@ class Interpreter(Reference):
 
     def outputs(self) -> dict[str, list[float]]:
         return {name: [self.values[n] for n in nodes] for name, nodes in self.graph.outputs.items()}
+
+
+def with_row_gradients(scheduled: Loops, plain: Loops) -> Loops:
+    """Scheduled loops with the gradients of row tensors, which hand-written code computes in a module."""
+    return scheduled.with_kernels(
+        [*scheduled.kernels, *(kernel for kernel in plain.kernels if kernel.passes == Pass.ROW_GRADIENTS)]
+        if scheduled is not plain
+        else plain.kernels
+    )
+
+
+class LoopInterpreter(Reference):
+    """The loops of a Program, plain or scheduled, statement by statement.
+
+    `numbers` says where the parameters are in data[], and where the loss and each output are in value[]. Parallel loops
+    run in three parts, from the last to the first.
+    """
+
+    PARTS = 3
+
+    def __init__(self, program: Program, loops: Loops, rerolled: Rerolled) -> None:
+        super().__init__(program)
+        self.loops, self.rerolled = loops, rerolled
+        self.places = rerolled.layout.parameter_index.tolist()
+        self.state: State | None = None
+
+    def run(self, targets: list[float], inputs: list[float]) -> float:
+        self.state = state = self._fresh_state(targets, inputs)
+        run(state, Pass.LOSS | Pass.OUTPUTS | Pass.PREDICTION)
+        place = self.rerolled.place_of(self.rerolled.graph.loss)
+        return self._number(state.images[0][place]) if place >= 0 else math.nan
+
+    def backward(self) -> None:
+        state = self.state
+        assert state is not None
+        for place, number in zip(self.places, self.grads, strict=True):
+            state.grad[place] = number
+        run(state, Pass.GRADIENTS, skip=Pass.LOSS)
+        run(state, Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS, parts=self.PARTS)
+        self.grads = [self._number(state.grad[place]) for place in self.places]
+
+    def outputs(self) -> dict[str, list[float]]:
+        assert self.state is not None
+        values, graph = self.state.images[0], self.rerolled.graph
+        return {
+            name: [self._number(values[self.rerolled.place_of(n)]) for n in nodes]
+            for name, nodes in graph.outputs.items()
+        }
+
+    def _fresh_state(self, targets: list[float], inputs: list[float]) -> State:
+        data: list[float | None] = [None] * self.loops.lengths[DATA]
+        for place, number in zip(self.places, self.data, strict=True):
+            data[place] = number
+        state = new_state(self.loops, data, [None] * len(data))
+        values = state.images[0]
+        values[: len(inputs)] = inputs
+        start = self.rerolled.layout.target_offset
+        values[start : start + len(targets)] = targets
+        state.active = [[i for i, x in enumerate(inputs) if x != 0.0 or self._has_nonfinite_row(data, i)]]
+        return state
+
+    def _has_nonfinite_row(self, data: list[float | None], row: int) -> bool:
+        for tensor in self.rerolled.rows.values():
+            start = tensor.place.offset + row * tensor.row_length
+            if not all(math.isfinite(x) for x in data[start : start + tensor.lanes] if x is not None):
+                return True
+        return False
+
+    @staticmethod
+    def _number(x: float | None) -> float:
+        assert x is not None, "an observed number has not been computed"
+        return x

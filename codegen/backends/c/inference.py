@@ -17,6 +17,7 @@ import hashlib
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.c.kernels import PREDICTION_PASSES
 from codegen.backends.c.module import (
     Kernels,
     files,
@@ -27,8 +28,6 @@ from codegen.backends.c.module import (
     weights_text,
 )
 from codegen.program import Program
-
-PASSES = ["compute_prediction", "compute_outputs"]
 
 
 def inference_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:
@@ -43,7 +42,7 @@ def inference_files(program: Program, kernels: Kernels, name: str, digest: str, 
         *output_tables(program, kernels),
         *kernels.tables,
     ]
-    return files(program, kernels, name, digest, groups, tables, PASSES, "level")
+    return files(program, kernels, name, digest, groups, tables, list(PREDICTION_PASSES), "level")
 
 
 def weights_table(program: Program, kernels: Kernels) -> list[str]:

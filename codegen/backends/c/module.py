@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.functions import PASSES, passes
+from codegen.backends.c.kernels import PASSES, pass_functions
+from codegen.ir.loops import Pass
 from codegen.program import Floats, Label, Pixels, Program, Tensor
 from codegen.reroll.affine import peel
-from codegen.reroll.groups import Ints, Need
+from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
-from codegen.reroll.sparse import RowTensor
+from codegen.schedule.rows import RowTensor
 from micrograd import __version__
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two looks at the signals: milliseconds
@@ -39,7 +40,7 @@ class Kernels:
     lowering: str
     tables: list[str]
     functions: list[str]
-    calls: list[tuple[Need, str]]  # functions in the order in which a pass calls those that it needs
+    calls: list[tuple[Pass, str]]  # functions in the order in which a pass calls those that it needs
     offsets: list[tuple[str, int]]  # names for indices into value[]
     tensors: list[TensorPlace]
     tensor_names: list[str]
@@ -109,7 +110,7 @@ def files(
         *kernels.functions,
         "/* The passes. */",
         "",
-        *passes(kernels.calls, pass_names),
+        *pass_functions(kernels.calls, pass_names),
         *includes("level_end"),
     ]
     return {f"{name}.c": "\n".join(main) + "\n", f"{name}_kernels.h": "\n".join(body) + "\n"}
@@ -187,7 +188,6 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     return [
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
-        ("LOSS", kernels.value_name(kernels.loss)),
         ("LEARNING_RATE", Arithmetic().literal(float(program.learning_rate))),
         ("SEED", f"{program.seed}ULL"),
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),

@@ -20,12 +20,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.functions import passes
-from codegen.backends.c.inference import PASSES, weights_digest, weights_table
+from codegen.backends.c.inference import weights_digest, weights_table
+from codegen.backends.c.kernels import PREDICTION_PASSES, pass_functions
 from codegen.backends.c.module import SLACK, Kernels, comment_text, defines, input_constants, offsets, output_tables
-from codegen.backends.names import c_identifier
 from codegen.build import csrc
 from codegen.program import Pixels, Program
+from codegen.reroll.names import c_identifier
 
 BEFORE_KERNELS, AFTER_KERNELS = ("ops.h", "workspace.h"), ("scan.h",)  # headers of csrc/
 INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
@@ -46,7 +46,7 @@ def standalone_text(program: Program, kernels: Kernels, name: str, digest: str) 
     included: set[str] = set()
     before, after = ("".join(_amalgamated(names, included)) for names in (BEFORE_KERNELS, AFTER_KERNELS))
     used = set(WORD.findall(before + after)) | {"data", "weights", *KEYWORDS, *(f"{name}_{own}" for own in OWN)}
-    used |= {*kernels.tensor_names, *(offset for offset, _ in kernels.offsets), *PASSES}
+    used |= {*kernels.tensor_names, *(offset for offset, _ in kernels.offsets), *PREDICTION_PASSES}
     functions = _function_names(program, name, used | {word.upper() for word in used})
     source = _source(program, kernels, name, digest, functions, before, after)
     return _header(program, kernels, name, digest, functions), source
@@ -164,7 +164,7 @@ def _source(
         *output_tables(program, kernels),
         *kernels.tables,
         *kernels.functions,
-        *passes(kernels.calls, PASSES if program.prediction is not None else PASSES[1:]),
+        *pass_functions(kernels.calls, PREDICTION_PASSES if program.prediction is not None else PREDICTION_PASSES[1:]),
         after,
         *_definitions(program, name, functions),
     ]

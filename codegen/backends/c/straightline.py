@@ -27,11 +27,12 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.module import Kernels
-from codegen.backends.names import tensor_names
 from codegen.ir.graph import LEAVES, Graph, Op
+from codegen.ir.loops import Pass
 from codegen.program import Program
-from codegen.reroll.groups import Ints, Need, needs
+from codegen.reroll.groups import Ints, passes_of
 from codegen.reroll.layout import TensorPlace
+from codegen.reroll.names import tensor_names
 from micrograd import ops
 from micrograd.texts import Dialect, Text
 
@@ -48,12 +49,12 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
     texts = _Arrays(graph, places, target_offset, first, Arithmetic.of(program))
 
-    statements: list[tuple[Need, str]] = []
+    statements: list[tuple[Pass, str]] = []
     observed = set(graph.roots())
-    for n, mask in enumerate(needs(graph, program.prediction)):
+    for n, mask in enumerate(passes_of(graph, program.prediction)):
         if graph.op[n] not in LEAVES or n in observed:
             text = texts.operand(n) if graph.op[n] in LEAVES else texts.definition(n)
-            statements.append((Need(mask), f"value[{first + n}] = {text.text};"))
+            statements.append((Pass(mask), f"value[{first + n}] = {text.text};"))
     if program.loss is not None:
         statements += _backward(graph, texts, first)
     functions, calls = _functions(statements)
@@ -62,7 +63,7 @@ def straightline(graph: Graph, program: Program) -> Kernels:
         tables=texts.dialect.definitions(),
         functions=functions,
         calls=calls,
-        offsets=[("INPUT", 0), ("TARGET", target_offset)],
+        offsets=[("INPUT", 0), ("TARGET", target_offset), *([("LOSS", first + graph.loss)] if graph.loss >= 0 else [])],
         tensors=tensors,
         tensor_names=tensor_names(tensor.name for tensor in program.tensors),
         row_tensors=[],
@@ -82,12 +83,12 @@ def _inline_weights(graph: Graph, program: Program) -> None:
             graph.a[n] = graph.constant_number(program.parameter_values[graph.a[n]].data)
 
 
-def _backward(graph: Graph, texts: _Arrays, first: int) -> list[tuple[Need, str]]:
+def _backward(graph: Graph, texts: _Arrays, first: int) -> list[tuple[Pass, str]]:
     """The statements of micrograd's backward(), from the loss to the leaves."""
     size = len(graph)
     statements = [
-        (Need.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(real));"),
-        (Need.GRADIENTS, f"{texts.adjoint(graph.loss).text} += 1.0;"),
+        (Pass.GRADIENTS, f"memset(value + {first + size}, 0, {size} * sizeof(real));"),
+        (Pass.GRADIENTS, f"{texts.adjoint(graph.loss).text} += 1.0;"),
     ]
     reached = bytearray(size)
     reached[graph.loss] = 1
@@ -99,7 +100,7 @@ def _backward(graph: Graph, texts: _Arrays, first: int) -> list[tuple[Need, str]
                 continue
             reached[operand] = 1
             if graph.op[operand] != Op.CONST:
-                statements.append((Need.GRADIENTS, f"{texts.adjoint(operand).text} += {texts.contribution(n, i)};"))
+                statements.append((Pass.GRADIENTS, f"{texts.adjoint(operand).text} += {texts.contribution(n, i)};"))
     return statements
 
 
@@ -162,9 +163,9 @@ def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
     return tensors, places
 
 
-def _functions(statements: list[tuple[Need, str]]) -> tuple[list[str], list[tuple[Need, str]]]:
+def _functions(statements: list[tuple[Pass, str]]) -> tuple[list[str], list[tuple[Pass, str]]]:
     text: list[str] = []
-    calls: list[tuple[Need, str]] = []
+    calls: list[tuple[Pass, str]] = []
     start = 0
     while start < len(statements):
         end = start

@@ -1,8 +1,8 @@
 """Program -> a Python module that computes what the C module does, bit for bit, without a compiler.
 
 Example input: the MNIST program becomes nn.py, from top to bottom: what the model is, micrograd's arithmetic
-(micrograd/ieee.py, copied), the loops or statements (emit_python.py), the functions that nn has too (runtime/).
-It imports the standard library alone and runs on CPython and PyPy from 3.9 on.
+(micrograd/ieee.py, copied), the loops (kernels.py) or statements (statements.py), the functions that nn has too
+(runtime/). It imports the standard library alone and runs on CPython and PyPy from 3.9 on.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from pathlib import Path
 from types import ModuleType
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.functions import INDENT
 from codegen.backends.c.module import comment_text, number_strides, walk
 from codegen.backends.c.straightline import declared_layout
-from codegen.backends.names import group_name, tensor_names
 from codegen.backends.python.definitions import definitions
-from codegen.backends.python.emit import PythonText, PythonWriter, StraightLine, functions, wrapped
-from codegen.backends.writer import Emitter
+from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
+from codegen.backends.python.statements import StraightLine
 from codegen.build import write_if_changed
 from codegen.ir.graph import Graph
-from codegen.pipeline import build_graph, check_name, graph_digest, lower_graph, no_garbage_collection, registered
+from codegen.ir.loops import DATA, VALUE
+from codegen.pipeline import build_graph, check_name, graph_digest, no_garbage_collection, registered, reroll
 from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
-from codegen.reroll.sparse import RowTensor
+from codegen.schedule.pipeline import schedule_python
+from codegen.schedule.rows import RowTensor
 from micrograd import __version__, ieee
 
 # Up to so many nodes, and as many leaves, every root gets a statement of its own. PyPy gives up on compiling functions
@@ -82,24 +82,18 @@ class Kernels:
 
 
 def _loops(graph: Graph, program: Program) -> Kernels:
-    lowered = lower_graph(graph, program, 1)  # nothing is padded
-    layout, rows = lowered.layout, lowered.rows
-    emitter = Emitter(layout, lowered.shapes, rows, len(program.inputs.values), PythonText(), PythonWriter)
-    blocks = [emitter.block(placed, nests) for placed, nests in lowered.groups]
-    names = tensor_names(place.tensor.name for place in layout.tensors)
+    found = reroll(graph, program, 1)  # nothing is padded
+    *_, (_, loops) = schedule_python(found.loops, found.rows)
+    tensors = [(region.name, region.start) for region in loops.regions[DATA]]
     return Kernels(
         lowering="loops",
-        functions=functions(blocks),
-        offsets=[
-            *zip(names, [place.offset for place in layout.tensors], strict=True),
-            ("INPUT", 0),
-            *((group_name(p.number), p.offset) for p in layout.placed if p.offset >= 0),
-        ],
-        tensors=layout.tensors,
-        row_tensors=list(rows.values()),
-        value_count=layout.value_count,
-        loss=lowered.place_of(graph.loss),
-        outputs={name: [lowered.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
+        functions=functions(loops, found.loops),
+        offsets=[*tensors, *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "LOSS"))],
+        tensors=found.layout.tensors,
+        row_tensors=list(found.rows.values()),
+        value_count=found.layout.value_count,
+        loss=found.place_of(graph.loss),
+        outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
 
 
@@ -166,7 +160,7 @@ def _constants(program: Program, kernels: Kernels, digest: str) -> list[str]:
         ("LEARNING_RATE", float(program.learning_rate)),
         ("SEED", program.seed),
         ("INITIAL", initial),
-        ("ROW_TENSORS", [(row.place.offset, row.row_length) for row in kernels.row_tensors]),
+        ("ROW_TENSORS", [(row.place.offset, row.row_length, row.lanes, row.factor) for row in kernels.row_tensors]),
         ("DENSE_SPANS", _dense_spans(kernels)),
         *kernels.offsets,
     ]
@@ -197,7 +191,7 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
         where = place.offset + walk(place.tensor.shape, place.strides)
         for number, index in zip(place.tensor.numbers, where.tolist(), strict=True):
             data[index] = program.parameter_values[number].data
-    return [PythonText().literal(x) for x in data]
+    return [literal(x) for x in data]
 
 
 def _dense_spans(kernels: Kernels) -> list[tuple[int, int]]:

@@ -23,7 +23,7 @@ SEED: int
 TENSORS: list[tuple[str, tuple[int, ...], int, tuple[int, ...], Numbers]]
 INITIAL: dict[str, tuple[float, float]] | None
 INITIAL_DATA: list[float]
-ROW_TENSORS: list[tuple[int, int]]  # offset and length of a row
+ROW_TENSORS: list[tuple[int, int, int, int]]  # offset, length of a row, lanes, first factor in value[]
 DENSE_SPANS: list[tuple[int, int]]  # what is not in rows
 
 Numbers = list[int] | tuple[int, tuple[int, ...]]

@@ -1,7 +1,7 @@
 """The model: its state, the four calls of a training step, inference, whole epochs.
 
 Row tensors hold one row for each input. A row is left out where its input is 0 and all its weights are finite: then
-every term that it adds is 0. An input is active otherwise. A row of the gradient is touched when a backward pass has
+every term that it adds is 0. An input is active otherwise. A row of the gradient is dirty when a backward pass has
 added to it since the last zero_grad().
 """
 
@@ -89,8 +89,8 @@ _value = [0.0] * VALUE_COUNT  # of the last forward()
 _inference = [0.0] * VALUE_COUNT  # of everything that must not disturb it
 _active: Active = []
 _forward_done = False
-_poisoned: set[int] = set()  # inputs in whose rows there is a weight that is inf or nan
-_touched: set[int] = set()
+_nonfinite_rows: set[int] = set()  # inputs in whose rows there is a weight that is inf or nan
+_dirty: set[int] = set()
 _reporting = False  # a progress callback runs
 
 _order = [0] * PARAMETER_COUNT  # parameter -> its place in _data and _grad
@@ -99,23 +99,28 @@ for _name, _numbers in NUMBERS.items():
         _order[_number] = _place
 
 
-def changed_rows(factors: list[float], value: list[float], active: Active) -> Active:
-    """The rows that a gradient of outer products changes: those of active inputs, as long as 0 * factor is 0."""
-    rows = active if math.isfinite(sum(factors)) else list(enumerate(value[:INPUT_COUNT]))
-    _touched.update([row for row, _ in rows])
-    return rows
+def add_row_gradients(grad: list[float], value: list[float], active: Active) -> None:
+    """Outer products of inputs and factors: only the rows of active inputs change, as long as 0 * factor is 0."""
+    for offset, length, lanes, factor in ROW_TENSORS:
+        factors = value[factor : factor + lanes]
+        rows = active if math.isfinite(sum(factors)) else list(enumerate(value[:INPUT_COUNT]))
+        _dirty.update([row for row, _ in rows])
+        for row, x in rows:
+            at = offset + length * row
+            for lane in range(lanes):
+                grad[at + lane] += x * factors[lane]
 
 
-def _find_poisoned() -> None:
-    for offset, length in ROW_TENSORS:
+def _find_nonfinite_rows() -> None:
+    for offset, length, _, _ in ROW_TENSORS:
         for row in range(INPUT_COUNT):
-            _look_for_poison(offset + row * length, length, row)
+            _look_for_nonfinite(offset + row * length, length, row)
 
 
-def _look_for_poison(first: int, length: int, row: int) -> None:
+def _look_for_nonfinite(first: int, length: int, row: int) -> None:
     """A sum is finite only if all its terms are."""
     if not math.isfinite(sum(_data[first : first + length])):
-        _poisoned.add(row)
+        _nonfinite_rows.add(row)
 
 
 def _set_inputs(value: list[float], inputs: Any) -> Active:
@@ -124,7 +129,7 @@ def _set_inputs(value: list[float], inputs: Any) -> Active:
     value[:INPUT_COUNT] = numbers
     if not ROW_TENSORS:
         return []
-    return [(i, x) for i, x in enumerate(numbers) if x != 0.0 or i in _poisoned]
+    return [(i, x) for i, x in enumerate(numbers) if x != 0.0 or i in _nonfinite_rows]
 
 
 def _set_targets(value: list[float], targets: Any) -> None:
@@ -146,7 +151,9 @@ def _run_forward(targets: Any, inputs: Any) -> float:
 
 def _run_update(rate: float, size: float, check_finite: bool = False) -> tuple[str, str] | None:
     """With check_finite, a step that makes a parameter inf or nan is taken back; returns its name and value."""
-    spans = DENSE_SPANS + [(offset + row * n, offset + row * n + n) for offset, n in ROW_TENSORS for row in _touched]
+    spans = DENSE_SPANS + [
+        (offset + row * n, offset + row * n + n) for offset, n, _, _ in ROW_TENSORS for row in _dirty
+    ]
     before = [_data[first:end] for first, end in spans] if check_finite else []
     _descend(_data, _grad, spans, rate, size)
     if check_finite and not math.isfinite(sum([sum(_data[first:end]) for first, end in spans])):
@@ -155,9 +162,9 @@ def _run_update(rate: float, size: float, check_finite: bool = False) -> tuple[s
             for (first, end), old in zip(spans, before):  # noqa: B905
                 _data[first:end] = old
             return found
-    for offset, length in ROW_TENSORS:
-        for row in _touched:
-            _look_for_poison(offset + row * length, length, row)
+    for offset, length, _, _ in ROW_TENSORS:
+        for row in _dirty:
+            _look_for_nonfinite(offset + row * length, length, row)
     return None
 
 
@@ -248,6 +255,7 @@ def backward() -> None:
     if not _forward_done:
         raise RuntimeError("backward() needs a forward() before it")
     compute_gradients(_data, _grad, _value, _active)
+    add_row_gradients(_grad, _value, _active)
 
 
 def zero_grad() -> None:
@@ -255,10 +263,10 @@ def zero_grad() -> None:
     _check_free()
     for first, end in DENSE_SPANS:
         _grad[first:end] = [0.0] * (end - first)
-    for offset, length in ROW_TENSORS:
-        for row in _touched:
+    for offset, length, _, _ in ROW_TENSORS:
+        for row in _dirty:
             _grad[offset + row * length : offset + row * length + length] = [0.0] * length
-    _touched.clear()
+    _dirty.clear()
 
 
 def update(step: Any = 0, batch_size: Any = 1, *, learning_rate: Any = None) -> None:
@@ -431,8 +439,8 @@ def load_state_dict(mapping: Any, /) -> None:
     for name, numbers in loaded.items():
         for place, number in zip(PLACES[name], numbers):  # noqa: B905
             _data[place] = number
-    _poisoned.clear()
-    _find_poisoned()
+    _nonfinite_rows.clear()
+    _find_nonfinite_rows()
 
 
 def data(i: Any, /) -> float:
@@ -466,9 +474,9 @@ def reset(seed: Any = None) -> None:
     _check_free()
     _draw_weights(int.from_bytes(os.urandom(8), "little") if given is None else given)
     _grad[:] = [0.0] * PARAMETER_COUNT
-    _touched.clear()
-    _poisoned.clear()
-    _find_poisoned()
+    _dirty.clear()
+    _nonfinite_rows.clear()
+    _find_nonfinite_rows()
     _forward_done = False
 
 

@@ -1,0 +1,270 @@
+"""Scheduled loops -> C functions, and one function for each pass that calls those that it needs.
+
+Example: the kernel
+
+    for k < 50:
+        let x = value[800 + k]
+        lanes i < 12:
+            sum[i] += mul(data[39256 + i + 12k], x)
+
+is printed as
+
+    for (ptrdiff_t k = 0; k < 50; k++) {
+        const double x = value[GROUP_0 + k];
+        for (ptrdiff_t i = 0; i < 12; i++)
+            sum[i] += data[P_LAYERS_1_WEIGHT + i + 12 * k] * x;
+    }
+
+Nothing is decided here: not what a loop is for, nor what stands before it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.text import formulas
+from codegen.ir.graph import Op
+from codegen.ir.loops import (
+    DATA,
+    GRAD,
+    MULTIPLY_ADD,
+    VALUE,
+    Accumulate,
+    Apply,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Pass,
+    Place,
+    Stmt,
+    Store,
+    statements,
+    uses,
+)
+from micrograd import ops
+
+MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
+MAX_COMMENT = 112
+INDENT = "    "
+ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # how tightly a text binds
+
+WORKSPACE = "struct workspace *restrict w"
+IMAGES = "const struct workspace *images, int count, int part, int parts"
+PASSES = {
+    "compute_loss": (Pass.LOSS, WORKSPACE),
+    "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
+    "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
+    "compute_prediction": (Pass.PREDICTION, WORKSPACE),
+    "compute_outputs": (Pass.OUTPUTS, WORKSPACE),
+    "compute_evaluation": (Pass.LOSS | Pass.PREDICTION, WORKSPACE),
+}
+PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that only predicts
+
+
+@dataclass
+class Functions:
+    """C functions, and the calls in the order in which a pass makes those that it needs."""
+
+    lines: list[str] = field(default_factory=list)
+    calls: list[tuple[Pass, str]] = field(default_factory=list)
+
+
+def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> Functions:
+    """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
+    printer = _Printer(loops, arithmetic)
+    plain_kernels = {kernel.number: kernel for kernel in plain.kernels}
+    functions = Functions()
+    for kernels in together(loops.kernels):
+        first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
+        name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
+        takes_images = passes == Pass.DENSE_GRADIENTS
+        functions.lines += [f"static void AT_LEVEL({name})({IMAGES if takes_images else WORKSPACE})", "{"]
+        uses_values = any(uses(nest, VALUE) for kernel in kernels for nest in kernel.nests)
+        if not takes_images:
+            value = f"{arithmetic.type} *restrict const value = w->value;" if uses_values else "(void)w;"
+            functions.lines.append(f"{INDENT}{value}")
+        elif not uses_values:
+            functions.lines.append(f"{INDENT}(void)images;")
+        for kernel in kernels:
+            functions.lines += [INDENT + line for line in _comment(plain, plain_kernels[kernel.number])]
+            for nest in kernel.nests:
+                functions.lines += [INDENT + line for line in printer.nest(kernel, nest)]
+        functions.lines += ["}", ""]
+        functions.calls.append((passes, name))
+    return functions
+
+
+def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
+    """Neighbours that make up one function."""
+    found: list[Kernel] = []
+    count = 0
+    for kernel in kernels:
+        if found and (kernel.passes != found[0].passes or count >= MAX_STATEMENTS):
+            yield found
+            found, count = [], 0
+        found.append(kernel)
+        count += sum(1 for nest in kernel.nests for _ in statements(nest))
+    if found:
+        yield found
+
+
+def _comment(plain: Loops, kernel: Kernel) -> list[str]:
+    """What a kernel computes, and which nodes of the graph that are."""
+    first, *others = formulas(plain, kernel)
+    nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
+    ranges = f" for {first.ranges}" if first.ranges else ""
+    more = f", and {len(others)} more nests" if others else ""
+    text = f"{first.assignment}{ranges}{more}: {nodes}".replace("*/", "* /").replace("/*", "/ *")
+    lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)
+    if len(lines) == 1:
+        return [f"/* {lines[0]} */"]
+    return [f"/* {lines[0]}", *(f" * {line}" for line in lines[1:-1]), f" * {lines[-1]} */"]
+
+
+def pass_functions(calls: list[tuple[Pass, str]], names: Iterable[str] = PASSES) -> list[str]:
+    """One function for each pass, which calls the others in order."""
+    lines: list[str] = []
+    for function in names:
+        passes, parameters = PASSES[function]
+        skip = Pass.LOSS if passes == Pass.GRADIENTS else Pass(0)  # forward has left these behind
+        arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
+        listed = ", ".join(arguments)
+        body = [f"{INDENT}AT_LEVEL({name})({listed});" for has, name in calls if has & passes and not has & skip]
+        unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
+        lines += [f"static void AT_LEVEL({function})({parameters})", "{", *body, *unused, "}", ""]
+    return lines
+
+
+def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
+    """The tables that kernels look up: indices, or constants."""
+    lines = []
+    for name, numbers in loops.tables.items():
+        is_index = all(isinstance(x, int) for x in numbers)
+        values = [str(x) if is_index else arithmetic.literal(x) for x in numbers]
+        rows = [f"{INDENT}{', '.join(values[i : i + 8])}," for i in range(0, len(values), 8)]
+        lines += [f"TABLE {'int32_t' if is_index else arithmetic.type} {name}[{len(values)}] = {{", *rows, "};"]
+    return lines
+
+
+class _Printer:
+    """Statements as lines of C."""
+
+    def __init__(self, loops: Loops, arithmetic: Arithmetic) -> None:
+        self.loops, self.arithmetic = loops, arithmetic
+        self.kernel = loops.kernels[0] if loops.kernels else None
+        self.variables: set[str] = set()  # names that are assigned to
+
+    def nest(self, kernel: Kernel, nest: Body) -> list[str]:
+        self.kernel = kernel
+        self.variables = {
+            stmt.target.name
+            for stmt in statements(nest)
+            if isinstance(stmt, Store | Accumulate) and isinstance(stmt.target, Name)
+        }
+        lines = [*self.body(nest)]
+        if any(isinstance(stmt, Let | Local) for stmt in nest):
+            lines = ["{", *(INDENT + line for line in lines), "}"]
+        return [*lines, "STORE_BARRIER;"]
+
+    def body(self, body: Body) -> Iterator[str]:
+        for stmt in body:
+            yield from self.statement(stmt)
+
+    def statement(self, stmt: Stmt) -> Iterator[str]:
+        match stmt:
+            case For():
+                yield from self.loop(stmt)
+            case Let():
+                assert not isinstance(stmt.value, Index)
+                const = "" if stmt.name in self.variables else "const "
+                yield f"{const}{self.arithmetic.type} {stmt.name} = {self.expr(stmt.value)[0]};"
+            case Local():
+                yield f"{self.arithmetic.type} {stmt.name}[{stmt.length}];"
+            case Store():
+                yield f"{self.expr(stmt.target)[0]} = {self.expr(stmt.value)[0]};"
+            case Accumulate():
+                target = self.expr(stmt.target)[0]
+                if stmt.op == Op.ADD:
+                    yield f"{target} += {self.expr(stmt.value)[0]};"
+                else:
+                    yield f"{target} = {self.expr(Apply(stmt.op, (stmt.target, stmt.value)))[0]};"
+
+    def loop(self, loop: For) -> Iterator[str]:
+        counter, count = loop.counter, loop.count
+        head = [f"for (ptrdiff_t {counter} = 0; {counter} < {count}; {counter}++)"]
+        inside: list[str] = []
+        match loop.kind:
+            case Kind.ACTIVE:
+                head = ["for (int a = 0; a < w->active_count; a++)"]
+                inside = [f"const ptrdiff_t {counter} = w->active[a];"]
+                inside.append(f"const {self.arithmetic.type} {loop.input} = w->active_value[a];")
+            case Kind.IMAGES:
+                head = [f"for (int {counter} = 0; {counter} < count; {counter}++)"]
+                if uses(loop.body, VALUE):
+                    inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
+            case Kind.IN_ORDER:
+                inside = ["NOT_VECTORISED;"]
+            case Kind.PARALLEL if count == 1:
+                assert self.kernel is not None
+                head = [f"if (part == {self.kernel.number} % parts)"]
+            case Kind.PARALLEL:
+                end = f"{count} * (part + 1) / parts"
+                head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
+        lines = [*inside, *self.body(loop.body)]
+        if len(lines) == 1:
+            yield from [*head, INDENT + lines[0]]
+        else:
+            yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
+
+    def expr(self, expr: Expr) -> tuple[str, int]:
+        """The text of an expression, and how tightly it binds."""
+        match expr:
+            case Place():
+                return f"{expr.array}[{self.index(expr)}]", PRIMARY
+            case Name():
+                return expr.name, PRIMARY
+            case Const():
+                return self.arithmetic.literal(expr.value), PRIMARY
+        operands = [self.expr(operand) for operand in expr.operands]
+        if expr.op == Op.ADD:
+            return f"{_bound(operands[0], ADDITION)} + {_bound(operands[1], PRODUCT)}", ADDITION
+        if expr.op == Op.MUL:
+            return f"{_bound(operands[0], PRODUCT)} * {_bound(operands[1], PRIMARY)}", PRODUCT
+        template = "MULTIPLY_ADD({}, {}, {})" if expr.op == MULTIPLY_ADD else ops.C[expr.op]
+        return template.format(*(text for text, _ in operands)), PRIMARY
+
+    def index(self, place: Place) -> str:
+        parts = []
+        base = place.index.base
+        if place.array in (DATA, GRAD, VALUE):
+            name, base = self.start(place.array, base)
+            parts.append(name)
+        if base or not (parts or place.index.steps or place.index.tables):
+            parts.append(str(base))
+        text = " + ".join(parts)
+        for stride, counter in place.index.steps:
+            step = counter if abs(stride) == 1 else f"{abs(stride)} * {counter}"
+            text += f" {'-' if stride < 0 else '+'} {step}" if text else ("-" if stride < 0 else "") + step
+        for table, inner in place.index.tables:
+            text += f"{' + ' if text else ''}{table}[{self.index(Place(table, inner))}]"
+        return text
+
+    def start(self, array: str, index: int) -> tuple[str, int]:
+        region = self.loops.region(array, index)
+        return region.name, index - region.start
+
+
+def _bound(part: tuple[str, int], binding: int) -> str:
+    text, found = part
+    return text if found >= binding else f"({text})"

@@ -1,0 +1,183 @@
+"""Scheduled loops -> Python functions, and one function for each pass that calls those that it needs.
+
+Example: the nest of 10 x sum(P, 50 x mul(P, R)) is printed as
+
+    for i in range(10):
+        sum = data[P_LAYERS_1_BIAS + i]
+        at = P_LAYERS_1_WEIGHT + i
+        for k in range(50):
+            sum += data[at + 10 * k] * value[GROUP_0 + k]
+        value[GROUP_1 + i] = sum
+
+The loops run over lists: PyPy compiles them to machine code, and CPython runs them as fast as slices and
+comprehensions. The built-in sum() of floats is not used: it adds with a compensation from Python 3.12 on.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from math import isinf, isnan
+
+from codegen.backends.c.kernels import together
+from codegen.backends.text import formulas
+from codegen.ir.graph import Op
+from codegen.ir.loops import (
+    DATA,
+    GRAD,
+    VALUE,
+    Accumulate,
+    Apply,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kind,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Pass,
+    Place,
+    Stmt,
+    Store,
+)
+from micrograd import ops
+
+PASSES = {
+    "compute_loss": Pass.LOSS,
+    "compute_gradients": Pass.GRADIENTS | Pass.DENSE_GRADIENTS,
+    "compute_prediction": Pass.PREDICTION,
+    "compute_outputs": Pass.OUTPUTS,
+    "compute_evaluation": Pass.LOSS | Pass.PREDICTION,
+}
+INDENT = "    "
+MAX_LINE = 116
+ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # how tightly a text binds
+
+
+def parameters(passes: Pass) -> str:
+    """What a function or a pass takes."""
+    return f"data, {'grad, ' * bool(passes & Pass.DENSE_GRADIENTS)}value, active"
+
+
+def literal(value: float) -> str:
+    """A constant with exactly these bits (any nan is the nan)."""
+    if isnan(value):
+        return "NAN"
+    if isinf(value):
+        return "INF" if value > 0 else "-INF"
+    return repr(float(value))
+
+
+def functions(loops: Loops, plain: Loops) -> list[str]:
+    """Kernels -> functions of bounded size, and one for each pass, which calls those that it needs."""
+    lines: list[str] = []
+    calls: list[tuple[Pass, str]] = []
+    plain_kernels = {kernel.number: kernel for kernel in plain.kernels}
+    for name, numbers in loops.tables.items():
+        values = [str(x) if isinstance(x, int) else literal(x) for x in numbers]
+        lines += [f"{name} = [", *wrapped(", ".join(values)), "]"]
+    for kernels in together(loops.kernels):
+        first, last = kernels[0].number, kernels[-1].number
+        name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
+        passes = kernels[0].passes
+        lines += ["", "", f"def {name}({parameters(passes)}):"]
+        for kernel in kernels:
+            formula, *others = formulas(plain, plain_kernels[kernel.number])
+            more = f", and {len(others)} more nests" if others else ""
+            comment = f"{formula.assignment}{' for ' if formula.ranges else ''}{formula.ranges}{more}"
+            lines += textwrap.wrap(comment, MAX_LINE, initial_indent="    # ", subsequent_indent="    #   ")
+            for nest in kernel.nests:
+                lines += [INDENT + line for line in _body(loops, nest)]
+        calls.append((passes, f"{name}({parameters(passes)})"))
+    for name, passes in PASSES.items():
+        skip = Pass.LOSS if passes & Pass.GRADIENTS else Pass(0)  # forward has left these behind
+        body = [INDENT + call for has, call in calls if has & passes and not has & skip]
+        lines += ["", "", f"def {name}({parameters(passes)}):", *(body or [INDENT + "pass"])]
+    return lines
+
+
+def _body(loops: Loops, body: Body) -> Iterator[str]:
+    for stmt in body:
+        yield from _statement(loops, stmt)
+
+
+def _statement(loops: Loops, stmt: Stmt) -> Iterator[str]:
+    match stmt:
+        case For():
+            head = f"for {stmt.counter} in range({stmt.count}):"
+            if stmt.kind == Kind.ACTIVE:
+                head = f"for {stmt.counter}, {stmt.input} in active:"
+            yield head
+            yield from (INDENT + line for line in _body(loops, stmt.body))
+        case Let():
+            value = _index(loops, DATA, stmt.value) if isinstance(stmt.value, Index) else expr_text(stmt.value, loops)
+            yield f"{stmt.name} = {value}"
+        case Local():
+            yield f"{stmt.name} = [0.0] * {stmt.length}"
+        case Store():
+            yield from assigned(expr_text(stmt.target, loops), "=", expr_text(stmt.value, loops))
+        case Accumulate() if stmt.op == Op.ADD:
+            yield from assigned(expr_text(stmt.target, loops), "+=", expr_text(stmt.value, loops))
+        case Accumulate():
+            value = expr_text(Apply(stmt.op, (stmt.target, stmt.value)), loops)
+            yield from assigned(expr_text(stmt.target, loops), "=", value)
+
+
+def expr_text(expr: Expr, loops: Loops | None = None) -> str:
+    return _expr(expr, loops)[0]
+
+
+def _expr(expr: Expr, loops: Loops | None) -> tuple[str, int]:
+    """The text of an expression, and how tightly it binds."""
+    match expr:
+        case Place():
+            return f"{expr.array}[{_index(loops, expr.array, expr.index)}]", PRIMARY
+        case Name():
+            return expr.name, PRIMARY
+        case Const():
+            return literal(expr.value), PRIMARY
+    operands = [_expr(operand, loops) for operand in expr.operands]
+    if expr.op == Op.ADD:
+        return f"{_bound(operands[0], ADDITION)} + {_bound(operands[1], PRODUCT)}", ADDITION
+    if expr.op == Op.MUL:
+        return f"{_bound(operands[0], PRODUCT)} * {_bound(operands[1], PRIMARY)}", PRODUCT
+    return ops.PYTHON_TEXT[expr.op].format(*(text for text, _ in operands)), PRIMARY
+
+
+def _bound(part: tuple[str, int], binding: int) -> str:
+    text, found = part
+    return text if found >= binding else f"({text})"
+
+
+def _index(loops: Loops | None, array: str, index: Index) -> str:
+    """`P_WEIGHT + i + 10 * k`"""
+    parts = [index.origin] if index.origin else []
+    base = index.base
+    if loops is not None and array in (DATA, GRAD, VALUE) and not index.origin:
+        region = loops.region(array, base)
+        parts.append(region.name)
+        base -= region.start
+    if base or not (parts or index.steps or index.tables):
+        parts.append(str(base))
+    text = " + ".join(parts)
+    for stride, counter in index.steps:
+        step = counter if abs(stride) == 1 else f"{abs(stride)} * {counter}"
+        text += f" {'-' if stride < 0 else '+'} {step}" if text else ("-" if stride < 0 else "") + step
+    for table, inner in index.tables:
+        text += f"{' + ' if text else ''}{table}[{_index(loops, table, inner)}]"
+    return text
+
+
+def assigned(target: str, sign: str, text: str) -> list[str]:
+    """An assignment, in parentheses over several lines where it is too long for one."""
+    line = f"{target} {sign} {text}"
+    return [line] if len(line) <= MAX_LINE - 16 else [f"{target} {sign} (", *wrapped(text), ")"]
+
+
+def wrapped(text: str) -> list[str]:
+    """A text over several lines, between an opening and a closing line: it is broken at spaces alone."""
+    wrapper = textwrap.TextWrapper(MAX_LINE, INDENT, INDENT, break_long_words=False, break_on_hyphens=False)
+    return wrapper.wrap(text)

@@ -1,0 +1,171 @@
+"""A plain interpreter of the loop language: the living definition of what loops mean.
+
+It runs them one iteration after the other, and so gives the numbers that the C gives in strict mode. A loop over active
+inputs leaves out what a State says can be left out; a parallel loop may be run in several parts, in any order.
+
+What has not been written is None, and so is whatever is computed from it. Padding may become None, nothing else may.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from codegen.ir.loops import (
+    DATA,
+    GRAD,
+    MULTIPLY_ADD,
+    VALUE,
+    Accumulate,
+    Apply,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Pass,
+    Place,
+    Stmt,
+    Store,
+)
+from micrograd import ops
+
+NONE = Pass(0)
+
+
+class UnwrittenError(Exception):
+    """A place is read that nothing has been written to."""
+
+
+@dataclass
+class State:
+    """The arrays. What has not been written is None.
+
+    `images` are the value[] of the images of a batch: what is computed for one image reads and writes the first, and
+    gradients add all of them. `active` says for each image which inputs are not left out.
+    """
+
+    loops: Loops
+    data: list[float | None]
+    grad: list[float | None]
+    images: list[list[float | None]]
+    active: list[Sequence[int]]
+
+
+def new_state(loops: Loops, data: Sequence[float | None], grad: Sequence[float | None], images: int = 1) -> State:
+    """A State whose values are unwritten and whose inputs are all active."""
+    values: list[list[float | None]] = [[None] * loops.lengths[VALUE] for _ in range(images)]
+    return State(loops, [*data], [*grad], values, [range(loops.inputs)] * images)
+
+
+def run(state: State, passes: Pass, skip: Pass = NONE, parts: int = 1) -> None:
+    """Runs the kernels that any of `passes` needs and none of `skip`. Raises UnwrittenError."""
+    for kernel in state.loops.kernels:
+        if kernel.passes & passes and not kernel.passes & skip:
+            shared = any(_is_parallel(stmt) for nest in kernel.nests for stmt in nest)
+            for part in reversed(range(parts if shared else 1)):  # no order of the parts may matter
+                _Run(kernel, state, part, parts if shared else 1).nests()
+
+
+def _is_parallel(stmt: Stmt) -> bool:
+    return isinstance(stmt, For) and stmt.kind == Kind.PARALLEL
+
+
+class _Run:
+    def __init__(self, kernel: Kernel, state: State, part: int, parts: int) -> None:
+        self.kernel, self.state, self.part, self.parts = kernel, state, part, parts
+        self.image = 0
+        self.counters: dict[str, int] = {}
+        self.names: dict[str, float | None] = {}
+        self.arrays: dict[str, Sequence[float | None]] = {**state.loops.tables, DATA: state.data, GRAD: state.grad}
+
+    def nests(self) -> None:
+        for nest in self.kernel.nests:
+            self.body(nest)
+
+    def body(self, body: Body) -> None:
+        for stmt in body:
+            match stmt:
+                case For():
+                    self.loop(stmt)
+                case Let():
+                    if isinstance(stmt.value, Index):
+                        self.counters[stmt.name] = self.index(stmt.value)
+                    else:
+                        self.names[stmt.name] = self.value(stmt.value)
+                case Local():
+                    self.arrays[stmt.name] = [None] * stmt.length
+                case Store():
+                    self.store(stmt.target, self.value(stmt.value))
+                case Accumulate():
+                    self.store(stmt.target, self.apply(stmt.op, self.value(stmt.target), self.value(stmt.value)))
+
+    def loop(self, loop: For) -> None:
+        iterations: Sequence[int] = range(loop.count)
+        if loop.kind == Kind.IMAGES:
+            iterations = range(len(self.state.images))
+        elif loop.kind == Kind.ACTIVE:
+            iterations = self.state.active[self.image]
+        elif loop.kind == Kind.PARALLEL and loop.count == 1:
+            iterations = range(self.part == self.kernel.number % self.parts)
+        elif loop.kind == Kind.PARALLEL:
+            iterations = range(loop.count * self.part // self.parts, loop.count * (self.part + 1) // self.parts)
+        for i in iterations:
+            self.counters[loop.counter] = i
+            if loop.kind == Kind.IMAGES:
+                self.image = i
+            if loop.input:
+                self.names[loop.input] = self.read(VALUE, i)
+            self.body(loop.body)
+        if loop.kind == Kind.IMAGES:
+            self.image = 0
+
+    def array(self, name: str) -> Sequence[float | None]:
+        return self.state.images[self.image] if name == VALUE else self.arrays[name]
+
+    def index(self, index: Index) -> int:
+        total = index.base + (self.counters[index.origin] if index.origin else 0)
+        total += sum(stride * self.counters[name] for stride, name in index.steps)
+        return total + sum(int(self.state.loops.tables[table][self.index(inner)]) for table, inner in index.tables)
+
+    def read(self, array: str, i: int) -> float | None:
+        elements = self.array(array)
+        return elements[i] if 0 <= i < len(elements) else None  # lanes of padding may read past the end
+
+    def value(self, expr: Expr) -> float | None:
+        match expr:
+            case Place():
+                return self.read(expr.array, self.index(expr.index))
+            case Name():
+                return self.names[expr.name]
+            case Const():
+                return expr.value
+            case Apply():
+                operands = [self.value(operand) for operand in expr.operands]
+                return self.apply(expr.op, *operands)
+
+    def apply(self, op: int, *operands: float | None) -> float | None:
+        numbers = [x for x in operands if x is not None]
+        if len(numbers) < len(operands):
+            return None
+        if op == MULTIPLY_ADD:
+            return numbers[0] * numbers[1] + numbers[2]
+        return float(ops.FUNCTIONS[op](*numbers))
+
+    def store(self, target: Place | Name, number: float | None) -> None:
+        if isinstance(target, Name):
+            self.names[target.name] = number
+            return
+        i, array = self.index(target.index), self.array(target.array)
+        if number is None and target.array in (GRAD, VALUE):
+            region = self.state.loops.region(target.array, i)
+            if not region.is_padding(i):
+                place = f"{target.array}[{i}] ({region.title})"
+                raise UnwrittenError(f"kernel {self.kernel.number} makes {place} from what nothing has written")
+        array[i] = number  # type: ignore[index]

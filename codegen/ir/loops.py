@@ -1,0 +1,294 @@
+"""The loop language: what a program computes, as loops over arrays.
+
+    kernel = nest*                           one group: roots of one shape
+    nest   = stmt*
+    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | images | active | parallel
+           | Let(name, expr)                 a number; Accumulate may change it
+           | Local(name, length)             an array in registers, filled before it is read
+           | Store(target, expr)
+           | Accumulate(target, op, expr)    target = target op expr, where op is add or max
+    target = place | name
+    place  = array[base + sum(stride * counter) + sum(table[index])]
+    expr   = place | name | constant | op(expr, ...)
+
+Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals.
+`reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
+Counters, Lets and Locals are in scope from where they stand to the end of the body that they stand in.
+
+The kind of a loop says what is known about its iterations:
+
+    sequential   they run one after the other
+    in order     the same, and no compiler may be tempted to do otherwise
+    lanes        they are independent of one another: elements of a vector register
+    images       image by image, in their order; `value` is that of the image
+    active       as sequential, over inputs; one is left out if it is 0 and its row of weights is finite
+    parallel     they are independent, and shared out among threads
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, IntFlag
+from typing import TypeAlias
+
+DATA, GRAD, VALUE = "data", "grad", "value"
+MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
+
+
+class Kind(Enum):
+    SEQUENTIAL = "for"
+    IN_ORDER = "for in order"
+    LANES = "lanes"
+    IMAGES = "images"
+    ACTIVE = "active"
+    PARALLEL = "parallel"
+
+
+class Pass(IntFlag):
+    """Which of the generated functions run a kernel."""
+
+    LOSS = 1
+    PREDICTION = 2
+    OUTPUTS = 4
+    GRADIENTS = 8  # the adjoints that they are made of
+    DENSE_GRADIENTS = 16  # gradients of parameters
+    ROW_GRADIENTS = 32  # gradients of row tensors, which run time code computes when it has to: see schedule.rows
+
+
+@dataclass(frozen=True, slots=True)
+class Index:
+    """base + sum(stride * counter) + sum(table[index]), counted from `origin` on if that names an index."""
+
+    base: int
+    steps: tuple[tuple[int, str], ...] = ()
+    tables: tuple[tuple[str, Index], ...] = ()
+    origin: str = ""
+
+    def stride(self, counter: str) -> int:
+        return sum([stride for stride, name in self.steps if name == counter])
+
+    def looks_up(self, counter: str) -> bool:
+        """Whether a table says how the counter moves it."""
+        return any(index.depends_on(counter) for _, index in self.tables)
+
+    def depends_on(self, counter: str) -> bool:
+        return any(name == counter for _, name in self.steps) or (bool(self.tables) and self.looks_up(counter))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    array: str
+    index: Index
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Const:
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Apply:
+    op: int
+    operands: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class For:
+    counter: str
+    count: int
+    body: Body
+    kind: Kind = Kind.SEQUENTIAL
+    input: str = ""  # in a loop over active inputs, the name of the input's value
+
+
+@dataclass(frozen=True, slots=True)
+class Let:
+    """Names a number, or, where `value` is an Index, the place that other indices start from."""
+
+    name: str
+    value: Expr | Index
+
+
+@dataclass(frozen=True, slots=True)
+class Local:
+    name: str
+    length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    target: Target
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True)
+class Accumulate:
+    target: Target
+    op: int
+    value: Expr
+
+
+Expr: TypeAlias = "Place | Name | Const | Apply"
+Target: TypeAlias = "Place | Name"
+Stmt: TypeAlias = "For | Let | Local | Store | Accumulate"
+Body: TypeAlias = "tuple[Stmt, ...]"
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """A group as loops. `nodes` are the first and the last node that it computes, `roots` says how many."""
+
+    number: int
+    passes: Pass
+    nests: tuple[Body, ...]
+    nodes: tuple[int, int]
+    roots: int
+    is_gradient: bool = False
+
+    def with_nests(self, nests: Iterable[Body]) -> Kernel:
+        return replace(self, nests=tuple(nests))
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of an array: rows of `row` numbers and padding, `row_length` apart. Padding may hold anything.
+
+    `name` is what generated code calls its start, `title` what people call it.
+    """
+
+    start: int
+    name: str
+    title: str
+    row: int
+    row_length: int
+    extent: int
+
+    def is_padding(self, index: int) -> bool:
+        return (index - self.start) % self.row_length >= self.row
+
+
+@dataclass(frozen=True)
+class Loops:
+    """All kernels in the order in which they run, and the arrays that they use.
+
+    `regions` are the parts of `data` (and of `grad`, which has the same) and of `value`, by their start: value[] begins
+    with `inputs` inputs.
+    """
+
+    kernels: tuple[Kernel, ...]
+    lengths: Mapping[str, int]
+    tables: Mapping[str, Sequence[float]]
+    regions: Mapping[str, Sequence[Region]]
+    inputs: int
+
+    def with_kernels(self, kernels: Iterable[Kernel]) -> Loops:
+        return replace(self, kernels=tuple(kernels))
+
+    def region(self, array: str, index: int) -> Region:
+        """The region that an element of data[], grad[] or value[] belongs to."""
+        regions = self.regions[DATA if array == GRAD else array]
+        return regions[bisect_right(regions, index, key=lambda region: region.start) - 1]
+
+
+# Walking and rebuilding
+
+
+def statements(body: Body) -> Iterator[Stmt]:
+    """Every statement, outer ones before those inside."""
+    for stmt in body:
+        yield stmt
+        if type(stmt) is For:
+            yield from statements(stmt.body)
+
+
+def subexpressions(expr: Expr) -> Iterator[Expr]:
+    yield expr
+    if type(expr) is Apply:
+        for operand in expr.operands:
+            yield from subexpressions(operand)
+
+
+def expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions that a statement itself evaluates."""
+    if type(stmt) in (Let, Store, Accumulate) and not isinstance(stmt.value, Index):  # type: ignore[union-attr]
+        yield stmt.value  # type: ignore[union-attr]
+
+
+def reads(stmt: Stmt) -> Iterator[Place]:
+    """The places that a statement itself reads, but for what it accumulates to."""
+    for expr in expressions(stmt):
+        for part in subexpressions(expr):
+            if type(part) is Place:
+                yield part
+
+
+def writes(stmt: Stmt) -> Place | None:
+    """The place that a statement itself writes."""
+    return stmt.target if type(stmt) in (Store, Accumulate) and type(stmt.target) is Place else None  # type: ignore[union-attr]
+
+
+def uses(body: Body, array: str) -> bool:
+    """Whether anything in a body reads or writes an array."""
+    for stmt in statements(body):
+        target = writes(stmt)
+        if (target is not None and target.array == array) or any(place.array == array for place in reads(stmt)):
+            return True
+    return False
+
+
+def map_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """The expression with every part changed, operands first."""
+    if type(expr) is Apply:
+        expr = Apply(expr.op, tuple([map_expr(operand, change) for operand in expr.operands]))
+    return change(expr)
+
+
+def map_body(body: Body, change: Callable[[Expr], Expr]) -> Body:
+    """The body with every expression and every target changed."""
+    return tuple([_map_stmt(stmt, change) for stmt in body])
+
+
+def _map_stmt(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
+    match stmt:
+        case For():
+            return replace(stmt, body=map_body(stmt.body, change))
+        case Let():
+            return stmt if isinstance(stmt.value, Index) else Let(stmt.name, map_expr(stmt.value, change))
+        case Store():
+            return Store(_target(change(stmt.target)), map_expr(stmt.value, change))
+        case Accumulate():
+            return Accumulate(_target(change(stmt.target)), stmt.op, map_expr(stmt.value, change))
+    return stmt
+
+
+def _target(expr: Expr) -> Target:
+    assert isinstance(expr, Place | Name)
+    return expr
+
+
+def moved(index: Index, counter: str, to: Index) -> Index:
+    """The index with a counter replaced: counter = to.base + sum(stride * counter)."""
+    if not index.depends_on(counter):
+        return index
+    stride = index.stride(counter)
+    steps = tuple([step for step in index.steps if step[1] != counter])
+    if stride:
+        steps += tuple([(stride * step, name) for step, name in to.steps])
+    tables = tuple([(table, moved(inner, counter, to)) for table, inner in index.tables])
+    return Index(index.base + stride * to.base, steps, tables, index.origin)
+
+
+def substituted(body: Body, counter: str, to: Index) -> Body:
+    """The body with a counter replaced in every place that it moves; see moved()."""
+
+    def change(expr: Expr) -> Expr:
+        return Place(expr.array, moved(expr.index, counter, to)) if type(expr) is Place else expr
+
+    return map_body(body, change)

@@ -1,0 +1,96 @@
+"""The loop language as text, for tests, dumps and errors.
+
+Example: the kernel of 50 x relu(sum(P, 784 x mul(P, X))) is printed as
+
+    kernel 0 (loss prediction outputs evaluation): 50 roots, %3139 .. %118632
+        for i < 50:
+            let sum = data[39200 + i]
+            for k < 784:
+                sum += mul(data[i + 50k], value[k])
+            value[800 + i] = relu(sum)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codegen.ir.graph import Op, op_name
+from codegen.ir.loops import (
+    MULTIPLY_ADD,
+    Accumulate,
+    Apply,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Place,
+    Stmt,
+    Store,
+)
+
+
+def loops_text(loops: Loops) -> str:
+    return "\n".join(line for kernel in loops.kernels for line in kernel_lines(kernel)) + "\n"
+
+
+def kernel_lines(kernel: Kernel) -> Iterator[str]:
+    passes = " ".join((flag.name or "").lower() for flag in kernel.passes)
+    yield f"kernel {kernel.number} ({passes}): {kernel.roots} roots, %{kernel.nodes[0]} .. %{kernel.nodes[1]}"
+    for nest in kernel.nests:
+        yield from (f"    {line}" for line in body_lines(nest))
+
+
+def body_lines(body: Body) -> Iterator[str]:
+    for stmt in body:
+        yield from statement_lines(stmt)
+
+
+def statement_lines(stmt: Stmt) -> Iterator[str]:
+    match stmt:
+        case For():
+            value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
+            yield f"{stmt.kind.value} {stmt.counter} < {stmt.count}{value}:"
+            yield from (f"    {line}" for line in body_lines(stmt.body))
+        case Let():
+            value = f"place {index_text(stmt.value)}" if isinstance(stmt.value, Index) else expr_text(stmt.value)
+            yield f"let {stmt.name} = {value}"
+        case Local():
+            yield f"local {stmt.name}[{stmt.length}]"
+        case Store():
+            yield f"{expr_text(stmt.target)} = {expr_text(stmt.value)}"
+        case Accumulate():
+            target, value = expr_text(stmt.target), expr_text(stmt.value)
+            yield f"{target} += {value}" if stmt.op == Op.ADD else f"{target} = {op_name(stmt.op)}({target}, {value})"
+
+
+def expr_text(expr: Expr) -> str:
+    match expr:
+        case Place():
+            return f"{expr.array}[{index_text(expr.index)}]"
+        case Name():
+            return expr.name
+        case Const():
+            return f"{expr.value:g}"
+        case Apply():
+            name = "multiply_add" if expr.op == MULTIPLY_ADD else op_name(expr.op)
+            return f"{name}({', '.join(map(expr_text, expr.operands))})"
+
+
+def index_text(index: Index) -> str:
+    """`9 + i - 12j + table_3_0[k]`"""
+    text = index.origin
+    if index.base or not (text or index.steps or index.tables):
+        text += f" + {index.base}" if text else str(index.base)
+    for stride, counter in index.steps:
+        factor = "" if abs(stride) == 1 else str(abs(stride))
+        sign = "-" if stride < 0 else "+" if text else ""
+        text += f" {sign} {factor}{counter}" if text else f"{sign}{factor}{counter}"
+    for table, inner in index.tables:
+        text += f"{' + ' if text else ''}{table}[{index_text(inner)}]"
+    return text

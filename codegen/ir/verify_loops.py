@@ -1,0 +1,184 @@
+"""What legal loops are. Tests and the fuzzer verify the loops after each pass.
+
+* Counters, names and Locals are in scope where they are used, and no counter hides another.
+* Every place is inside its array; lanes of padding may read up to SLACK numbers past its end.
+* Nothing but value[], grad[] and Locals is written, and each element of the first two in one nest only. In one
+  iteration of lanes or of a parallel loop nothing is written that another iteration writes.
+* Before rows are padded: what a kernel reads of value[] is an input, a target, or written by an earlier kernel.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.loops import (
+    DATA,
+    GRAD,
+    VALUE,
+    Body,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Place,
+    Stmt,
+    expressions,
+    reads,
+    subexpressions,
+    writes,
+)
+from codegen.ir.print_loops import kernel_lines, statement_lines
+
+SLACK = 16  # numbers after the last one of each array
+
+Ints = npt.NDArray[np.int64]
+
+
+def verify_loops(loops: Loops, is_padded: bool = True) -> None:
+    """Raises ValueError, with the statement's text, for anything that is not legal. `is_padded`: rows may be."""
+    written = {VALUE: np.zeros(loops.lengths[VALUE] + SLACK, bool), GRAD: np.zeros(loops.lengths[DATA] + SLACK, bool)}
+    known = written[VALUE]
+    for region in loops.regions[VALUE]:
+        if region.name in ("INPUT", "TARGET"):
+            known[region.start : region.start + region.row] = True
+    for kernel in loops.kernels:
+        before = {array: elements.copy() for array, elements in written.items()}
+        for nest in kernel.nests:
+            checker = _Checker(loops, kernel, before, written, is_padded)
+            checker.body(nest, _Scope())
+            for array, indices in checker.stored.items():
+                elements = np.unique(np.concatenate(indices))
+                if array == VALUE and known[elements].any():
+                    _fail(kernel, f"{array}[{elements[known[elements]][0]}] has been written before")
+                written[array][elements] = True
+
+
+def _fail(kernel: Kernel, message: str) -> None:
+    raise ValueError("\n".join([message, *kernel_lines(kernel)]))
+
+
+@dataclass
+class _Scope:
+    counters: dict[str, For] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
+    places: dict[str, Index] = field(default_factory=dict)
+    locals: dict[str, int] = field(default_factory=dict)
+
+    def inside(self, loop: For) -> _Scope:
+        names = self.names | {loop.input} if loop.input else set(self.names)
+        return _Scope(self.counters | {loop.counter: loop}, names, dict(self.places), dict(self.locals))
+
+
+class _Checker:
+    """One nest. `stored` collects what it writes."""
+
+    def __init__(
+        self, loops: Loops, kernel: Kernel, before: dict[str, Ints], written: dict[str, Ints], is_padded: bool
+    ) -> None:
+        self.loops, self.kernel, self.before, self.written, self.is_padded = loops, kernel, before, written, is_padded
+        self.stored: dict[str, list[Ints]] = {}
+
+    def require(self, condition: bool, what: str, stmt: Stmt) -> None:
+        if not condition:
+            _fail(self.kernel, f"{what}: {next(statement_lines(stmt))}")
+
+    def body(self, body: Body, scope: _Scope) -> None:
+        for stmt in body:
+            self.statement(stmt, scope)
+
+    def statement(self, stmt: Stmt, scope: _Scope) -> None:
+        for expr in expressions(stmt):
+            for part in subexpressions(expr):
+                if isinstance(part, Name):
+                    self.require(part.name in scope.names, f"{part.name} is not in scope", stmt)
+        for place in reads(stmt):
+            self.read(place, stmt, scope)
+        target = writes(stmt)
+        if target is not None:
+            self.write(target, stmt, scope)
+        match stmt:
+            case For():
+                self.require(stmt.counter not in scope.counters, f"{stmt.counter} counts twice", stmt)
+                self.require(stmt.count > 0, "an empty loop", stmt)
+                self.body(stmt.body, scope.inside(stmt))
+            case Let():
+                if isinstance(stmt.value, Index):
+                    self.indices(stmt.value, stmt, scope)
+                    scope.places[stmt.name] = stmt.value
+                else:
+                    scope.names.add(stmt.name)
+            case Local():
+                scope.locals[stmt.name] = stmt.length
+            case _ if target is None:
+                assert not isinstance(stmt, For | Let | Local)
+                assert isinstance(stmt.target, Name)
+                self.require(stmt.target.name in scope.names, f"{stmt.target.name} is not in scope", stmt)
+
+    def indices(self, index: Index, stmt: Stmt, scope: _Scope) -> Ints:
+        """Every index, with an axis for each counter in scope that it depends on."""
+        if index.origin:
+            self.require(index.origin in scope.places, f"{index.origin} is not in scope", stmt)
+            start = scope.places[index.origin]
+            index = Index(index.base + start.base, start.steps + index.steps, start.tables + index.tables, start.origin)
+            return self.indices(index, stmt, scope)
+        total = np.array(index.base)
+        for stride, counter in index.steps:
+            self.require(counter in scope.counters, f"{counter} is not in scope", stmt)
+            total = total + stride * self.counter(counter, scope)
+        for table, inner in index.tables:
+            self.require(table in self.loops.tables, f"no such table as {table}", stmt)
+            at = self.indices(inner, stmt, scope)
+            numbers = np.asarray(self.loops.tables[table])
+            self.require(bool((at >= 0).all() and (at < len(numbers)).all()), f"{table} is too short", stmt)
+            total = total + numbers[at].astype(np.int64)
+        return total
+
+    def counter(self, counter: str, scope: _Scope) -> Ints:
+        """Its values, along an axis of its own."""
+        axis = [*scope.counters].index(counter)
+        shape = [1] * len(scope.counters)
+        shape[axis] = scope.counters[counter].count
+        return np.arange(shape[axis]).reshape(shape)
+
+    def read(self, place: Place, stmt: Stmt, scope: _Scope) -> None:
+        indices = self.indices(place.index, stmt, scope)
+        length = self.length(place, stmt, scope)
+        slack = SLACK if self.is_padded else 0
+        inside = indices.min() >= 0 and indices.max() < length + slack
+        self.require(bool(inside), f"{place.array} has {length} elements, out of bounds", stmt)
+        if place.array == VALUE and not self.is_padded:
+            known = self.before[VALUE][indices]
+            self.require(bool(known.all()), "value[] is read before it is written", stmt)
+
+    def write(self, place: Place, stmt: Stmt, scope: _Scope) -> None:
+        indices = self.indices(place.index, stmt, scope)
+        length = self.length(place, stmt, scope)
+        self.require(bool(indices.min() >= 0 and indices.max() < length), "out of bounds", stmt)
+        is_local = place.array in scope.locals
+        self.require(is_local or place.array in (VALUE, GRAD), f"{place.array} cannot be written", stmt)
+        if not is_local:
+            self.stored.setdefault(place.array, []).append(np.unique(indices))
+        for counter, loop in scope.counters.items():
+            is_own = loop.kind in (Kind.LANES, Kind.PARALLEL) and not (is_local and loop.kind == Kind.PARALLEL)
+            if is_own and loop.count > 1:
+                moves = place.index.depends_on(counter) or place.index.origin != ""
+                self.require(moves, f"every iteration of {counter} writes the same element", stmt)
+        moving = [scope.counters[c].count for c in scope.counters if place.index.depends_on(c)]
+        if not is_local and not place.index.origin:
+            distinct = len(np.unique(indices)) == int(np.prod(moving, dtype=np.int64))
+            self.require(distinct, "an element is written in two iterations", stmt)
+
+    def length(self, place: Place, stmt: Stmt, scope: _Scope) -> int:
+        if place.array in scope.locals:
+            return scope.locals[place.array]
+        if place.array in self.loops.tables:
+            return len(self.loops.tables[place.array])
+        self.require(place.array in (DATA, GRAD, VALUE), f"no such array as {place.array}", stmt)
+        return self.loops.lengths[DATA if place.array == GRAD else place.array]

@@ -1,0 +1,203 @@
+"""Groups -> the loop language, in its plainest form: one root after the other, one term after the other.
+
+Example input: the nest of 50 roots relu(sum(P, 784 x mul(P, X))), placed, becomes:
+
+    for i < 50:
+        let sum = data[39200 + i]
+        for k < 784:
+            sum += mul(data[i + 50k], value[k])
+        value[800 + i] = relu(sum)
+
+and a group of gradients, n x add(G, mul(X, R)):
+
+    for i < 784:
+        for j < 50:
+            grad[i + 50j] += mul(value[i], value[856 + j])
+
+How these loops run is decided in `schedule`. Counters over roots are i, j, l, ..., those over terms k, u, v, ...
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from codegen.ir.graph import Graph, Op
+from codegen.ir.loops import (
+    DATA,
+    GRAD,
+    VALUE,
+    Accumulate,
+    Apply,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Let,
+    Loops,
+    Name,
+    Pass,
+    Place,
+    Region,
+    Store,
+)
+from codegen.program import Program
+from codegen.reroll.affine import Loop, Piece
+from codegen.reroll.layout import Layout, Placed, padded
+from codegen.reroll.lower import RESULT, Nest, Terms, lower
+from codegen.reroll.names import output_names, tensor_names
+from codegen.reroll.trees import ROOT_KIND, Shapes
+
+ARRAYS = {
+    int(Op.PARAM): DATA,
+    int(Op.GRAD): GRAD,
+    int(Op.INPUT): VALUE,
+    int(Op.TARGET): VALUE,
+    ROOT_KIND: VALUE,
+}
+ROOT_COUNTERS = "ijlmno"
+TERM_COUNTERS = "kuvpqr"
+SUM = "sum"
+
+
+def find_loops(graph: Graph, layout: Layout, shapes: Shapes, program: Program) -> Loops:
+    """Every group as a kernel, in the order of their numbers."""
+    tables: dict[str, list[float]] = {}
+    kernels = tuple([_kernel(graph, layout, shapes, placed, tables) for placed in layout.placed])
+    return Loops(
+        kernels=kernels,
+        lengths={DATA: layout.data_count, VALUE: layout.value_count},
+        tables=tables,
+        regions=_regions(graph, layout, program),
+        inputs=len(program.inputs.values),
+    )
+
+
+def tree(shapes: Shapes, shape: int, leaves: Iterator[Expr]) -> Expr:
+    """The expression of a tree, without sums."""
+    if shapes.is_leaf(shape):
+        return next(leaves)
+    return Apply(shapes[shape][0], tuple([tree(shapes, operand, leaves) for operand in shapes.operands(shape)]))
+
+
+def neutral(op: int) -> float:
+    """What a sum or a maximum starts from, so that no term is changed by it."""
+    return -0.0 if op == Op.ADD else -math.inf
+
+
+def is_neutral(expr: Expr | Index, op: int) -> bool:
+    """Whether that is what a sum or a maximum without a first term of its own starts from."""
+    return isinstance(expr, Const) and repr(expr.value) == repr(neutral(op))
+
+
+def counter(letters: str, i: int) -> str:
+    return letters[i] if i < len(letters) else f"{letters[0]}{i}"
+
+
+def _kernel(graph: Graph, layout: Layout, shapes: Shapes, placed: Placed, tables: dict[str, list[float]]) -> Kernel:
+    group = placed.group
+    nests = [_Nest(shapes, placed, nest, tables).body() for nest in lower(graph, layout, placed)]
+    passes = Pass.DENSE_GRADIENTS if group.is_gradient else group.passes
+    nodes = int(group.roots.min()), int(group.roots.max())
+    return Kernel(placed.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient)
+
+
+class _Nest:
+    """One nest of a group, on its way to the loop language."""
+
+    def __init__(self, shapes: Shapes, placed: Placed, nest: Nest, tables: dict[str, list[float]]) -> None:
+        self.shapes, self.placed, self.nest, self.tables = shapes, placed, nest, tables
+        self.counters = [counter(ROOT_COUNTERS, i) for i in range(len(nest.loops))]
+        self.terms_counted = 0
+        self.named: dict[tuple[int, int], str] = {}  # tables of this nest, by the identity of what they are made from
+
+    def body(self) -> Body:
+        combine, terms = self.placed.combine, self.nest.terms
+        body: Body
+        if combine is None:
+            body = (Store(self.result(), self.term(terms[0], 0, [], [])),)
+        elif self.placed.group.is_gradient:  # the first term is the gradient that is there already
+            body = self.accumulate(self.result(), combine, terms[1:])
+        else:
+            start: Expr = Const(neutral(combine))
+            if terms[0].run.count == 1:
+                start, terms = self.term(terms[0], 0, [], []), terms[1:]
+            total: Expr = Name(SUM)
+            for op in self.placed.post:
+                total = Apply(op, (total,))
+            body = (Let(SUM, start), *self.accumulate(Name(SUM), combine, terms), Store(self.result(), total))
+        for loop, name in zip(reversed(self.nest.loops), reversed(self.counters), strict=True):
+            body = (For(name, loop.count, body),)
+        return body
+
+    def accumulate(self, target: Place | Name, op: int, runs: list[Terms]) -> Body:
+        return tuple(
+            [stmt for terms in runs for piece in terms.pieces for stmt in self.piece(target, op, terms, piece)]
+        )
+
+    def piece(self, target: Place | Name, op: int, terms: Terms, piece: Piece) -> Body:
+        loops = piece.loops[::-1]
+        counters = [counter(TERM_COUNTERS, self.terms_counted + i) for i in range(len(loops))]
+        self.terms_counted += len(loops)
+        body: Body = (Accumulate(target, op, self.term(terms, piece.start, loops, counters)),)
+        for loop, name in zip(reversed(loops), reversed(counters), strict=True):
+            body = (For(name, loop.count, body),)
+        return body
+
+    def term(self, terms: Terms, row: int, loops: list[Loop], counters: list[str]) -> Expr:
+        leaves = [self.leaf(terms, k, offset, loops, counters) for k, offset in enumerate(terms.offsets[row].tolist())]
+        return tree(self.shapes, terms.run.shape, iter(leaves))
+
+    def leaf(self, terms: Terms, k: int, offset: int, loops: list[Loop], counters: list[str]) -> Expr:
+        key, column = terms.run.column + k, terms.columns[k]
+        if key in self.nest.literals:
+            return Const(self.nest.literals[key])
+        array = ARRAYS.get(terms.run.kinds[k], "")
+        if key in self.nest.tables:
+            array = self.table(self.nest.tables[key])
+        steps, tables = self.walk(self.nest.loops, self.counters, column)
+        inner_steps, inner_tables = self.walk(loops, counters, k)
+        return Place(array, Index(int(self.nest.first[column]) + offset, steps + inner_steps, tables + inner_tables))
+
+    def result(self) -> Place:
+        array = GRAD if self.placed.group.is_gradient else VALUE
+        return Place(array, Index(int(self.nest.first[RESULT]), *self.walk(self.nest.loops, self.counters, RESULT)))
+
+    def walk(
+        self, loops: list[Loop], counters: list[str], column: int
+    ) -> tuple[tuple[tuple[int, str], ...], tuple[tuple[str, Index], ...]]:
+        """How loops move a column's index: by strides, and by tables."""
+        steps = [(int(loop.strides[column]), name) for loop, name in zip(loops, counters, strict=True)]
+        tables = [
+            (self.table(loop.rows[:, column].tolist(), (id(loop), column)), Index(0, ((1, name),)))
+            for loop, name in zip(loops, counters, strict=True)
+            if loop.rows is not None and loop.rows[:, column].any()
+        ]
+        return tuple([step for step in steps if step[0]]), tuple(tables)
+
+    def table(self, numbers: list[float], key: tuple[int, int] | None = None) -> str:
+        """The name of a table; the segments of one run share theirs."""
+        key = (id(numbers), -1) if key is None else key
+        if key not in self.named:
+            count = sum(name.startswith(f"table_{self.placed.number}_") for name in self.tables)
+            self.named[key] = f"table_{self.placed.number}_{count}"
+            self.tables[self.named[key]] = numbers
+        return self.named[key]
+
+
+def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, list[Region]]:
+    inputs, targets, line = len(program.inputs.values), len(program.target_values), layout.cache_line
+    values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
+    if targets:
+        values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))
+    stored = [placed for placed in layout.placed if placed.offset >= 0]
+    for placed, (name, title) in zip(stored, output_names(graph, stored), strict=True):
+        count = len(placed.group.roots)
+        values.append(Region(placed.offset, name, title, count, padded(count, line), padded(count, line)))
+    tensors = []
+    for place, name in zip(layout.tensors, tensor_names(place.tensor.name for place in layout.tensors), strict=True):
+        row, row_length = place.row
+        tensors.append(Region(place.offset, name, place.tensor.name, row, row_length, place.extent))
+    return {DATA: tensors, VALUE: values}

@@ -1,0 +1,53 @@
+"""What passes ask of a nest: which of its loops go over roots, and where the result goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+from codegen.ir.loops import GRAD, VALUE, Body, For, Kernel, Local, Loops, Place, Stmt, statements, writes
+
+
+def result(nest: Body) -> Place:
+    """The place in value[] or grad[] that a nest writes."""
+    found = [target for stmt in statements(nest) if (target := writes(stmt)) and target.array in (VALUE, GRAD)]
+    return found[-1]
+
+
+def root_loops(nest: Body) -> list[For]:
+    """The loops over roots, from the outside in: each is all that stands in the one before, and moves the result."""
+    loops: list[For] = []
+    body = nest
+    if len(nest) == 1 and type(nest[0]) is For:
+        index = result(nest).index
+        while len(body) == 1 and type(body[0]) is For and index.depends_on(body[0].counter):
+            loops.append(body[0])
+            body = body[0].body
+    return loops
+
+
+def around(loops: Iterable[For], body: Body) -> Body:
+    """The body inside of loops like these."""
+    for loop in reversed(list(loops)):
+        body = (For(loop.counter, loop.count, body, loop.kind, loop.input),)
+    return body
+
+
+def each_nest(loops: Loops, change: Callable[[Kernel, Body], Body]) -> Loops:
+    """The loops with every nest changed."""
+    return loops.with_kernels([k.with_nests([change(k, nest) for nest in k.nests]) for k in loops.kernels])
+
+
+def with_lanes(body: Body, lane: str, count: int) -> Body:
+    """The body with so many lanes, and as many elements in its Locals."""
+    changed: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For():
+                inner = with_lanes(stmt.body, lane, count)
+                changed.append(replace(stmt, count=count if stmt.counter == lane else stmt.count, body=inner))
+            case Local():
+                changed.append(Local(stmt.name, count))
+            case _:
+                changed.append(stmt)
+    return tuple(changed)

@@ -1,0 +1,88 @@
+"""Lanes are padded to whole vectors where the padding lanes are unobservable.
+
+Example input, the results being stored in a row of 10 numbers and 2 of padding:
+
+    lanes i < 10:
+        value[920 + i] = mul(value[880 + i], value[870])
+
+becomes:
+
+    lanes i < 12:
+        value[920 + i] = mul(value[880 + i], value[870])
+
+What a padding lane reads may be anything, also what stands after an array's end; what it writes is padding. Ops
+that are computed by a library function are not worth it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codegen.ir.loops import (
+    Apply,
+    Body,
+    For,
+    Kernel,
+    Kind,
+    Loops,
+    Place,
+    Stmt,
+    expressions,
+    reads,
+    statements,
+    subexpressions,
+    writes,
+)
+from codegen.schedule.nest import each_nest, result, with_lanes
+from micrograd import ops
+
+CHEAP = {
+    op.number
+    for op in (
+        *(ops.add, ops.mul, ops.maximum, ops.minimum, ops.left, ops.right, ops.relu, ops.step, ops.absolute),
+        *(ops.sqrt, ops.detach),
+    )
+}
+
+
+def pad_lanes(loops: Loops) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        lanes = next((s for s in statements(nest) if type(s) is For and s.kind == Kind.LANES), None)
+        if lanes is None:
+            return nest
+        count = _padded(loops, nest, lanes)
+        return nest if count == lanes.count else with_lanes(nest, lanes.counter, count)
+
+    return each_nest(loops, change)
+
+
+def _padded(loops: Loops, nest: Body, lanes: For) -> int:
+    """How many lanes there can be."""
+    target, counter = result(nest), lanes.counter
+    region = loops.region(target.array, target.index.base)
+    others = [stride for stride, name in target.index.steps if name != counter]
+    starts_rows = all(start % region.row_length == 0 for start in (target.index.base - region.start, *others))
+    if lanes.count != region.row or not starts_rows or target.index.tables:
+        return lanes.count
+    for place in _places(nest):
+        index = place.index
+        if index.stride(counter) not in (0, 1) or index.looks_up(counter):
+            return lanes.count
+        if place.array in loops.tables and index.depends_on(counter):
+            return lanes.count
+    if any(_has_slow_op(stmt) for stmt in statements(nest)):
+        return lanes.count
+    return region.row_length
+
+
+def _places(nest: Body) -> Iterator[Place]:
+    for stmt in statements(nest):
+        yield from reads(stmt)
+        target = writes(stmt)
+        if target is not None:
+            yield target
+
+
+def _has_slow_op(stmt: Stmt) -> bool:
+    parts = (part for expr in expressions(stmt) for part in subexpressions(expr))
+    return any(type(part) is Apply and part.op not in CHEAP for part in parts)

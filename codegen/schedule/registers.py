@@ -1,0 +1,64 @@
+"""Gradients that many terms are added to are kept in registers meanwhile.
+
+Example input:
+
+    for i < 50:
+        for j < 10:
+            images image:
+                grad[12i + j] += mul(value[800 + i], value[920 + j])
+
+becomes:
+
+    for i < 50:
+        for j < 10:
+            let sum = grad[12i + j]
+            images image:
+                sum += mul(value[800 + i], value[920 + j])
+            grad[12i + j] = sum
+
+A single row of gradients with one term an image stays as it is: there is nothing to keep between two terms.
+"""
+
+from __future__ import annotations
+
+from codegen.ir.loops import (
+    Accumulate,
+    Body,
+    Expr,
+    For,
+    Kernel,
+    Kind,
+    Let,
+    Loops,
+    Name,
+    Pass,
+    Store,
+    map_body,
+    statements,
+)
+from codegen.schedule.nest import around, each_nest, result, root_loops
+
+SUM = "sum"
+
+
+def keep_in_registers(loops: Loops) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        if kernel.passes != Pass.DENSE_GRADIENTS:
+            return nest
+        found = root_loops(nest)
+        body = found[-1].body if found else nest
+        if len(found) < 2 and not _has_inner_loop(body):
+            return nest
+        place = result(nest)
+
+        def to_sum(expr: Expr) -> Expr:
+            return Name(SUM) if expr == place else expr
+
+        assert all(isinstance(stmt, For | Accumulate) for stmt in statements(body))
+        return around(found, (Let(SUM, place), *map_body(body, to_sum), Store(place, Name(SUM))))
+
+    return each_nest(loops, change)
+
+
+def _has_inner_loop(body: Body) -> bool:
+    return any(type(stmt) is For and stmt.kind != Kind.IMAGES for stmt in statements(body))

@@ -1,0 +1,39 @@
+"""What the loops are scheduled for: the type of numbers, and what of strict mode a Program has given up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from codegen.program import Program
+
+
+@dataclass(frozen=True)
+class Target:
+    dtype: str = "float64"
+    fma: bool = False
+    reorder: bool = False
+
+    @classmethod
+    def of(cls, program: Program) -> Self:
+        return cls(program.dtype, program.fma, program.reorder)
+
+    @property
+    def is_float32(self) -> bool:
+        return self.dtype == "float32"
+
+    @property
+    def cache_line(self) -> int:
+        """Numbers in 64 bytes, which is also the widest vector register."""
+        return 16 if self.is_float32 else 8
+
+    @property
+    def max_lanes(self) -> int:
+        """Sums that are accumulated side by side: in half the vector registers of AVX-512."""
+        return 16 * self.cache_line
+
+    def lane_block(self, lanes: int) -> int:
+        """How many lanes make a block of at most max_lanes: whole vectors, and blocks of one size if that can be."""
+        fewest = -(-lanes // self.max_lanes)
+        widths = [-(-lanes // n // self.cache_line) * self.cache_line for n in range(fewest, 4 * fewest + 1)]
+        return lanes if fewest == 1 else next((width for width in widths if lanes % width == 0), widths[0])

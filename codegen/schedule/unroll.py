@@ -1,0 +1,96 @@
+"""Short sums -> one expression.
+
+Example input:
+
+    let sum = value[3]
+    for k < 3:
+        sum += mul(data[k], value[8 + k])
+    value[12] = tanh(sum)
+
+becomes:
+
+    value[12] = tanh(add(add(add(value[3], mul(data[0], value[8])), mul(data[1], value[9])), mul(data[2], value[10])))
+
+In C that is done where there is one root, so that there are no lanes to add up side by side; in Python everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from codegen.ir.loops import (
+    Accumulate,
+    Apply,
+    Body,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Let,
+    Loops,
+    Name,
+    Stmt,
+    Store,
+    map_expr,
+    reads,
+    statements,
+    substituted,
+)
+from codegen.reroll.loops import is_neutral
+from codegen.schedule.nest import around, each_nest, root_loops
+
+MAX_TERMS = 8
+
+
+def unroll(loops: Loops, single_roots_only: bool = True) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        found = root_loops(nest)
+        body = found[-1].body if found else nest
+        if (found and single_roots_only) or len(body) < 2 or type(body[0]) is not Let:
+            return nest
+        return around(found, _expression(body))
+
+    return each_nest(loops, change)
+
+
+def _expression(body: Body) -> Body:
+    start, *inner, last = body
+    assert isinstance(start, Let)
+    assert isinstance(last, Store)
+    if _count(inner) > MAX_TERMS:
+        return body
+    assert not isinstance(start.value, Index)
+    terms = list(_terms(inner))
+    total: Expr | None = None if is_neutral(start.value, terms[0].op) else start.value
+    for term in terms:
+        total = term.value if total is None else Apply(term.op, (total, term.value))
+    assert total is not None
+    whole = total
+    return (Store(last.target, map_expr(last.value, lambda expr: whole if expr == Name(start.name) else expr)),)
+
+
+def _count(body: list[Stmt]) -> int:
+    """How many terms; more than enough where a loop cannot be unrolled."""
+    total = 0
+    for stmt in body:
+        if isinstance(stmt, For):
+            inner = _count([*stmt.body]) if stmt.kind == Kind.SEQUENTIAL and not _looks_up(stmt) else MAX_TERMS + 1
+            total += stmt.count * inner
+        else:
+            total += 1
+    return total
+
+
+def _looks_up(loop: For) -> bool:
+    return any(place.index.looks_up(loop.counter) for stmt in statements(loop.body) for place in reads(stmt))
+
+
+def _terms(body: list[Stmt]) -> Iterator[Accumulate]:
+    for stmt in body:
+        if isinstance(stmt, For):
+            for i in range(stmt.count):
+                yield from _terms([*substituted(stmt.body, stmt.counter, Index(i))])
+        else:
+            assert isinstance(stmt, Accumulate)
+            yield stmt

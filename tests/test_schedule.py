@@ -1,0 +1,161 @@
+"""The loop language: every pass keeps the numbers and leaves legal loops, and the verifier refuses what is not legal.
+
+Found here is a pass that computes something else, or that reads or writes where it must not, without any compiler.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import models
+import pytest
+
+from codegen import Floats, Program
+from codegen.ir.graph import Op
+from codegen.ir.loops import (
+    GRAD,
+    VALUE,
+    Accumulate,
+    Const,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Pass,
+    Place,
+    Region,
+    Store,
+    statements,
+)
+from codegen.ir.verify_loops import verify_loops
+from codegen.pipeline import build_graph, reroll
+from codegen.schedule.pipeline import schedule_c, schedule_python
+from codegen.schedule.target import Target
+from micrograd.engine import Value
+from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_row_gradients
+from tools.fuzz_compiler.systems import compare
+
+
+STRICT = Target()
+
+
+def all_stages(program, target):
+    """(name, whether rows may be padded, loops, what they were made from) after each pass of both backends."""
+    graph = build_graph(program)
+    for backend, found in (("C", reroll(graph, program, target.cache_line)), ("Python", reroll(graph, program, 1))):
+        passes = (
+            schedule_c(found.loops, found.rows, target) if backend == "C" else schedule_python(found.loops, found.rows)
+        )
+        is_padded = False
+        for name, loops in [("plain", found.loops), *passes]:
+            is_padded = is_padded or name == "pad"
+            yield f"{backend}, {name}", is_padded, loops, found
+
+
+def check(program, target=STRICT, steps=3):
+    systems = {"interpreter": Interpreter(program, build_graph(program))}
+    for name, is_padded, loops, found in all_stages(program, target):
+        verify_loops(loops, is_padded)
+        if not (target.reorder or target.fma):
+            systems[name] = LoopInterpreter(program, with_row_gradients(loops, found.loops), found)
+    compare(systems, Random(1), steps)
+
+
+@pytest.mark.parametrize("name", [name for name in models.REGULAR if name != "wide"])
+def test_each_pass_keeps_every_bit(name):
+    check(models.REGULAR[name](), steps=2)
+
+
+@pytest.mark.parametrize("name", ["mlp", "convolution", "gather"])
+def test_loops_of_fast_programs_are_legal(name):
+    check(models.REGULAR[name](), Target("float32", fma=True, reorder=True))
+
+
+def test_random_graphs():
+    check(models.random_programs(3, 30), steps=2)
+
+
+def test_more_lanes_than_registers():
+    """Blocks of lanes, with a rest: 131 roots are 128 and 3."""
+    x, w = models.values(2), [[Value(0.01 * (i + j)) for j in range(2)] for i in range(131)]
+    out = [models.dot(row, x) + w[0][0] for row in w]
+    program = Program(Floats(x), None, {"w": w}, models.total([o * o for o in out]), {"out": out})
+    names = {name for name, *_ in all_stages(program, Target())}
+    assert "C, tile" in names
+    check(program)
+
+
+def test_sums_in_parts_add_the_same_terms():
+    """A sum of 102 terms of 1 to 102: four sums of 25 terms, and two terms more."""
+    x = models.values(102)
+    w = [Value(float(i + 1)) for i in range(102)]
+    program = Program(Floats(x), None, {"w": w}, models.dot(w, x))
+    target = Target(reorder=True)
+    found = reroll(build_graph(program), program, 8)
+    *_, (_, loops) = schedule_c(found.loops, found.rows, target)
+    assert any(
+        isinstance(s, For) and s.counter == "from" for k in loops.kernels for n in k.nests for s in statements(n)
+    )
+    system = LoopInterpreter(program, loops, found)
+    assert system.forward(None, [1.0] * 102) == 102 * 103 / 2
+
+
+# The verifier
+
+
+def loops_of(*body, nests=None):
+    """One kernel that fills value[4 .. 12), behind four inputs."""
+    regions = {
+        "data": [Region(0, "P_W", "w", 8, 8, 8)],
+        VALUE: [Region(0, "INPUT", "input", 4, 4, 4), Region(4, "GROUP_0", "group_0", 6, 8, 8)],
+    }
+    kernel = Kernel(0, Pass.LOSS, nests if nests is not None else (body,), (5, 9), 6)
+    return Loops((kernel,), {"data": 8, VALUE: 12}, {"table_0_0": [0, 3, 1]}, regions, 4)
+
+
+def value(base, *steps, **tables):
+    return Place(VALUE, Index(base, steps, tuple((name, Index(0, ((1, c),))) for name, c in tables.items())))
+
+
+LEGAL = For("i", 6, (Store(value(4, (1, "i")), Const(1.0)),))
+
+
+def test_legal_loops_are_accepted():
+    verify_loops(loops_of(LEGAL), is_padded=False)
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ((For("i", 9, LEGAL.body),), "out of bounds"),
+        ((Store(value(4, (1, "i")), Const(1.0)),), "i is not in scope"),
+        ((For("i", 6, (replace(LEGAL, count=1),)),), "i counts twice"),
+        ((replace(LEGAL, count=0),), "an empty loop"),
+        ((Store(value(4), Name("x")),), "x is not in scope"),
+        ((Accumulate(Name("x"), int(Op.ADD), Const(1.0)),), "x is not in scope"),
+        ((For("i", 3, (Let("x", Const(1.0)),)), Store(value(4), Name("x"))), "x is not in scope"),
+        ((Store(value(4), value(5)),), "read before it is written"),
+        ((Store(value(0), Const(1.0)),), "has been written before"),
+        ((Store(Place("data", Index(0)), Const(1.0)),), "data cannot be written"),
+        ((Store(Place("elsewhere", Index(0)), Const(1.0)),), "no such array as elsewhere"),
+        ((For("i", 6, (Store(value(4), Const(1.0)),), Kind.LANES),), "writes the same element"),
+        ((For("i", 2, (For("j", 2, (Store(value(4, (1, "i"), (1, "j")), Const(1.0)),)),)),), "in two iterations"),
+        ((For("i", 4, (Store(value(4, table_0_0="i"), Const(1.0)),)),), "table_0_0 is too short"),
+        ((For("i", 2, (Store(value(4, nowhere="i"), Const(1.0)),)),), "no such table as nowhere"),
+        ((Local("sum", 2), For("i", 3, (Store(Place("sum", Index(0, ((1, "i"),))), Const(1.0)),))), "out of bounds"),
+        ((Store(Place(GRAD, Index(0, origin="at")), Const(1.0)),), "at is not in scope"),
+    ],
+)
+def test_what_is_not_legal_is_refused_with_its_text(body, message):
+    with pytest.raises(ValueError, match=message):
+        verify_loops(loops_of(*body), is_padded=False)
+
+
+def test_two_nests_must_not_write_one_element():
+    with pytest.raises(ValueError, match="has been written before"):
+        verify_loops(loops_of(nests=((LEGAL,), (Store(value(9), Const(2.0)),))), is_padded=False)
