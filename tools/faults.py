@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("codegen", "csrc", "micrograd")
+SOURCES = ("codegen", "csrc", "micrograd", "tools")
 
 
 @dataclass(frozen=True)
