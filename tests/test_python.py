@@ -34,7 +34,7 @@ def mnist(tmp_path_factory) -> Generated:
 
 
 def state(module) -> tuple:
-    return tuple(module._data), tuple(module._grad), tuple(module._value), tuple(module._active), set(module._touched)
+    return tuple(module._data), tuple(module._grad), tuple(module._value), tuple(module._active), set(module._dirty)
 
 
 def prepare(module) -> None:
@@ -224,14 +224,14 @@ def test_a_weight_that_an_update_makes_infinite_poisons_too(tmp_path):
     assert math.isnan(ours.forward(0, unseen))
 
 
-def test_only_rows_of_active_inputs_are_touched(mnist):
+def test_only_rows_of_active_inputs_are_dirty(mnist):
     module = mnist.module
     module.reset(1)
     module.forward(3, IMAGE)
     module.backward()
-    assert module._touched == {i for i, byte in enumerate(IMAGE) if byte}
+    assert module._dirty == {i for i, byte in enumerate(IMAGE) if byte}
     module.zero_grad()
-    assert not module._touched
+    assert not module._dirty
     assert not any(module._grad)
 
 

@@ -6,14 +6,15 @@ import models
 import pytest
 
 from codegen import Label, Pixels, Program, compile_program
+from codegen.schedule.nest import root_loops
 from micrograd.engine import Value
 
 
 def counts(program):
     """(nodes, loop nests, statements without a loop over instances)"""
     compiled = compile_program(program)
-    nests = [nest for _, found in compiled.groups for nest in found]
-    loops = sum(1 for nest in nests if nest.loops)
+    nests = [nest for kernel in compiled.plain.kernels for nest in kernel.nests]
+    loops = sum(1 for nest in nests if root_loops(nest))
     return len(compiled.graph), loops, len(nests) - loops
 
 

@@ -40,7 +40,6 @@ from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_row_gradients
 from tools.fuzz_compiler.systems import compare
 
-
 STRICT = Target()
 
 
