@@ -1,5 +1,5 @@
-"""micrograd: scalar reverse-mode autodiff (`engine`), small networks on top of it (`nn`) and losses (`functional`),
-pictures of graphs (`draw`).
+"""micrograd: scalar reverse-mode autodiff (`engine`) on a table of operations (`ops`), small networks on top of it
+(`nn`), losses (`functional`), pictures of graphs (`draw`).
 """
 
 __version__ = "0.1.0"

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 Number: TypeAlias = "Value | float"
 
-_next_id = itertools.count().__next__
+_ids = itertools.count()
 
 
 class Value:
@@ -40,6 +40,7 @@ class Value:
     """
 
     __slots__ = ("_exponent", "_id", "_op", "_order", "_prev", "data", "grad", "label")
+    _order: tuple[list[Value], list[Value]] | None  # missing until it is needed: Values are made by the million
 
     def __init__(self, data: float, _children: tuple[Value, ...] = (), _op: str = "", label: str = "") -> None:
         if type(data) is not float:
@@ -51,18 +52,17 @@ class Value:
         self._prev = _children
         self._op = _op
         self._exponent: float | None = None
-        self._id = _next_id()
-        self._order: tuple[list[Value], list[Value]] | None = None
+        self._id = next(_ids)
         self.label = label
 
     def __add__(self, other: Number) -> Value:
-        right = _value(other)
+        right = other if isinstance(other, Value) else _value(other)
         if right is None:
             return NotImplemented
         return Value(self.data + right.data, (self, right), "+")
 
     def __mul__(self, other: Number) -> Value:
-        right = _value(other)
+        right = other if isinstance(other, Value) else _value(other)
         if right is None:
             return NotImplemented
         return Value(self.data * right.data, (self, right), "*")
@@ -191,7 +191,7 @@ class Value:
 
         Contributions are added in the order of creation, backwards: the youngest user's first.
         """
-        inner, passing = self._order or self._sort()
+        inner, passing = getattr(self, "_order", None) or self._sort()
         for node in inner:
             node.grad = 0.0
         if self._prev:
@@ -203,7 +203,7 @@ class Value:
 
     def recompute(self) -> float:
         """Computes this graph again from the leaves' present data, in the order of creation; returns self.data."""
-        inner, _ = self._order or self._sort()
+        inner, _ = getattr(self, "_order", None) or self._sort()
         for node in inner:
             node.data = _FORWARD[node._op](node)
         self._forward()
@@ -308,12 +308,11 @@ class Value:
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """A copy, or what another process has written: younger than its operands, older than what comes."""
-        global _next_id
+        global _ids
         for name, value in state.items():
             setattr(self, name, value)
-        self._order = None
-        if self._id >= _next_id():
-            _next_id = itertools.count(self._id + 1).__next__
+        if self._id >= next(_ids):
+            _ids = itertools.count(self._id + 1)
 
     def __repr__(self) -> str:
         return f"Value(data={_plain(self.data)}, grad={_plain(self.grad)})"

@@ -42,7 +42,7 @@ LEAF_SYMBOLS = frozenset({"", "weight", "bias", "input", "target"})
 IR_LEAVES = ("const", "param", "grad", "input", "target")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Row:
     """One op. `name` is the ir's, `symbol` is `Value._op`; `c` and `python` are templates with a {} for each operand.
 
@@ -81,6 +81,9 @@ class Row:
             if not isinstance(operand, numbers.Real):
                 raise TypeError(f"{self.name} takes numbers and Values, not {type(operand).__name__}")
         return self.function(*map(float, operands))
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
 
     def slope(self, i: int, result: Any, operands: Sequence[Any]) -> Any:
         """The derivative by operand i, of the kind of the operands; None where no gradient flows."""

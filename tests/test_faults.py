@@ -16,14 +16,14 @@ def test_a_fault_is_an_edit_of_the_present_sources(fault):
 
 def test_there_are_enough():
     assert len({fault.name for fault in faults.FAULTS}) == len(faults.FAULTS) >= 20
-    assert {fault.file.split("/")[0] for fault in faults.FAULTS} == {"codegen", "csrc"}
+    assert {fault.file.split("/")[0] for fault in faults.FAULTS} == {"codegen", "csrc", "micrograd"}
 
 
 @pytest.mark.slow
 def test_a_fault_is_caught_and_no_fault_is_not(capsys):
     assert faults.main(["--only", "gradient that forgets", "--count", "40"]) == 0
     assert "1 faults planted, 1 caught" in capsys.readouterr().out
-    harmless = faults.Fault("a comment", "csrc/ops.h", "The ops of the ir in C", "The operations of the ir in C")
+    harmless = faults.Fault("a comment", "csrc/ops.h", "The ops of micrograd/ops.py in C", "The operations in C")
     assert faults.judge(harmless, 1, 6, 2).error == ""
 
 

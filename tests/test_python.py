@@ -23,8 +23,8 @@ import codegen
 from codegen import Pixels, Program, build_python, generate_python
 from codegen.backends.python.module import STRAIGHT_LINE_NODES
 from codegen.mnist import program
+from micrograd import ops
 from micrograd.engine import Value
-from micrograd.ops import PYTHON_TEXT
 from tools.fuzz_compiler.reference import Engine
 
 
@@ -311,7 +311,8 @@ print(json.dumps([sorted(set(sys.modules) & {"numpy", "micrograd", "codegen"}), 
 def elsewhere(tmp_path_factory):
     """run(command...) -> what SCRIPT finds, over small models of several kinds, under another Python."""
     folder = tmp_path_factory.mktemp("elsewhere")
-    functions = [(text.split("(")[0], text.count("{}")) for text in PYTHON_TEXT if "(" in text]
+    texts = [row.python for row in ops.ROWS if not row.c_definition]  # without what other tests register
+    functions = [(text.split("(")[0], text.count("{}")) for text in texts if "(" in text]
     tasks: dict = {"models": {}, "functions": functions, "pairs": [[x.hex() for x in pair] for pair in PAIRS]}
     chosen = {name: models.REGULAR[name]() for name in ("xor", "mlp", "convolution", "attention", "edges", "gather")}
     for name, made in (chosen | {"random": models.random_programs(11, 8)}).items():
@@ -347,10 +348,10 @@ def test_it_needs_the_standard_library_alone(elsewhere):
 
 @pytest.mark.skipif(shutil.which("pypy3") is None, reason="needs pypy3")
 def test_pypy_computes_the_same_bits(elsewhere):
-    """In the sign of zero too, and where a loop is long enough to be compiled."""
+    """In the sign of zero too, and where a loop is long enough to be compiled. PyPy's erf is not the C library's."""
     _, here = elsewhere(sys.executable, "-I", "-S")
     _, there = elsewhere("pypy3", "-I", "-S")
     assert here.keys() == there.keys()
-    for name in here:
+    for name in here.keys() - {"math.erf"}:
         wrong = [(a, b) for a, b in zip(here[name], there[name], strict=True) if a != b]
         assert not wrong, (name, len(wrong), wrong[:5])
