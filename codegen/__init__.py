@@ -12,8 +12,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from codegen.backends.python.module import build_python, generate_python
-from codegen.build import build, load_extension
-from codegen.passes.freeze import freeze, freeze_standalone
+from codegen.build import build, freeze, freeze_standalone, load_extension
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, load
 

@@ -1,4 +1,4 @@
-"""Program -> importable extension: writes the C and runs the machine's C compiler through setuptools."""
+"""Program -> importable extension, or plain C: writes the sources and runs the C compiler through setuptools."""
 
 from __future__ import annotations
 
@@ -9,12 +9,20 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+from codegen.backends.c.standalone import standalone_text
+from codegen.files import csrc, write_if_changed
 from codegen.ir.graph import graph_lines
+from codegen.passes.freeze import frozen_program
 from codegen.pipeline import Compiled, compile_program
 from codegen.program import Program
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # Contraction to fused multiply-add would round differently from the interpreted engine, and with -std=c11 gcc for s390x
 # computes float32 in float64. The rest is hygiene and speed.
@@ -25,26 +33,6 @@ MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
 def compile_flags(compiler_type: str) -> list[str]:
     """What every module is compiled with. The environment's CFLAGS come before, so these win."""
     return MSVC_FLAGS if compiler_type == "msvc" else UNIX_FLAGS
-
-
-def csrc() -> Path:
-    """The folder of the hand-written C: inside the installed package, or beside it in a checkout."""
-    here = Path(__file__).resolve().parent
-    for folder in (here / "csrc", here.parent / "csrc"):
-        if (folder / "module.h").is_file():
-            return folder
-    raise FileNotFoundError(f"the C sources of codegen are neither in {here / 'csrc'} nor beside {here}")
-
-
-def write_if_changed(path: Path, text: str) -> None:
-    """Writes by way of a temporary file, and not at all where the file holds this text already."""
-    data = text.encode()
-    if path.is_file() and path.read_bytes() == data:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
 
 
 def write_sources(compiled: Compiled, directory: Path, name: str) -> Path:
@@ -73,6 +61,36 @@ def build(
     folder = Path(directory).resolve()
     source = write_sources(compile_program(program, name, lowering), folder, name)
     return compile_extension(source, name, compiler, flags or [])
+
+
+def freeze(
+    program: Program,
+    weights: Mapping[str, npt.ArrayLike],
+    directory: str | os.PathLike[str],
+    name: str = "nn_infer",
+    lowering: str = "loops",
+    *,
+    compiler: str | None = None,
+    flags: list[str] | None = None,
+) -> Path:
+    """Compiles a Program with its trained weights into an inference-only extension module and returns its path.
+
+    `weights` maps the Program's parameter names to buffers of their shapes, as state_dict() does. The other arguments
+    are those of build(). Raises ValueError for weights that do not fit the Program or are not finite.
+    """
+    return build(frozen_program(program, weights), directory, name, lowering, compiler=compiler, flags=flags)
+
+
+def freeze_standalone(
+    program: Program, weights: Mapping[str, npt.ArrayLike], directory: str | os.PathLike[str], name: str = "nn_infer"
+) -> tuple[Path, Path]:
+    """The same as plain C for programs without Python: writes NAME.h and NAME.c and returns their paths."""
+    frozen = frozen_program(program, weights)
+    compiled = compile_program(frozen, name)
+    paths = Path(directory, f"{name}.h"), Path(directory, f"{name}.c")
+    for path, text in zip(paths, standalone_text(frozen, compiled.kernels, name, compiled.digest), strict=True):
+        write_if_changed(path, text)
+    return paths
 
 
 # Run by a Python of its own: setuptools works in the current folder, reads its pyproject.toml and prints.

@@ -28,7 +28,7 @@ from bad_arguments import MAX, Bad
 from harness import Extension, Generated, bits, many
 
 from codegen import Label, Pixels, Program
-from codegen.passes.freeze import frozen_program
+from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
 
 COUNT = 3  # images
@@ -169,8 +169,8 @@ def without_inputs() -> Program:
 
 
 def frozen() -> Program:
-    weights = {t.name: np.zeros(t.shape) + 0.5 for t in models.mlp().tensors}
-    return frozen_program(models.mlp(), weights)
+    program = models.mlp()
+    return frozen_program(program, weights_of(program))
 
 
 PROGRAMS: dict[str, Callable[[], Program]] = {

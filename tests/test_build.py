@@ -16,7 +16,8 @@ from harness import Extension
 
 import codegen
 from codegen import Floats, Program
-from codegen.build import UNIX_FLAGS, csrc, write_if_changed
+from codegen.build import UNIX_FLAGS
+from codegen.files import csrc, write_if_changed
 from codegen.mnist import program as mnist_program
 from codegen.pipeline import compile_program
 from micrograd.engine import Value

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from test_build import run_under_sanitizers
 
-from codegen.build import csrc
+from codegen.files import csrc
 
 # What the threads do, each a function of parameters, gradients and the last forward, and none commuting with another.
 OPERATIONS = {

@@ -18,7 +18,8 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
 from codegen.backends.c.statements import backward_code, forward_code, set_input_code, update_code
-from codegen.build import compile_flags, csrc
+from codegen.build import compile_flags
+from codegen.files import csrc
 from codegen.passes.trace import OPS
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total

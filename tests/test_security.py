@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen.build import csrc
+from codegen.files import csrc
 from codegen.weights import read_weights
 from micrograd.commands import checkpoint
 from micrograd.commands.command_line import UsageError

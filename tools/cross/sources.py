@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from codegen.build import write_sources
+from codegen.build import freeze_standalone, write_sources
 from codegen.mnist import program
-from codegen.passes.freeze import freeze_standalone, frozen_program
+from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
 from codegen.program import Program
 from codegen.weights import read_weights

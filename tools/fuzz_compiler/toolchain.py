@@ -15,11 +15,10 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
-
 from codegen.backends.python.module import generate_python
-from codegen.build import UNIX_FLAGS, csrc
-from codegen.passes.freeze import frozen_program
+from codegen.build import UNIX_FLAGS
+from codegen.files import csrc
+from codegen.passes.freeze import frozen_program, weights_of
 from codegen.pipeline import build_graph, compile_program
 from codegen.program import Program
 from tools.fuzz_compiler.reference import Engine, Interpreter
@@ -120,8 +119,7 @@ class Toolchain:
 
     def frozen(self, program: Program, data: list[float], folder: Path, commands: list[str]) -> dict[str, Module]:
         """The Program frozen with these parameters, all finite: by `quick`, and by each command at each SIMD level."""
-        weights = {t.name: np.array([data[n] for n in t.numbers]).reshape(t.shape) for t in program.tensors}
-        frozen = frozen_program(program, weights)
+        frozen = frozen_program(program, weights_of(program, data))
         text = compile_program(frozen, NAME).text
         found = {self.quick: self.module(frozen, text, folder / "frozen", self.quick)}
         for command in commands:

@@ -20,7 +20,7 @@ from codegen.backends.c.functions import passes
 from codegen.backends.c.inference import PASSES, weights_digest, weights_table
 from codegen.backends.c.module import SLACK, Kernels, comment_text, defines, offsets, output_tables
 from codegen.backends.names import c_identifier, unique_names
-from codegen.build import csrc
+from codegen.files import csrc
 from codegen.program import Pixels, Program
 
 NOTES = (

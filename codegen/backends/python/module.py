@@ -22,7 +22,7 @@ from codegen.backends.c.straightline import declared_layout
 from codegen.backends.names import group_name, tensor_names
 from codegen.backends.python.emit import PythonText, PythonWriter, StraightLine, functions, wrapped
 from codegen.backends.writer import Emitter
-from codegen.build import write_if_changed
+from codegen.files import write_if_changed
 from codegen.ir.graph import Graph
 from codegen.pipeline import build_graph, check_name, graph_digest, lower_graph, no_garbage_collection
 from codegen.program import Label, Pixels, Program
