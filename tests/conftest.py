@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+# For tools/, which is not installed. Last, so that everything that is installed is tested as it was installed.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
 # A shell without job control starts background jobs with Ctrl-C ignored, and so would be what the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 np = pytest.importorskip("numpy")
-pytest.importorskip("benchmarks", reason="the sdist has no benchmarks")
 
 from benchmarks import accuracy, report, tasks  # noqa: E402
 from benchmarks.__main__ import SECTIONS  # noqa: E402
