@@ -1,4 +1,4 @@
-"""Every parameter of every function of every kind of module gets what it must refuse (tests/bad_arguments.py).
+"""Bad input that is accepted, crashes, changes the model, or is refused with the wrong words (tests/bad_arguments.py).
 
 Each refusal says what came and what was expected, and afterwards the model has the bits that it had: its
 parameters, its gradients, and what the next backward() adds.

@@ -1,4 +1,4 @@
-"""From a Program to a file on disk: size, reproducibility, other compilers, sanitizers."""
+"""Builds that fail, differ from run to run or from compiler to compiler, or contain undefined behaviour."""
 
 import os
 import random

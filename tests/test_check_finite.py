@@ -1,4 +1,4 @@
-"""train(check_finite=True) against a loop by hand that looks at every parameter after every step."""
+"""train(check_finite=True) that stops at the wrong step, names the wrong parameter, or does not stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiling costs, as benchmarks/compile_time.py measures it, each model in a process of its own."""
+"""Compile times that grow faster than the graph, as benchmarks/compile_time.py measures them."""
 
 from __future__ import annotations
 

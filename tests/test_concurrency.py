@@ -1,4 +1,4 @@
-"""Calls of many threads happen one after the other: results and state are those of some serial order."""
+"""Races: calls from many threads whose results and state are those of no serial order."""
 
 from __future__ import annotations
 

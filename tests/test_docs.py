@@ -1,4 +1,4 @@
-"""What the documentation shows is what the compiler prints."""
+"""Documentation that shows something other than what the compiler prints."""
 
 import importlib.util
 import math

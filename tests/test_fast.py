@@ -1,4 +1,4 @@
-"""Fast mode: float32, fused multiply-add and reordered sums, each of which is close to strict mode, and how close."""
+"""Fast mode (float32, fused multiply-add, reordered sums) that strays further from strict mode than it may."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzer: random Programs, their reduction, and the cases that it found."""
+"""A fuzzer that misses or misreports a failure or cannot reduce it; and the miscompilations it has found."""
 
 from __future__ import annotations
 

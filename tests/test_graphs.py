@@ -1,4 +1,4 @@
-"""The passes on any graph: random ones, and one that is deeper than the recursion limit."""
+"""Passes that change a bit, leave work behind, or recurse: on random graphs, and on a very deep one."""
 
 from __future__ import annotations
 

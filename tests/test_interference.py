@@ -1,4 +1,4 @@
-"""What happens in the middle of a call: arguments that run code or change, callbacks, Ctrl-C."""
+"""Code that runs in the middle of a call: arguments that change the model or a buffer, callbacks, Ctrl-C."""
 
 from __future__ import annotations
 

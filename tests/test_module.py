@@ -1,4 +1,4 @@
-"""The functions of the installed module `nn`, one image at a time, its errors, and how it is imported."""
+"""Wrong results and side effects of the installed `nn`, one image at a time, and of importing it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The generated Python modules: the API of the C modules, their errors, nothing but the standard library, PyPy."""
+"""Generated Python modules that differ from the C modules: in API, errors, dependencies, or under PyPy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads share the work of a batch and change no bit of its result, whatever the model."""
+"""Bits that depend on the number of threads."""
 
 from __future__ import annotations
 

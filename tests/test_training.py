@@ -1,4 +1,4 @@
-"""Whole epochs: train, evaluate and predict_batch, their progress, signals and threads, and the initial weights."""
+"""Whole epochs that compute something other than the loop by hand: train, evaluate, predict_batch, initial weights."""
 
 from __future__ import annotations
 
