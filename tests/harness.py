@@ -117,12 +117,11 @@ def many(program: Program, count: int, seed: int = 0) -> tuple[object, object]:
     return images(program, [example(program, random.Random(seed + i)) for i in range(count)])
 
 
-def use_threads(program: Program, folder: Path, flags: list[str]) -> None:
+def use_threads(extension: Module) -> None:
     """Trains and evaluates with several threads, for a sanitizer to watch. A model without inputs has no images."""
-    if not len(program.inputs.values):
+    if not len(extension.program.inputs.values):
         return
-    module = Extension(program, folder, "loops", flags=flags).module
-    data = many(program, 150)
+    module, data = extension.module, many(extension.program, 150)
     for batch_size in (1, 64, 100):
         module.train(*data, batch_size=batch_size, threads=3, learning_rate=1e-6)
         views = module.grad_dict()
@@ -131,8 +130,13 @@ def use_threads(program: Program, folder: Path, flags: list[str]) -> None:
         module.evaluate(*data, threads=3)
 
 
-def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, odd: float = 0.0, **options: object) -> None:
-    """Engine = ir interpreter = Python = straight-line C = loops C at every SIMD level, over some steps of training."""
+def compare(
+    program: Program, folder: Path, steps: int = 5, seed: int = 0, odd: float = 0.0, **options: object
+) -> Module:
+    """Engine = ir interpreter = Python = straight-line C = loops C at every SIMD level, over some steps of training.
+
+    Returns the module of the loops.
+    """
     systems: dict[str, System] = {
         "engine": Engine(program),
         "interpreter": Interpreter(program, build_graph(program)),
@@ -146,3 +150,4 @@ def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, odd: 
             systems[f"loops at {level}"] = systems["loops"].at_level(level)
     assert "loops at baseline" in systems
     assert systems_agree(systems, random.Random(seed), steps, odd)
+    return systems["loops"]
