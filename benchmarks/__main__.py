@@ -4,9 +4,6 @@
     inference   one image a call, and 10,000
     deeper      training of 784-200-100-10
     accuracy    time to 97 % of the real MNIST's test set
-    essay       the essay's table, from interpreted Values to loops: goes to essay.md
-    fma         how many fused multiply-adds there are, and what they do: goes to fma.md
-    frozen      a model that trains against one that only predicts: goes to frozen.md
 
     python -m benchmarks --quick                            a minute or two: two columns of each, one round
     python -m benchmarks --sections training --columns "f32 (1|64)$" --systems "nn|JAX" --rounds 3
@@ -25,14 +22,13 @@ import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import essay, fma, frozen, report
+from benchmarks import report
 from benchmarks.accuracy import GRID, Race, race
 from benchmarks.measure import Bench, Column
 from benchmarks.tasks import DEEP, MANY, Data, Task
 from micrograd.data import mnist
 
-FRAMEWORKS = ("training", "inference", "deeper", "accuracy")
-SECTIONS = (*FRAMEWORKS, "essay", "fma", "frozen")
+SECTIONS = ("training", "inference", "deeper", "accuracy")
 PARTIAL = Path("build/benchmarks")
 QUICK = r"(train f(64|32) 1|infer f32 1)$"
 
@@ -63,18 +59,13 @@ def main() -> int:
     parser.add_argument("--images", type=int, default=60_000, help="images a run for the fast systems")
     parser.add_argument("--threads", type=int, default=min(2, os.cpu_count() or 1), help="beside one")
     parser.add_argument("--quick", action="store_true", help="three columns, one round, fewer images")
-    parser.add_argument("--slow", action="store_true", help="straight-line C under clang -O1 too, which takes minutes")
-    parser.add_argument(
-        "--output",
-        type=Path,
-        help="folder for the results: essay.md, fma.md, frozen.md, and results.md and the pictures of a full run",
-    )
+    parser.add_argument("--output", type=Path, help="folder for results.md and the pictures of a full run")
     options = parser.parse_args()
     if options.quick:
         options.sections, options.columns = ["training", "inference"], options.columns or QUICK
         options.rounds, options.images = 1, min(options.images, 12_000)
 
-    partial = options.quick or options.systems or options.columns or not set(FRAMEWORKS) <= set(options.sections)
+    partial = options.quick or options.systems or options.columns or not set(SECTIONS) <= set(options.sections)
 
     digits = mnist.load(options.data, "digits" if options.digits else "auto")
     data, source = Data.of(digits), "the built-in digits" if "built-in" in digits.source else "MNIST"
@@ -82,29 +73,8 @@ def main() -> int:
         f"{report.processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}, "
         f"CPython {platform.python_version()}"
     )
-    for section, title, measured in (
-        ("essay", "The essay's table", essay_text),
-        ("fma", "Fused multiply-add", fma_text),
-        ("frozen", "Training versus inference", frozen_text),
-    ):
-        if section in options.sections:
-            head = f"# {title}\n\nWritten by `python -m benchmarks --sections {section}`. {machine}. Data: {source}."
-            publish(f"{head}\n\n{measured(data, options)}\n", options.output, f"{section}.md")
-    if set(FRAMEWORKS) & set(options.sections):
-        frameworks(data, source, machine, options, PARTIAL if partial and options.output else options.output)
+    frameworks(data, source, machine, options, PARTIAL if partial and options.output else options.output)
     return 0
-
-
-def essay_text(data: Data, options: argparse.Namespace) -> str:
-    return essay.essay(data, options.rounds, options.slow)
-
-
-def fma_text(data: Data, options: argparse.Namespace) -> str:
-    return fma.fma(data, options.rounds)
-
-
-def frozen_text(data: Data, options: argparse.Namespace) -> str:
-    return frozen.frozen(data, options.rounds)
 
 
 def frameworks(data: Data, source: str, machine: str, options: argparse.Namespace, output: Path | None) -> None:

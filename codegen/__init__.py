@@ -11,9 +11,7 @@ except ModuleNotFoundError as error:
         "compiling a model needs numpy and setuptools: pip install 'micrograd-nn[compile]'", name="numpy"
     ) from error
 
-from codegen.backends.python.module import build_python, generate_python
-from codegen.build import build, load_extension
-from codegen.passes.freeze import freeze, freeze_standalone
+from codegen.build import build, freeze, load_extension
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, load
 
@@ -23,11 +21,8 @@ __all__ = [
     "Pixels",
     "Program",
     "build",
-    "build_python",
     "compile_program",
     "freeze",
-    "freeze_standalone",
-    "generate_python",
     "load",
     "load_extension",
 ]

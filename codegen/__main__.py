@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from codegen.build import build
-from codegen.passes.freeze import freeze, freeze_standalone
+from codegen.build import build, freeze
 from codegen.pipeline import compile_program
 from codegen.program import DTYPES, Program, declared, load
 from codegen.weights import read_weights
@@ -53,7 +52,7 @@ def parser() -> Parser:
         "freeze",
         parents=[shared],
         help="compile a program with trained weights: it only predicts",
-        description="Weights become constants. Labels, gradients and units that no output depends on are left out.",
+        description="The weights become constants. There are no labels and no gradients.",
     )
     freeze_parser.add_argument("weights", type=Path, metavar="WEIGHTS", help="a safetensors file with the parameters")
     freeze_parser.add_argument("--name", default="nn_infer", help="of the module; default: nn_infer")
@@ -76,7 +75,8 @@ def run_freeze(options: argparse.Namespace) -> list[Path]:
     program = read_program(options)
     weights = read_weights(options.weights)
     if options.standalone:
-        return [*freeze_standalone(program, weights, options.output, options.name)]
+        source = freeze(program, weights, options.output, options.name, target="c")
+        return [source.with_suffix(".h"), source]
     return [freeze(program, weights, options.output, options.name, compiler=options.compiler)]
 
 

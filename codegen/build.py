@@ -1,4 +1,4 @@
-"""Program -> importable extension: writes the C and runs the machine's C compiler through setuptools."""
+"""Program -> importable extension, or plain C: writes the sources and runs the C compiler through setuptools."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
+from codegen.files import csrc, write_if_changed
 from codegen.ir.graph import graph_lines
+from codegen.passes.freeze import frozen_program
 from codegen.pipeline import Compiled, compile_program
 from codegen.program import Program
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # Contraction to fused multiply-add would round differently from the interpreted engine, and with -std=c11 gcc for s390x
 # computes float32 in float64. The rest is hygiene and speed.
@@ -27,52 +34,56 @@ def compile_flags(compiler_type: str) -> list[str]:
     return MSVC_FLAGS if compiler_type == "msvc" else UNIX_FLAGS
 
 
-def csrc() -> Path:
-    """The folder of the hand-written C: inside the installed package, or beside it in a checkout."""
-    here = Path(__file__).resolve().parent
-    for folder in (here / "csrc", here.parent / "csrc"):
-        if (folder / "module.h").is_file():
-            return folder
-    raise FileNotFoundError(f"the C sources of codegen are neither in {here / 'csrc'} nor beside {here}")
-
-
-def write_if_changed(path: Path, text: str) -> None:
-    """Writes by way of a temporary file, and not at all where the file holds this text already."""
-    data = text.encode()
-    if path.is_file() and path.read_bytes() == data:
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
-
-
 def write_sources(compiled: Compiled, directory: Path, name: str) -> Path:
-    """Puts NAME.c, NAME_kernels.h and NAME.ir into a folder, all to be read, and returns the path of the first."""
+    """Puts the generated files and NAME.ir into a folder, all to be read, and returns the path of the main one."""
     write_if_changed(directory / f"{name}.ir", "\n".join(graph_lines(compiled.graph)) + "\n")
     for file, text in compiled.files.items():
         write_if_changed(directory / file, text)
-    return directory / f"{name}.c"
+    return directory / next(file for file in compiled.files if not file.endswith(".h"))
 
 
 def build(
     program: Program,
     directory: str | os.PathLike[str],
     name: str = "nn",
-    lowering: str = "loops",
+    lowering: str | None = None,
     *,
+    target: str = "extension",
     compiler: str | None = None,
     flags: list[str] | None = None,
 ) -> Path:
-    """Compiles a Program into an extension module in `directory` and returns its path.
+    """Builds a Program in `directory` and returns the path of the result.
 
-    `name` is the module's name. `lowering` is "loops", or "straightline" for one statement a node. `compiler` is the
-    command of another C compiler than Python's own, `flags` come after the default ones.
-    Raises ValueError for a bad name or lowering, RuntimeError with the compiler's output where it fails.
+    target     "extension": a compiled module; "python": NAME.py; "c": NAME.c and NAME.h, for a Program without a loss
+    name       of the module
+    lowering   "loops", or "straightline" for one statement a node
+    compiler   the command of another C compiler than Python's own; `flags` come after the default ones
+
+    Raises ValueError as compile_program() does, RuntimeError with the compiler's output where it fails.
     """
     folder = Path(directory).resolve()
-    source = write_sources(compile_program(program, name, lowering), folder, name)
-    return compile_extension(source, name, compiler, flags or [])
+    source = write_sources(compile_program(program, name, lowering, target), folder, name)
+    return compile_extension(source, name, compiler, flags or []) if target == "extension" else source
+
+
+def freeze(
+    program: Program,
+    weights: Mapping[str, npt.ArrayLike],
+    directory: str | os.PathLike[str],
+    name: str = "nn_infer",
+    lowering: str | None = None,
+    *,
+    target: str = "extension",
+    compiler: str | None = None,
+    flags: list[str] | None = None,
+) -> Path:
+    """Builds a Program with its trained weights as constants: it only predicts. Returns the path of the result.
+
+    `weights` maps the Program's parameter names to buffers of their shapes, as state_dict() does. The other arguments
+    are those of build(). Raises ValueError for weights that do not fit the Program or are not finite.
+    """
+    frozen = frozen_program(program, weights)
+    return build(frozen, directory, name, lowering, target=target, compiler=compiler, flags=flags)
 
 
 # Run by a Python of its own: setuptools works in the current folder, reads its pyproject.toml and prints.

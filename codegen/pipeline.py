@@ -7,77 +7,122 @@ import hashlib
 import keyword
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import compress
 
 import numpy as np
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import inference_files
-from codegen.backends.c.kernels import kernel_functions, table_lines
-from codegen.backends.c.module import Kernels, module_files
+from codegen.backends.c.kernels import kernels_of
+from codegen.backends.c.module import module_files
+from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
-from codegen.backends.text import explanation, formulas, work
+from codegen.backends.python.definitions import definitions
+from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
+from codegen.backends.text import explanation, work
 from codegen.ir.graph import LEAVES, Graph, Op, verify
-from codegen.ir.loops import DATA, VALUE, Loops, Pass
+from codegen.ir.loops import Loops
 from codegen.passes.autodiff import differentiate
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import Layout, place
+from codegen.reroll.layout import place
 from codegen.reroll.loops import find_loops
-from codegen.reroll.trees import Shapes, find_trees
-from codegen.schedule.pipeline import schedule_c
-from codegen.schedule.rows import RowTensor, find_row_tensors, mark_row_gradients
-from codegen.schedule.skip_zeros import reads_inputs
+from codegen.reroll.trees import find_trees
+from codegen.schedule.pipeline import Rerolled, schedule_c, schedule_python
+from codegen.schedule.rows import find_row_tensors, mark_row_gradients
+from codegen.schedule.target import Target
 from micrograd import ops
+
+TARGETS = ("extension", "python", "c")
 
 
 @dataclass
 class Compiled:
-    """A program's final ir and its C files, by name.
+    """A program's final ir and its generated files, by name.
 
-    `plain` are the loops as reroll makes them, `loops` as the C has them. The straight-line lowering has neither loops
-    nor a layout.
+    `found` are the loops as reroll makes them, `loops` as the target has them. The straight-line lowering has neither.
     """
 
     graph: Graph
-    kernels: Kernels
-    files: dict[str, str]
     digest: str
-    plain: Loops | None = None
+    lowering: str
+    found: Rerolled | None = None
     loops: Loops | None = None
-    shapes: Shapes | None = None
-    layout: Layout | None = None
+    files: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def plain(self) -> Loops:
+        """The loops as reroll makes them, one root and one term after the other. Raises ValueError without loops."""
+        if self.found is None:
+            raise ValueError("straight-line code has no loops: compile with lowering='loops'")
+        return self.found.loops
 
     @property
     def text(self) -> str:
-        """All of the C, to be read."""
+        """All files, to be read."""
         return "".join(self.files.values())
 
     def explanation(self) -> str:
-        """Every group as an assignment, then how much of the work is in loops. ValueError if there are no loops."""
-        if self.plain is None:
-            raise ValueError("straight-line code has no loops: compile with lowering='loops'")
+        """Every group as an assignment, then how much of the work is in loops. Raises ValueError if there are none."""
         return "\n".join([*explanation(self.plain), str(work(self.plain, len(self.graph)))])
 
 
-def compile_program(program: Program, name: str = "nn", lowering: str = "loops") -> Compiled:
-    """Value graph in, nn.c and nn_kernels.h out. Raises ValueError for an unknown lowering or a name C cannot use."""
-    if lowering not in ("loops", "straightline"):
+def compile_program(
+    program: Program, name: str = "nn", lowering: str | None = None, target: str = "extension"
+) -> Compiled:
+    """Value graph in, source files out.
+
+    target    "extension": NAME.c and NAME_kernels.h, a Python module in C
+              "python":    NAME.py, the same functions without a compiler, in strict float64 only
+              "c":         NAME.h and NAME.c, plain C11 for a Program without a loss
+    lowering  "loops", or "straightline" for one statement a node; default: loops, but for small models in Python
+
+    Raises ValueError for an unknown target or lowering, for a name that the target cannot use, and for a Program that
+    the target cannot express.
+    """
+    if target not in TARGETS:
+        raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
+    if lowering not in (None, "loops", "straightline"):
         raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
     check_name(name)
+    if target == "python":
+        check_strict(program)
+    if target == "c" and program.loss is not None:
+        raise ValueError("plain C only predicts: freeze the program, as codegen.freeze does, or set its loss to None")
     with no_garbage_collection():
-        graph = build_graph(program)
-        digest = graph_digest(graph)
-        write = module_files if program.loss is not None else inference_files  # constants, tables, passes
+        graph = build_graph(program)  # Values -> scalar ir
+        if lowering is None:
+            lowering = "straightline" if target == "python" and is_small(program, graph) else "loops"
         if lowering == "straightline":
-            kernels = straightline(trace(program), program)
-            return Compiled(graph, kernels, write(program, kernels, name, digest, len(graph)), digest)
-        found, scheduled, kernels = _loops(graph, program)
-        files = write(program, kernels, name, digest, len(graph))
-        return Compiled(graph, kernels, files, digest, found.loops, scheduled, found.shapes, found.layout)
+            compiled = Compiled(graph, graph_digest(graph), lowering)
+        else:
+            found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line)  # -> plain loops
+            loops = schedule(found, program, target)  # -> loops as they run
+            compiled = Compiled(graph, graph_digest(graph), lowering, found, loops)
+        compiled.files = write(compiled, program, name, target)  # -> text
+    return compiled
+
+
+def schedule(found: Rerolled, program: Program, target: str) -> Loops:
+    """The loops as a target has them."""
+    if target == "python":
+        *_, (_, loops) = schedule_python(found)
+    else:
+        *_, (_, loops) = schedule_c(found, Target.of(program))
+    return loops
+
+
+def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[str, str]:
+    """The text of each file of a target."""
+    graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
+    if target == "python":
+        written = loop_kernels(found, loops) if found and loops else statement_kernels(graph, program)
+        return {f"{name}.py": module_text(program, written, name, digest, definitions(registered(graph)))}
+    kernels = kernels_of(found, loops, program) if found and loops else straightline(trace(program), program)
+    print_files = standalone_files if target == "c" else module_files if program.loss is not None else inference_files
+    return print_files(program, kernels, name, digest, len(graph))
 
 
 def check_name(name: str) -> None:
@@ -103,22 +148,6 @@ def build_graph(program: Program) -> Graph:
     return graph
 
 
-@dataclass
-class Rerolled:
-    """A graph as loops, one root and one term after the other, and what is known about where it keeps things."""
-
-    graph: Graph
-    shapes: Shapes
-    layout: Layout
-    loops: Loops
-    rows: dict[int, RowTensor]
-
-    def place_of(self, n: int) -> int:
-        """Where an observed node stands in value[]; -1 if there is no loss."""
-        copies = self.layout.copies
-        return -1 if n < 0 else copies[n] if n in copies else int(self.layout.index[n])
-
-
 def reroll(graph: Graph, program: Program, cache_line: int) -> Rerolled:
     """Final ir in, plain loops out. `cache_line` is to how many numbers rows are padded."""
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
@@ -127,45 +156,6 @@ def reroll(graph: Graph, program: Program, cache_line: int) -> Rerolled:
     loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
     rows = find_row_tensors(loops, layout, program.loss is not None)  # what a zero input leaves alone
     return Rerolled(graph, trees.shapes, layout, mark_row_gradients(loops, rows), rows)
-
-
-def _loops(graph: Graph, program: Program) -> tuple[Rerolled, Loops, Kernels]:
-    arithmetic = Arithmetic.of(program)
-    found = reroll(graph, program, arithmetic.cache_line)
-    layout, rows = found.layout, found.rows
-    *_, (_, scheduled) = schedule_c(found.loops, rows, arithmetic)  # how the loops run
-    functions = kernel_functions(scheduled, found.loops, arithmetic)  # C text
-    kernels = Kernels(
-        lowering="loops",
-        tables=[*definitions(graph), *table_lines(scheduled, arithmetic)],
-        functions=functions.lines,
-        calls=functions.calls,
-        offsets=_offsets(found),
-        tensors=layout.tensors,
-        tensor_names=[region.name for region in scheduled.regions[DATA]],
-        row_tensors=list(rows.values()),
-        row_comments=[
-            str(formula)
-            for kernel in found.loops.kernels
-            if kernel.passes == Pass.ROW_GRADIENTS
-            for formula in formulas(found.loops, kernel)
-        ],
-        reads_inputs=reads_inputs(scheduled),
-        value_count=layout.value_count,
-        data_count=layout.data_count,
-        loss=found.place_of(graph.loss),
-        outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
-    )
-    return found, scheduled, kernels
-
-
-def _offsets(found: Rerolled) -> list[tuple[str, int]]:
-    """Names for places in value[]. INPUT, TARGET and LOSS are there even if nothing has them."""
-    places = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    places |= {region.name: region.start for region in found.loops.regions[VALUE]}
-    if found.graph.loss >= 0:
-        places.setdefault("LOSS", found.place_of(found.graph.loss))
-    return list(places.items())
 
 
 def _check_outputs(graph: Graph) -> None:
@@ -178,11 +168,6 @@ def _check_outputs(graph: Graph) -> None:
 def registered(graph: Graph) -> list[ops.Row]:
     """The ops of a graph that a user has registered, in the order of the op table."""
     return [row for row in map(ops.row, sorted(set(graph.op) - LEAVES)) if row.c_definition]
-
-
-def definitions(graph: Graph) -> list[str]:
-    """The C of registered ops."""
-    return [row.c_definition for row in registered(graph)]
 
 
 def graph_digest(graph: Graph) -> str:

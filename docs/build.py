@@ -112,7 +112,6 @@ def code(file: Path) -> str:
 def groups(file: Path, old: str) -> tuple[str, list[str]]:
     """The table of a Program's groups with the names that the old table gives them, and the groups without a name."""
     compiled = compile_program(load(file))
-    assert compiled.plain is not None
     names: dict[str, list[str]] = {}
     for formula, name in ROW.findall(old):
         names.setdefault(NUMBER.sub("", formula), []).append(name)

@@ -193,7 +193,7 @@ def register(
     c         a C expression of type real in the operands `a` and `b`, or the text of a `static inline` function called
               op_NAME. It may use what csrc/ops.h has, and has to give the bits that `function` gives.
     symbol    `Value._op`; by default the name
-    python    for codegen.build_python: the source of a function called op_NAME that needs `math` and the functions of
+    python    for generated Python: the source of a function called op_NAME that needs `math` and the functions of
               micrograd.ieee at most; by default the source of `function`
 
     Raises TypeError or ValueError for what cannot be an op, and for a name or symbol that is taken; then nothing has

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 from safetensors.numpy import load_file
 
+from micrograd.commands.resume import Checkpoints
 from micrograd.data import digits
 
 TRAIN, TEST = 300, 100  # images of write_data()
@@ -54,3 +59,48 @@ def error(*arguments: object, **variables: str) -> str:
 def same_bits(one: Path, other: Path) -> bool:
     a, b = load_file(one), load_file(other)
     return a.keys() == b.keys() and all(a[name].tobytes() == b[name].tobytes() for name in a)
+
+
+# Runs that are resumed; the fixtures are in conftest.py.
+
+
+@dataclass
+class Result:
+    """What a command did."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def epochs(self) -> list[str]:
+        return re.findall(r"^epoch .*$", self.out, re.M)
+
+
+Train = Callable[..., Result]
+COMMON = ("--batch-size", 4, "--epochs", 2)
+
+
+def previous(path: Path) -> Path:
+    return path.with_name(f"{path.name}.previous")
+
+
+def half(train: Train, path: Path, *options: object) -> Result:
+    """A run like the plain one that ends after its first epoch."""
+    done = train("--batch-size", 4, "--epochs", 1, "--checkpoint", path, *options)
+    assert done.code == 0, done.err
+    return done
+
+
+def stop_after(monkeypatch: pytest.MonkeyPatch, writes: int) -> None:
+    """Ctrl-C comes after so many checkpoints."""
+    write, count = Checkpoints.write, 0
+
+    def write_and_stop(*arguments: object) -> None:
+        nonlocal count
+        write(*arguments)  # type: ignore[arg-type]
+        count += 1
+        if count == writes:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Checkpoints, "write", write_and_stop)

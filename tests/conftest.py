@@ -13,6 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+# For tools/, which is not installed. Last, so that everything that is installed is tested as it was installed.
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
 # A shell without job control starts background jobs with Ctrl-C ignored, and so would be what the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -81,3 +84,55 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     from commands import write_data
 
     return write_data(tmp_path_factory.mktemp("data"))
+
+
+# A training run in this process, and what must come out when it is resumed; see commands.py.
+
+
+@pytest.fixture
+def train(data: Path, capsys: pytest.CaptureFixture[str]) -> Callable:
+    """train(*options) -> a commands.Result."""
+    from commands import Result
+
+    from micrograd.__main__ import main
+
+    def run(*options: object, images: Path = data) -> object:
+        capsys.readouterr()
+        try:
+            code = main(["train", "--data", str(images), *map(str, options)])
+        except SystemExit as stop:
+            code = int(stop.code or 0)
+        return Result(code, *capsys.readouterr())
+
+    return run
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "run.safetensors"
+
+
+@pytest.fixture
+def plain(train: Callable, tmp_path: Path) -> tuple[list[str], bytes]:
+    """The epochs' lines and the saved file of a run without checkpoints."""
+    from commands import COMMON
+
+    done = train(*COMMON, "--save", tmp_path / "plain")
+    assert done.code == 0
+    return done.epochs, (tmp_path / "plain").read_bytes()
+
+
+@pytest.fixture
+def resumes(train: Callable, path: Path, plain: tuple[list[str], bytes]) -> Callable:
+    """Resumes the run of `path` to its end, which must be that of the plain run, line by line and byte by byte."""
+    from commands import COMMON
+
+    def resume(*options: object) -> object:
+        saved = path.with_name("resumed")
+        done = train(*COMMON, "--checkpoint", path, "--resume", "--save", saved, *options)
+        assert done.code == 0, done.err
+        assert done.epochs == plain[0][len(plain[0]) - len(done.epochs) :]
+        assert saved.read_bytes() == plain[1]
+        return done
+
+    return resume

@@ -1,21 +1,28 @@
-"""Runs one Program everywhere and compares the bits of everything that can be observed."""
+"""Runs one Program everywhere, compares the bits of everything that can be observed, and trains by hand."""
 
 from __future__ import annotations
 
 import itertools
 import os
 import random
+from array import array
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
+
+import numpy as np
 
 from codegen import Program, build
-from codegen.backends.python.module import generate_python
-from codegen.pipeline import build_graph
+from codegen.pipeline import build_graph, compile_program
 from tools.fuzz_compiler.reference import Engine, Interpreter
 from tools.fuzz_compiler.systems import LEVELS, Module, System, bits, example, images
 from tools.fuzz_compiler.systems import compare as systems_agree
 
-__all__ = ["LEVELS", "WARNINGS", "Extension", "Generated", "bits", "compare", "example", "many", "use_threads"]
+__all__ = [
+    "LEVELS", "WARNINGS", "Extension", "Generated", "batches_by_hand", "bits", "compare", "example", "gradients",
+    "many", "parameters", "state", "train_by_hand", "use_threads",
+]  # fmt: skip
 
 _names = (f"model_{i}" for i in itertools.count(1))
 
@@ -41,8 +48,67 @@ class Generated(Module):
     def __init__(self, program: Program, folder: Path, lowering: str | None = None) -> None:
         name = next(_names)
         path = folder / f"{name}.py"
-        path.write_text(generate_python(program, name, lowering), encoding="utf-8")
+        path.write_text(compile_program(program, name, lowering, target="python").text, encoding="utf-8")
         super().__init__(program, path, name)
+
+
+def parameters(module: ModuleType) -> list[float]:
+    """Without a view: views change which rows a module visits."""
+    return [module.data(i) for i in range(module.info()["parameters"])]
+
+
+def gradients(module: ModuleType) -> list[float]:
+    """Without a view."""
+    return [module.grad(i) for i in range(module.info()["parameters"])]
+
+
+def state(module: ModuleType) -> tuple[bytes, bytes]:
+    """All bits of the parameters and of the gradients."""
+    return array("d", parameters(module)).tobytes(), array("d", gradients(module)).tobytes()
+
+
+TYPES = {"uint8": np.uint8, "label": np.uint8, "float32": np.float32, "float64": np.float64}
+
+
+def batches_by_hand(
+    module: ModuleType, images: object, labels: object, batch_size: int = 1, order: Sequence[int] | None = None
+) -> Iterator[tuple[list[int], float]]:
+    """The definition of train(): computes the gradients of each batch, image by image, and yields the batch.
+
+    What else it yields is the sum of all losses so far. The caller updates, before the next batch.
+    """
+    info = module.info()
+    inputs = np.frombuffer(images, TYPES[info["input_type"]]).reshape(-1, info["inputs"])
+    targets: Sequence[object] = [None] * len(inputs)
+    if labels is not None:
+        numbers = np.frombuffer(labels, TYPES[info["target_type"]])
+        targets = numbers.tolist() if info["target_type"] == "label" else numbers.reshape(len(inputs), -1)
+    order = range(len(inputs)) if order is None else order
+    loss = 0.0
+    for start in range(0, len(order), batch_size):
+        batch = list(order[start : start + batch_size])
+        module.zero_grad()
+        for i in batch:
+            loss += module.forward(targets[i], inputs[i])
+            module.backward()
+        yield batch, loss
+
+
+def train_by_hand(
+    module: ModuleType,
+    images: object,
+    labels: object,
+    batch_size: int = 1,
+    rate: float | None = None,
+    order: Sequence[int] | None = None,
+    steps: int | None = None,
+) -> float:
+    """One epoch of train(), or only so many steps of it. Returns the mean loss."""
+    count, loss = 0, 0.0
+    for batch, so_far in itertools.islice(batches_by_hand(module, images, labels, batch_size, order), steps):
+        module.update(0, len(batch), learning_rate=rate)
+        count, loss = count + len(batch), so_far
+    return loss / max(count, 1)
 
 
 def many(program: Program, count: int, seed: int = 0) -> tuple[object, object]:
@@ -50,12 +116,11 @@ def many(program: Program, count: int, seed: int = 0) -> tuple[object, object]:
     return images(program, [example(program, random.Random(seed + i)) for i in range(count)])
 
 
-def use_threads(program: Program, folder: Path, flags: list[str]) -> None:
+def use_threads(extension: Module) -> None:
     """Trains and evaluates with several threads, for a sanitizer to watch. A model without inputs has no images."""
-    if not len(program.inputs.values):
+    if not len(extension.program.inputs.values):
         return
-    module = Extension(program, folder, "loops", flags=flags).module
-    data = many(program, 150)
+    module, data = extension.module, many(extension.program, 150)
     for batch_size in (1, 64, 100):
         module.train(*data, batch_size=batch_size, threads=3, learning_rate=1e-6)
         views = module.grad_dict()
@@ -64,8 +129,13 @@ def use_threads(program: Program, folder: Path, flags: list[str]) -> None:
         module.evaluate(*data, threads=3)
 
 
-def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, odd: float = 0.0, **options: object) -> None:
-    """Engine = ir interpreter = Python = straight-line C = loops C at every SIMD level, over some steps of training."""
+def compare(
+    program: Program, folder: Path, steps: int = 5, seed: int = 0, odd: float = 0.0, **options: object
+) -> Module:
+    """Engine = ir interpreter = Python = straight-line C = loops C at every SIMD level, over some steps of training.
+
+    Returns the module of the loops.
+    """
     systems: dict[str, System] = {
         "engine": Engine(program),
         "interpreter": Interpreter(program, build_graph(program)),
@@ -79,3 +149,4 @@ def compare(program: Program, folder: Path, steps: int = 5, seed: int = 0, odd: 
             systems[f"loops at {level}"] = systems["loops"].at_level(level)
     assert "loops at baseline" in systems
     assert systems_agree(systems, random.Random(seed), steps, odd)
+    return systems["loops"]

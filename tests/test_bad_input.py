@@ -1,4 +1,4 @@
-"""Every parameter of every function of every kind of module gets what it must refuse (tests/bad_arguments.py).
+"""Bad input that is accepted, crashes, changes the model, or is refused with the wrong words (tests/bad_arguments.py).
 
 Each refusal says what came and what was expected, and afterwards the model has the bits that it had: its
 parameters, its gradients, and what the next backward() adds.
@@ -28,7 +28,7 @@ from bad_arguments import MAX, Bad
 from harness import Extension, Generated, bits, many
 
 from codegen import Label, Pixels, Program
-from codegen.passes.freeze import frozen_program
+from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
 
 COUNT = 3  # images
@@ -169,8 +169,8 @@ def without_inputs() -> Program:
 
 
 def frozen() -> Program:
-    weights = {t.name: np.zeros(t.shape) + 0.5 for t in models.mlp().tensors}
-    return frozen_program(models.mlp(), weights)
+    program = models.mlp()
+    return frozen_program(program, weights_of(program))
 
 
 PROGRAMS: dict[str, Callable[[], Program]] = {

@@ -1,4 +1,4 @@
-"""From a Program to a file on disk: size, reproducibility, other compilers, sanitizers."""
+"""Builds that fail, differ from run to run or from compiler to compiler, or contain undefined behaviour."""
 
 import os
 import random
@@ -18,7 +18,8 @@ from harness import Extension
 
 import codegen
 from codegen import Floats, Program
-from codegen.build import UNIX_FLAGS, csrc, write_if_changed
+from codegen.build import UNIX_FLAGS
+from codegen.files import csrc, write_if_changed
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
@@ -220,13 +221,13 @@ def test_sanitizers_find_nothing(name, tmp_path):
     """The differential test, and batches by a team of threads, under ASan and UBSan."""
     script = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
-        "import models; from dataclasses import replace; from harness import compare, use_threads\n"
+        "import models; from dataclasses import replace; from harness import Extension, compare, use_threads\n"
         "from pathlib import Path; folder = Path(sys.argv[4])\n"
         "program = models.random_programs(7, 20) if sys.argv[3] == 'random' else models.REGULAR[sys.argv[3]]()\n"
         "flags = ['-O1', '-g', '-fsanitize=address,undefined', '-fno-sanitize-recover=all']\n"
-        "compare(program, folder, steps=3, flags=flags)\n"
-        "use_threads(program, folder, flags)\n"
-        "use_threads(replace(program, dtype='float32', fma=True, reorder=True), folder, flags)\n"
+        "use_threads(compare(program, folder, steps=3, flags=flags))\n"
+        "fast = replace(program, dtype='float32', fma=True, reorder=True)\n"
+        "use_threads(Extension(fast, folder, 'loops', flags=flags))\n"
     )
     run_under_sanitizers(script, ["asan", "ubsan"], name, str(tmp_path))
 
@@ -237,8 +238,9 @@ def test_threads_do_not_race(name, tmp_path):
     """Batches by a team of threads under ThreadSanitizer."""
     script = (
         "import sys; sys.path[:0] = sys.argv[1:3]\n"
-        "import models; from harness import use_threads; from pathlib import Path\n"
-        "use_threads(models.REGULAR[sys.argv[3]](), Path(sys.argv[4]), ['-O1', '-g', '-fsanitize=thread'])\n"
+        "import models; from harness import Extension, use_threads; from pathlib import Path\n"
+        "flags = ['-O1', '-g', '-fsanitize=thread']\n"
+        "use_threads(Extension(models.REGULAR[sys.argv[3]](), Path(sys.argv[4]), 'loops', flags=flags))\n"
     )
     run_under_sanitizers(script, ["tsan"], name, str(tmp_path))
 

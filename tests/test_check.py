@@ -1,4 +1,4 @@
-"""python -m micrograd check: it passes here, and fails for every module that is wrong by a bit."""
+"""A self-check that fails for a correct module, or passes for one that is wrong by a bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""train(check_finite=True) against a loop by hand that looks at every parameter after every step."""
+"""train(check_finite=True) that stops at the wrong step, names the wrong parameter, or does not stop."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import models
 import nn
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, Generated, bits, many
+from harness import LEVELS, Extension, Generated, batches_by_hand, bits, gradients, many, parameters
 
 from codegen import Floats, Program
 from micrograd.engine import Value
@@ -51,14 +51,6 @@ def built(tmp_path_factory):
     return get
 
 
-def parameters(module) -> list[float]:
-    return [module.data(i) for i in range(module.info()["parameters"])]
-
-
-def gradients(module) -> list[float]:
-    return [module.grad(i) for i in range(module.info()["parameters"])]
-
-
 def write(module, number: float, tensor: int = -1) -> None:
     """Writes to the last element of a tensor, through load_state_dict: no view stays."""
     state = {name: np.array(view) for name, view in module.state_dict().items()}
@@ -66,10 +58,9 @@ def write(module, number: float, tensor: int = -1) -> None:
     module.load_state_dict(state)
 
 
-def by_hand(program, module, images, labels, *, batch_size, learning_rate, epochs, seed=None):
+def by_hand(module, images, labels, *, batch_size, learning_rate, epochs, seed=None):
     """(mean losses) of the epochs, or the message of the error that is expected."""
     losses, step, order = [], 0, list(range(COUNT))
-    width, height = len(program.inputs.values), 0 if labels is None else len(labels) // COUNT
     shuffler = None if seed is None else random.Random(seed)
 
     def not_finite() -> str | None:
@@ -83,19 +74,10 @@ def by_hand(program, module, images, labels, *, batch_size, learning_rate, epoch
     if (found := not_finite()) is not None:
         return f"train() did not start: {found.replace('|', ' is ')}"
     for epoch in range(epochs):
-        total = 0.0
         if shuffler is not None:
             shuffler.shuffle(order)
-        for first in range(0, COUNT, batch_size):
-            step += 1
-            batch = order[first : first + batch_size]
-            module.zero_grad()
-            for i in batch:
-                target = None if labels is None else labels[i * height : (i + 1) * height]
-                if program.target_values and module.info()["target_type"] == "label":
-                    target = target[0]
-                total += module.forward(target, images[i * width : (i + 1) * width])
-                module.backward()
+        for batch, so_far in batches_by_hand(module, images, labels, batch_size, order):
+            step, total = step + 1, so_far
             before = {name: np.array(view) for name, view in module.state_dict().items()}
             module.update(0, len(batch), learning_rate=learning_rate)
             if (found := not_finite()) is None:
@@ -119,7 +101,7 @@ def same(program, module, prepare, data, threads=1, **options) -> list[float] | 
     seeded = [module.info()["seed"]] if program.initial else []
     results = []
     for train in (
-        lambda: by_hand(program, module, *data, **options),
+        lambda: by_hand(module, *data, **options),
         lambda: module.train(*data, **options, threads=threads, check_finite=True),
     ):
         module.reset(*seeded)

@@ -1,4 +1,4 @@
-"""Checkpoints: every bit comes back, a file is whole or not there, and a wrong file says what is wrong with it."""
+"""Checkpoint files that lose a bit, are written halfway, or are damaged without anybody noticing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""python -m micrograd in processes of its own, on a few images."""
+"""Commands that print the wrong thing, end with the wrong code, or show a traceback: in processes of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of many threads happen one after the other: results and state are those of some serial order."""
+"""Races: calls from many threads whose results and state are those of no serial order."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import random
 import shutil
 import sys
 import threading
-from array import array
 
 import numpy as np
 import pytest
+from harness import state
 from test_build import run_under_sanitizers
 
-from codegen.build import csrc
+from codegen.files import csrc
 
 # What the threads do, each a function of parameters, gradients and the last forward, and none commuting with another.
 OPERATIONS = {
@@ -40,11 +40,6 @@ class Data:
         self.images = bytes(rng.choice([0, 0, rng.randrange(256)]) for _ in range(count * self.width))
         self.labels = bytes(rng.randrange(info["targets"]) for _ in range(count))
         self.state = {name: np.full(view.shape, 0.01) for name, view in module.state_dict().items()}
-
-
-def state(module) -> bytes:
-    count = module.info()["parameters"]
-    return array("d", [of(i) for of in (module.data, module.grad) for i in range(count)]).tobytes()
 
 
 def prepare(module, data: Data) -> None:

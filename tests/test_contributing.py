@@ -1,4 +1,4 @@
-"""The pages for who works on the project name files, commands and tables that there are."""
+"""Pages for contributors that name files, commands and tables which do not exist."""
 
 import re
 from pathlib import Path

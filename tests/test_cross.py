@@ -1,4 +1,4 @@
-"""What `make cross` compares, and how it notices a difference; nothing is emulated here."""
+"""A cross-platform comparison that overlooks a difference. Nothing is emulated here; `make cross` does that."""
 
 from __future__ import annotations
 

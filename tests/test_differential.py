@@ -1,4 +1,4 @@
-"""Engine, ir interpreter, straight-line C and loops in C compute the same bits."""
+"""Wrong numbers from any lowering: engine, ir interpreter, Python, straight-line C and loops must agree by bits."""
 
 import models
 import pytest

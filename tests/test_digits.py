@@ -1,4 +1,4 @@
-"""The built-in digits: reproducible, placed as MNIST places its digits, and neither trivial nor noise to learn."""
+"""Built-in digits that change, are not placed as in MNIST, or are too easy or impossible to learn."""
 
 from __future__ import annotations
 

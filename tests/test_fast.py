@@ -1,4 +1,4 @@
-"""Fast mode: float32, fused multiply-add and reordered sums, each of which is close to strict mode, and how close."""
+"""Fast mode (float32, fused multiply-add, reordered sums) that strays further from strict mode than it may."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_options_are_checked(options, error, message):
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.1, "0x1.99999ap-4f"), (2.0, "2.0f"), (-3.0, "(-3.0f)"), (1e300, "INFINITY"), (1e-50, "0x0p+0f")],
+    [(0.1, "0x1.99999ap-4f"), (2.0, "2.0f"), (-3.0, "-3.0f"), (1e300, "INFINITY"), (1e-50, "0x0p+0f")],
 )
 def test_float32_literals(value, text):
     assert Arithmetic("float32").literal(value) == text
@@ -153,10 +153,10 @@ def test_float32_literals(value, text):
 
 def test_strict_mode_fuses_and_reorders_nothing():
     text = compile_program(mlp()).text
-    assert not re.search(r"sum\[\d\]\[|sum\[part\]", text)
+    assert not re.search(r"sum\[\d\]|sum\[\w+ [*+]|sum\[part\]", text)
     assert "MULTIPLY_ADD" not in text
     fast = compile_program(mlp(fma=True, reorder=True)).text
-    assert "sum[lane] = MULTIPLY_ADD(data[P_LAYERS_0_WEIGHT" in fast
+    assert "sum[i] = MULTIPLY_ADD(data[P_LAYERS_0_WEIGHT" in fast
 
 
 def test_a_long_sum_of_one_lane_is_added_up_in_parts():
@@ -168,7 +168,7 @@ def test_a_long_sum_of_one_lane_is_added_up_in_parts():
         y = sum((a * b for a, b in zip(w[1:], x[1:], strict=True)), w[0] * x[0])
         return Program(Floats(x), None, {"w": w}, loss=y, outputs={"y": [y]}, **options)
 
-    assert "for (ptrdiff_t from = 0; from < 8; from += 4)" in compile_program(program(reorder=True)).text
+    assert "for (ptrdiff_t from = 0; from < 2; from++)" in compile_program(program(reorder=True)).text
     assert "ptrdiff_t from" not in compile_program(program()).text
 
 

@@ -1,10 +1,10 @@
-"""The planted faults: they can be planted, and the fuzzer finds one. `make faults` plants them all."""
+"""Planted faults that cannot be planted any more, or a fuzzer that misses them. `make faults` plants them all."""
 
 from __future__ import annotations
 
 import pytest
 
-faults = pytest.importorskip("tools.faults", reason="the sdist has no tools")
+from tools import faults
 
 
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
@@ -24,7 +24,15 @@ def test_a_fault_is_caught_and_no_fault_is_not(capsys):
     assert faults.main(["--only", "gradient that forgets", "--count", "40"]) == 0
     assert "1 faults planted, 1 caught" in capsys.readouterr().out
     harmless = faults.Fault("a comment", "csrc/ops.h", "The ops of micrograd/ops.py in C", "The operations in C")
-    assert faults.judge(harmless, 1, 6, 2).error == ""
+    assert faults.judge(harmless, 6, 2).error == ""
+
+
+def test_a_fuzzer_that_does_not_start_has_found_nothing():
+    broken = faults.Fault(
+        "no fuzzer", "tools/fuzz_compiler/__main__.py", "import argparse\n", "import no_such_module\n"
+    )
+    with pytest.raises(RuntimeError, match="no fuzzer: the fuzzer itself fails"):
+        faults.judge(broken, 6, 2)
 
 
 def test_a_fault_that_cannot_be_planted_is_an_error(tmp_path):

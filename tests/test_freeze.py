@@ -1,9 +1,9 @@
-"""Frozen models: the bits of the model that they come from, without what they do not need."""
+"""Frozen models: weights, kernels or plain C that predict other bits than the model that was trained."""
 
 from __future__ import annotations
 
 import importlib.util
-import json
+import itertools
 import math
 import os
 import random
@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from array import array
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -20,48 +21,37 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from harness import LEVELS, WARNINGS, bits, example
-from models import REGULAR, random_programs
+from models import REGULAR, affine, random_programs, values, weights
 
-from codegen import Floats, Pixels, Program, build_python, freeze, freeze_standalone, load_extension
+from codegen import Floats, Pixels, Program, freeze, load_extension
 from codegen.mnist import program as mnist_program
-from codegen.passes.freeze import frozen_program
+from codegen.passes.freeze import frozen_program, weights_of
 from codegen.pipeline import compile_program
 from codegen.weights import read_weights
 from micrograd.data import mnist
 from micrograd.engine import Value
+from tools.fuzz_compiler.programs import dot
 from tools.fuzz_compiler.reference import Engine
 
 ROOT = Path(__file__).resolve().parent.parent
 WEIGHTS = ROOT / "weights" / "mnist.safetensors"
 COMPILERS = [name for name in ("gcc", "clang", "tcc") if shutil.which(name)]
-_count = 0
+_names = (f"frozen_{i}" for i in itertools.count(1))
 
 
-def weights_of(program: Program) -> dict[str, np.ndarray]:
-    data = np.array([p.data for p in program.parameter_values])
-    return {tensor.name: data[list(tensor.numbers)].reshape(tensor.shape) for tensor in program.tensors}
-
-
-def frozen_modules(
-    program: Program, folder: Path, weights: dict[str, np.ndarray] | None = None, optimisation: str | None = None
-) -> list:
-    """The frozen module, as straight-line C and as loops, these once for each SIMD level of this processor."""
-    global _count
-    _count += 1
-    name = f"frozen_{_count}"
-    weights = weights or weights_of(program)
-    path = freeze(program, weights, folder, name, flags=[*WARNINGS, optimisation or "-O1"])
-    straight = freeze(
-        program, weights, folder, f"{name}_straight", "straightline", flags=[*WARNINGS, optimisation or "-O0"]
-    )
-    modules = [load_extension(straight, f"{name}_straight")]
-    for level in LEVELS:
-        copy = folder / level / path.name
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copy(path, copy)
-        with suppress(ImportError), patch.dict(os.environ, {"NN_SIMD": level}):
-            modules.append(load_extension(copy, name))
-    assert len(modules) > 1
+def frozen_modules(program: Program, folder: Path, lowerings: Sequence[str] = ("loops",), flag: str = "-O1") -> list:
+    """The frozen module in each lowering, once for each SIMD level of this processor."""
+    modules = []
+    for lowering in lowerings:
+        name = next(_names)
+        path = freeze(program, weights_of(program), folder, name, lowering, flags=[*WARNINGS, flag])
+        for level in LEVELS:
+            copy = folder / level / path.name
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(path, copy)
+            with suppress(ImportError), patch.dict(os.environ, {"NN_SIMD": level}):
+                modules.append(load_extension(copy, name))
+    assert modules
     return modules
 
 
@@ -90,22 +80,6 @@ def test_a_frozen_model_has_the_bits_of_the_engine(name, tmp_path):
     compare_outputs(program, frozen_modules(program, tmp_path), odd=True)
 
 
-def test_the_sign_of_a_zero_is_kept_where_a_power_makes_more_of_it(tmp_path):
-    """relu(-0.0) is -0.0, and 1 / -0.0 is -inf: what is 0 for all inputs is no constant there."""
-    x, weight = [Value(0.0), Value(0.0)], Value(0.0)
-    dead = x[0].relu()  # pixels from -1 to -0.0
-    outputs = {
-        "power": [dead**-1],
-        "zero": [dead],
-        "product": [(x[1] * weight) ** -1.0],
-        "exp": [x[1].relu().exp() ** -1],
-    }
-    program = Program(Pixels(x, -1 / 255), None, {"weight": [weight]}, weight, outputs)
-    compare_outputs(program, frozen_modules(program, tmp_path))
-    smaller = frozen_program(program, weights_of(program))
-    assert [value._op for value in smaller.outputs["exp"]] == [""]  # a constant
-
-
 def test_weights_of_either_sign_side_by_side(tmp_path):
     """gcc before 14 fused their products and sums, where it knew the weights: see TABLE in csrc/ops.h."""
     rng, x = random.Random(1), [Value(0.0) for _ in range(3)]
@@ -113,104 +87,40 @@ def test_weights_of_either_sign_side_by_side(tmp_path):
     bias = [Value(0.3), Value(-0.7)]
     units = [b + row[2] * x[2] + row[1] * x[1] + row[0] * x[0] for row, b in zip(w, bias, strict=True)]
     program = Program(Floats(x), None, {"w": w, "bias": bias}, units[0], {"units": units})
-    compare_outputs(program, frozen_modules(program, tmp_path, optimisation="-O3"))
+    compare_outputs(program, frozen_modules(program, tmp_path, flag="-O3"))
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_random_graphs(seed, tmp_path):
     program = random_programs(1000 + seed, 20)
     rng = random.Random(seed)
-    for parameter in program.parameter_values:  # what freezing can leave out
+    for parameter in program.parameter_values:
         parameter.data = rng.choice([parameter.data, 0.0, 1.0, -1e3])
-    compare_outputs(program, frozen_modules(program, tmp_path), seed, odd=True)
+    modules = frozen_modules(program, tmp_path, ["loops", "straightline"], "-O0")
+    compare_outputs(program, modules, seed, odd=True)
 
 
-def small_mlp(inputs=9, units=6, classes=3):
-    rng = random.Random(5)
-    w = [[Value(rng.uniform(-1, 1)) for _ in range(inputs)] for _ in range(units)]
-    b = [Value(rng.uniform(0.5, 1)) for _ in range(units)]  # each fires for some pixels
-    v = [[Value(rng.uniform(-1, 1)) for _ in range(units)] for _ in range(classes)]
-    x = [Value(0) for _ in range(inputs)]
-    hidden = []
-    for row, bias in zip(w, b, strict=True):
-        act = bias
-        for weight, value in zip(row, x, strict=True):
-            act = act + weight * value
-        hidden.append(act.relu())
-    out = []
-    for row in v:
-        act = row[0] * hidden[0]
-        for weight, value in zip(row[1:], hidden[1:], strict=True):
-            act = act + weight * value
-        out.append(act)
-    return Program(
-        inputs=Pixels(x, scale=1 / 255),
-        targets=None,
-        parameters={"w": w, "b": b, "v": v},
-        loss=out[0],
-        outputs={"out": out},
-        prediction="out",
-    )
+def test_what_stays_of_a_program_has_neither_loss_nor_targets():
+    program = replace(REGULAR["mlp"](), learning_rate=0.5)
+    frozen = frozen_program(program, weights_of(program))
+    assert (frozen.loss, frozen.targets, frozen.initial) == (None, None, None)
+    assert (frozen.inputs, frozen.outputs, frozen.prediction) == (program.inputs, program.outputs, "logits")
+    assert [tensor.shape for tensor in frozen.tensors] == [tensor.shape for tensor in program.tensors]
 
 
-def shapes(program: Program) -> dict[str, tuple[int, ...]]:
-    return {tensor.name: tensor.shape for tensor in program.tensors}
+def test_an_output_that_depends_on_a_target_is_refused():
+    x, t, w = [Value(1.0)], [Value(2.0)], Value(3.0)
+    program = Program(Floats(x), Floats(t), {"w": w}, w * x[0], {"good": [w * x[0]], "bad": [w + t[0]]})
+    with pytest.raises(ValueError, match="the output 'bad' depends on a target"):
+        frozen_program(program, {"w": 1.0})
 
 
-def test_units_that_never_fire_and_units_that_nobody_reads_are_left_out(tmp_path):
-    program = small_mlp()
-    weights = weights_of(program)
-    weights["b"][2] = -np.clip(weights["w"][2], 0, None).sum() - 1e-9  # at most -1e-9, or so, for any pixels
-    weights["v"][:, 4] = 0
-    frozen = frozen_program(small_mlp(), weights)
-    assert shapes(frozen) == {"w": (4, 9), "b": (4,), "v": (3, 4)}
-    weights["b"][2] += 0.1  # now it may fire
-    assert shapes(frozen_program(small_mlp(), weights))["w"] == (5, 9)
-    weights["v"][1, 4] = 1e-300
-    assert shapes(frozen_program(small_mlp(), weights))["w"] == (6, 9)
-    weights["v"][:, 1] = 0
-    program = small_mlp()
-    modules = frozen_modules(program, tmp_path, weights)
-    assert modules[0].info()["parameters"] == 5 * 9 + 5 + 3 * 5
-    compare_outputs(program, modules, images=30)
-
-
-def test_a_single_weight_of_zero_stays_so_that_loops_stay_loops():
-    weights = weights_of(small_mlp())
-    weights["v"][0, 1] = weights["w"][3, 3] = 0
-    frozen = frozen_program(small_mlp(), weights)
-    assert shapes(frozen) == {"w": (6, 9), "b": (6,), "v": (3, 6)}
-    assert len(compile_program(frozen).groups) == 2
-
-
-def test_what_may_be_infinite_is_not_left_out():
-    x = [Value(0.0)]
-    w, v = Value(2.0), Value(0.0)
-    program = Program(Floats(x), None, {"w": w, "v": v}, None, {"out": [(w * x[0]) * v]})
-    assert shapes(frozen_program(program, {"w": 2.0, "v": 0.0})) == {"w": (), "v": ()}  # 0 * inf is nan
-    program = Program(Pixels(x), None, {"w": w, "v": v}, None, {"out": [(w * x[0]) * v]})
-    assert shapes(frozen_program(program, {"w": 2.0, "v": 0.0})) == {}
-
-
-def test_nothing_may_be_left_of_the_weights(tmp_path):
-    x, w = [Value(0.0)], Value(1.0)
-    program = Program(Pixels(x), None, {"w": w}, None, {"out": [x[0] + (w * x[0] - 300.0).relu()]})
-    modules = frozen_modules(program, tmp_path, {"w": 1.0})
-    assert modules[-1].info()["parameters"] == 0
-    compare_outputs(program, modules)
-
-
-def test_leaving_out_goes_on_until_nothing_more_can_go(tmp_path):
-    """Nobody needs `first`, but that shows only when the second relu, which is always 0, is gone."""
-    x = [Value(0.0), Value(0.0)]
-    w = {name: Value(1.0) for name in "abcde"}
-    first = (w["a"] * x[0] + 1.0).relu()
-    second = (w["b"] * first + -1000.0).relu()
-    out = w["c"] * first + w["d"] * second + w["e"] * x[1]
-    program = Program(Pixels(x), None, w, None, {"out": [out]})
-    weights = {"a": 1.0, "b": 2.0, "c": 0.0, "d": 3.0, "e": 3.0}
-    assert shapes(frozen_program(program, weights)) == {"e": ()}
-    compare_outputs(program, frozen_modules(program, tmp_path, weights))
+def small_mlp() -> Program:
+    rng, x = random.Random(5), values(9)
+    w, b, v = weights(rng, 6, 9), weights(rng, 6), weights(rng, 3, 6)
+    hidden = [unit.relu() for unit in affine(w, b, x)]
+    out = [dot(row, hidden) for row in v]
+    return Program(Pixels(x, 1 / 255), None, {"w": w, "b": b, "v": v}, out[0], {"out": out}, prediction="out")
 
 
 @pytest.mark.parametrize(
@@ -245,8 +155,8 @@ def test_weights_are_stored_as_float_only_where_that_is_exact(tmp_path):
     assert "TABLE ALIGNED double weights[" in compile_program(frozen_program(program, weights_of(program))).text
     rounded = {name: np.float32(w).astype(float) for name, w in weights_of(program).items()}
     assert "TABLE ALIGNED float weights[" in compile_program(frozen_program(small_mlp(), rounded)).text
-    program = small_mlp()
-    modules = frozen_modules(program, tmp_path, rounded)
+    frozen_program(program := small_mlp(), rounded)  # which sets them
+    modules = frozen_modules(program, tmp_path)
     assert modules[-1].info()["weight_type"] == "float32"
     assert modules[0].info()["dtype"] == "float64"
     compare_outputs(program, modules)
@@ -273,10 +183,8 @@ def test_a_frozen_module_can_only_predict(tmp_path):
 
 def test_a_frozen_model_in_python(tmp_path):
     program = small_mlp()
-    weights = weights_of(program)
-    weights["v"][:, 3] = 0
-    (compiled, *_) = frozen_modules(program, tmp_path, weights)
-    build_python(frozen_program(small_mlp(), weights), tmp_path, "frozen_in_python")
+    (compiled, *_) = frozen_modules(program, tmp_path)
+    freeze(program, weights_of(program), tmp_path, "frozen_in_python", target="python")
     spec = importlib.util.spec_from_file_location("frozen_in_python", tmp_path / "frozen_in_python.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -368,7 +276,7 @@ def test_plain_c(name, dtype, tmp_path):
     program = REGULAR[name]()
     first = next(iter(program.outputs.values()))
     program = replace(program, dtype=dtype, outputs={"out": first}, prediction=None)
-    freeze_standalone(program, weights_of(program), tmp_path, "model")
+    freeze(program, weights_of(program), tmp_path, "model", target="c")
     real = "float" if dtype == "float32" else "double"
     is_pixels = isinstance(program.inputs, Pixels)
     types = MAIN.replace("INPUT_TYPE", "unsigned char" if is_pixels else real).replace("OUTPUT_TYPE", real)
@@ -377,7 +285,7 @@ def test_plain_c(name, dtype, tmp_path):
     images = [example(program, rng)[1] for _ in range(4)]
     typecode = "B" if is_pixels else "f" if dtype == "float32" else "d"
     stream = b"".join(array(typecode, image).tobytes() for image in images)
-    (module,) = {id(m): m for m in frozen_modules(program, tmp_path)[-1:]}.values()
+    *_, module = frozen_modules(program, tmp_path)
     expected = [x for image in images for x in module.outputs(array(typecode, image))["out"]]
     for compiler in COMPILERS:
         flags = [] if compiler == "tcc" else ["-std=c11", "-O1", "-pedantic", "-Wextra", "-Werror", "-ffp-contract=off"]
@@ -390,7 +298,7 @@ def test_plain_c(name, dtype, tmp_path):
 def test_the_names_of_plain_c_are_made_from_those_of_the_outputs(tmp_path):
     program = small_mlp()
     program.outputs = {"out": program.outputs["out"], "Out": program.outputs["out"][:2], "predict": [Value(1.0)]}
-    header, _ = freeze_standalone(program, weights_of(program), tmp_path, "m")
+    header = freeze(program, weights_of(program), tmp_path, "m", target="c").with_suffix(".h")
     text = header.read_text()
     assert "M_OUT = 3," in text
     assert "M_OUT_2 = 2," in text
@@ -418,7 +326,7 @@ def test_any_name_of_an_output_compiles(module, outputs, tmp_path):
     out = program.outputs["out"]
     program.outputs = {name: out[i % 3 :] for i, name in enumerate(outputs)}
     program.prediction = outputs[0]
-    header, _ = freeze_standalone(program, weights_of(program), tmp_path, module)
+    header = freeze(program, weights_of(program), tmp_path, module, target="c").with_suffix(".h")
     functions = re.findall(r"^void (\w+)\(", header.read_text(), re.MULTILINE)
     assert len(functions) == len(outputs)
     calls = "".join(
@@ -443,78 +351,6 @@ def test_any_name_of_an_output_compiles(module, outputs, tmp_path):
         assert int(best) == loops.predict(pixels)
 
 
-# Weight files
-
-
-def test_read_weights_reads_what_safetensors_writes(tmp_path):
-    from safetensors.numpy import save_file
-
-    tensors = {
-        "a": np.arange(6, dtype=np.float32).reshape(2, 3),
-        "b.c": np.array(1.5),
-        "empty": np.zeros((0, 3)),
-        "ä": np.array([5e-324, -0.0, math.inf]),
-    }
-    path = tmp_path / "w.safetensors"
-    save_file(tensors, path, {"made": "by hand"})
-    found = read_weights(path)
-    assert set(found) == set(tensors)
-    for name, tensor in tensors.items():
-        assert found[name].dtype == tensor.dtype
-        assert found[name].shape == tensor.shape
-        assert found[name].tobytes() == tensor.tobytes()
-
-
-ENTRY = {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]}
-HUGE = ENTRY | {"shape": [0, 2**64], "data_offsets": [0, 0]}
-
-
-@pytest.mark.parametrize(
-    ("header", "message"),
-    [
-        (f'{{"a": {json.dumps(ENTRY)}, "a": {json.dumps(ENTRY)}}}', "stands there twice, among .'a', 'a'"),
-        ('{"a": {"dtype": "F64", "dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}', "stands there twice"),
-        (json.dumps({"a": HUGE, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 18446744073709551616\)"),
-        (json.dumps({"a": HUGE | {"shape": [0] * 65}, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 0, "),
-    ],
-)
-def test_read_weights_refuses_what_no_array_can_be_and_names_that_stand_twice(header, message, tmp_path):
-    path = tmp_path / "w.safetensors"
-    path.write_bytes(len(header).to_bytes(8, "little") + header.encode() + bytes(8))
-    with pytest.raises(ValueError, match=message) as caught:
-        read_weights(path)
-    assert str(path) in str(caught.value)
-
-
-def test_read_weights_never_takes_a_damaged_file_for_another(tmp_path):
-    """Cut anywhere, or with any byte changed: an error, or a file that safetensors reads in the same way."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load, save
-
-    whole = save({"w": np.arange(4.0), "b": np.float32([1, 2])})
-    path = tmp_path / "w.safetensors"
-    for length in range(len(whole)):
-        path.write_bytes(whole[:length])
-        with pytest.raises(ValueError, match=r"w\.safetensors"):
-            read_weights(path)
-    rng = random.Random(0)
-    for _ in range(1500):
-        changed = bytearray(whole)
-        changed[rng.randrange(len(whole))] = rng.randrange(256)
-        path.write_bytes(changed)
-        try:
-            found = read_weights(path)
-        except ValueError:
-            continue
-        try:
-            expected = load(bytes(changed))
-        except (SafetensorError, json.JSONDecodeError) as error:
-            pytest.fail(f"safetensors refuses {bytes(changed)!r}: {error}")
-        assert {k: (v.shape, v.tobytes()) for k, v in found.items()} == {
-            k: (v.shape, v.tobytes()) for k, v in expected.items()
-        }
-
-
 # The command line
 
 
@@ -537,7 +373,7 @@ def test_freeze_from_the_command_line(tmp_path):
     done = run("freeze", four, "w.safetensors", "--name", "four_frozen", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     module = load_extension(Path(done.stdout.strip()), "four_frozen")
-    assert module.info()["parameters"] == 3 * 3 + 3  # the second neuron never fires
+    assert module.info()["parameters"] == 4 * 3 + 4
     done = run("freeze", four, "w.safetensors", "--name", "four", "--standalone", "--output", "c", cwd=tmp_path)
     assert [Path(line).name for line in done.stdout.split()] == ["four.h", "four.c"]
     assert (tmp_path / "c" / "four.c").is_file()
@@ -575,7 +411,7 @@ def test_the_example_reads_a_picture(tmp_path):
 
     from micrograd.data import digits as built_in
 
-    freeze_standalone(mnist_program(), read_weights(WEIGHTS), tmp_path)
+    freeze(mnist_program(), read_weights(WEIGHTS), tmp_path, target="c")
     flags = ["-std=c11", "-pedantic", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]
     flags = flags if COMPILERS[0] != "tcc" else []
     command = [COMPILERS[0], *flags, f"-I{tmp_path}", ROOT / "examples" / "c" / "main.c", "nn_infer.c", "-lm"]

@@ -1,4 +1,4 @@
-"""Losses and what stands around them, against the same formulas in NumPy and autograd, in float64."""
+"""Losses that compute another formula: against NumPy and autograd, in float64."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzz targets without a fuzzer: what they let pass, and that they notice what is wrong. See tools/fuzz."""
+"""Fuzz targets that let wrong behaviour pass. No fuzzer runs here; see tools/fuzz."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fuzzer: random Programs, their reduction, and the cases that it found."""
+"""A fuzzer that misses or misreports a failure or cannot reduce it; and the miscompilations it has found."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import pytest
 from harness import compare
 
 from codegen import Floats, Label, Pixels, Program
-from codegen.build import UNIX_FLAGS, csrc
+from codegen.build import UNIX_FLAGS
+from codegen.files import csrc
 from codegen.ir.graph import Op
 from codegen.pipeline import build_graph, graph_digest
 from micrograd.engine import Value

@@ -1,4 +1,4 @@
-"""Losses, outputs and gradients of whole models, against the same models written as arrays on autograd, in float64.
+"""Errors that engine and compiler share: whole models against the same models as arrays on autograd, in float64.
 
 Nothing is shared with micrograd here but the initial weights and the inputs: sums run in NumPy's order, derivatives
 are autograd's own. So the two agree up to rounding, not by bits.

@@ -1,9 +1,8 @@
-"""What happens in the middle of a call: arguments that run code or change, callbacks, Ctrl-C."""
+"""Code that runs in the middle of a call: arguments that change the model or a buffer, callbacks, Ctrl-C."""
 
 from __future__ import annotations
 
 import threading
-from array import array
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import models
 import nn
 import pytest
-from harness import Generated, bits
+from harness import Generated, state
 
 COUNT = 2000  # images: more than two chunks of nn, where it looks at signals and calls progress
 
@@ -31,12 +30,6 @@ def fresh():
     nn.reset(1)
     nn.forward(3, bytes(range(196)) * 4)
     nn.backward()
-
-
-def state() -> tuple[bytes, bytes]:
-    """Without a view: views change which rows the module visits."""
-    count = range(nn.info()["parameters"])
-    return array("d", map(nn.data, count)).tobytes(), array("d", map(nn.grad, count)).tobytes()
 
 
 # Arguments that run code
@@ -66,7 +59,7 @@ BUFFERS = {
 
 @pytest.mark.parametrize("call", BUFFERS)
 def test_an_index_that_empties_or_releases_the_buffer(call):
-    before = state()
+    before = state(nn)
     for size, wrong in ((0, "got 0"), (783, "got 783")):
         images = bytearray(784)
         with pytest.raises(ValueError, match=f"{wrong}$"):
@@ -81,7 +74,7 @@ def test_an_index_that_empties_or_releases_the_buffer(call):
         labels = bytearray(b"\x03")
         with pytest.raises(ValueError, match=r"label 0 must be 0\.\.9, got 10"):
             BUFFERS[call](Acting(lambda: labels.__setitem__(0, 10)), bytes(784), labels)
-    assert state() == before
+    assert state(nn) == before
 
 
 INDEXED: dict[str, Callable[[Any, bytes, bytes], object]] = {
@@ -116,7 +109,7 @@ def test_an_index_that_changes_the_model_does_so_before_the_call(call, action, d
         else:
             ACTIONS[action](images, labels)
             result = INDEXED[call](1, one, labels)
-        results.append((result, state()))
+        results.append((result, state(nn)))
     assert results[0] == results[1]
 
 
@@ -132,7 +125,7 @@ LONG_CALLS = {
 @pytest.mark.parametrize("where", ["in progress", "in another thread"])
 @pytest.mark.parametrize("call", LONG_CALLS)
 def test_a_buffer_in_use_can_be_neither_resized_nor_released(call, where, data):
-    expected = LONG_CALLS[call](*data, None), state()
+    expected = LONG_CALLS[call](*data, None), state(nn)
     images, labels = bytearray(data[0]), bytearray(data[1])
     view = memoryview(images)
     refused: list[int] = []
@@ -157,7 +150,7 @@ def test_a_buffer_in_use_can_be_neither_resized_nor_released(call, where, data):
     nn.reset(1)
     nn.forward(3, bytes(range(196)) * 4)
     nn.backward()
-    assert (LONG_CALLS[call](view, labels, progress), state()) == expected
+    assert (LONG_CALLS[call](view, labels, progress), state(nn)) == expected
     assert len(refused) >= 4
     view.release()
     images.clear()
@@ -174,33 +167,81 @@ def test_labels_that_become_wrong_in_the_middle_are_no_class(call, data):
 
 @pytest.mark.parametrize("at", [0, COUNT // 2, COUNT - 1])
 def test_a_wrong_label_is_found_before_the_first_step(at, data, in_python):
-    before, labels = state(), bytearray(data[1])
+    before, labels = state(nn), bytearray(data[1])
     labels[at] = 10
     for call in (nn.train, nn.evaluate):
         with pytest.raises(ValueError, match=rf"label {at} must be 0\.\.9, got 10"):
             call(data[0], labels, progress=pytest.fail)
-    assert state() == before
+    assert state(nn) == before
 
 
-# progress of a generated Python module; tests/test_training.py has that of nn
+# progress
+
+CHANGES = {
+    "forward": lambda images, labels: nn.forward(3, images[:784]),
+    "backward": lambda images, labels: nn.backward(),
+    "zero_grad": lambda images, labels: nn.zero_grad(),
+    "update": lambda images, labels: nn.update(),
+    "train": lambda images, labels: nn.train(images, labels),
+    "reset": lambda images, labels: nn.reset(1),
+    "reset without a seed": lambda images, labels: nn.reset(),
+    "load_state_dict": lambda images, labels: nn.load_state_dict(nn.state_dict()),
+}
 
 
-def weights(module: ModuleType) -> list[str]:
-    return bits([module.data(i) for i in range(module.info()["parameters"])])
+@pytest.mark.parametrize("inner", CHANGES)
+@pytest.mark.parametrize("outer", LONG_CALLS)
+def test_nothing_inside_progress_can_change_the_model(outer, inner, data):
+    nn.reset(1)
+    nn.forward(3, data[0][:784])
+    expected = LONG_CALLS[outer](*data, None), state(nn)
+    refused = []
+
+    def progress(*_: object) -> None:
+        with pytest.raises(RuntimeError, match="cannot be changed from inside a progress callback"):
+            CHANGES[inner](*data)
+        refused.append(inner)
+
+    nn.reset(1)
+    nn.forward(3, data[0][:784])
+    assert (LONG_CALLS[outer](*data, progress), state(nn)) == expected
+    assert refused
+
+
+@pytest.mark.parametrize("outer", LONG_CALLS)
+def test_everything_that_only_reads_works_inside_progress(outer, data):
+    images, labels = data
+    nn.reset(1)
+    expected = LONG_CALLS[outer](images, labels, None), state(nn)
+    seen = []
+
+    def progress(*_: object) -> None:
+        image, probabilities = images[:784], nn.probabilities(images[:784])
+        assert nn.outputs(image)["probabilities"] == probabilities
+        assert nn.predict(image) == probabilities.index(max(probabilities)) == nn.predict_batch(images)[0]
+        assert nn.evaluate(images, labels, progress=lambda *_: nn.predict(image)) == nn.evaluate(images, labels)
+        assert nn.state_dict()["layers.0.bias"][7] == nn.data(7 * 785 + 784)
+        assert nn.grad_dict()["layers.0.bias"][7] == nn.grad(7 * 785 + 784)
+        assert nn.info()["inputs"] == 784
+        seen.append(image)
+
+    nn.reset(1)
+    assert (LONG_CALLS[outer](images, labels, progress), state(nn)) == expected
+    assert seen
 
 
 def test_nothing_inside_progress_can_change_a_python_module(in_python, digits):
     images, labels = digits(1500, pixels=12, classes=5)
     in_python.reset(1)
-    expected = in_python.train(images, labels, batch_size=4), weights(in_python)
-    state, refused = in_python.state_dict(), []
+    expected = in_python.train(images, labels, batch_size=4), state(in_python)[0]
+    tensors, refused = in_python.state_dict(), []
 
     def progress(*_: object) -> None:
         for change in (
             lambda: in_python.forward(1, images[:12]),
             *(in_python.backward, in_python.zero_grad, in_python.update, in_python.reset, lambda: in_python.reset(1)),
             lambda: in_python.train(images, labels),
-            lambda: in_python.load_state_dict(state),
+            lambda: in_python.load_state_dict(tensors),
         ):
             with pytest.raises(RuntimeError, match="cannot be changed from inside a progress callback"):
                 change()
@@ -210,7 +251,7 @@ def test_nothing_inside_progress_can_change_a_python_module(in_python, digits):
             in_python.zero_grad()
 
     in_python.reset(1)
-    assert (in_python.train(images, labels, batch_size=4, progress=progress), weights(in_python)) == expected
+    assert (in_python.train(images, labels, batch_size=4, progress=progress), state(in_python)[0]) == expected
     in_python.evaluate(images, labels, progress=progress)
     in_python.predict_batch(images, progress=progress)
     assert len(refused) >= 4 * 8
@@ -224,16 +265,68 @@ def test_an_exception_in_progress_stops_a_python_module_after_a_whole_step(batch
     with pytest.raises(ZeroDivisionError) as caught:
         in_python.train(images, labels, batch_size=batch_size, progress=lambda done, *_: done // (done - done) or done)
     assert caught.traceback
-    stopped = weights(in_python)
+    stopped = state(in_python)[0]
     in_python.reset(1)
     done: list[int] = []
     in_python.train(images, labels, batch_size=batch_size, progress=lambda so_far, *_: done.append(so_far))
     in_python.reset(1)
     in_python.train(images[: 12 * done[0]], labels[: done[0]], batch_size=batch_size)
-    assert weights(in_python) == stopped
+    assert state(in_python)[0] == stopped
 
 
 # Ctrl-C
+
+INTERRUPT = """
+import random, signal, sys, threading, time
+import nn
+
+images, labels = random.Random(0).randbytes(784 * 3000), bytes(i % 10 for i in range(3000))
+{before}
+threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted")
+{after}
+nn.forward(3, images[:784])
+nn.backward()
+nn.update()
+nn.train(images, labels)
+print(nn.evaluate(images, labels)[0] > 0)
+"""
+NO_END = """
+stop, started = [], threading.Event()
+def end(*_):
+    started.set()
+    if stop:
+        raise SystemExit
+thread = threading.Thread(target=nn.train, args=(images, labels), kwargs={"epochs": 10**9, "progress": end})
+thread.start()
+started.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "call", "after"),
+    [
+        ("", "nn.train(images, labels, epochs=10**9)", ""),
+        ("", "nn.train(images, labels, epochs=10**9, batch_size=32, seed=1, progress=lambda *_: None)", ""),
+        ("", "nn.evaluate(images * 300, labels * 300)", ""),
+        ("", "nn.predict_batch(images * 300)", ""),
+        (NO_END, "nn.forward(3, images[:784])", "stop.append(1)"),
+        (NO_END, "nn.reset(1)", "stop.append(1)"),
+        (NO_END, "nn.train(images, labels)", "stop.append(1)"),
+        (NO_END, "nn.evaluate(images, labels)", "stop.append(1)"),
+    ],
+    ids=[
+        *("train", "train with progress", "evaluate", "predict_batch"),
+        *(f"{call} waiting for a train" for call in ("forward", "reset", "train", "evaluate")),
+    ],
+)
+def test_control_c_ends_a_long_call_and_a_wait_for_one(run_python, before, call, after):
+    script = INTERRUPT.format(before=before, call=call, after=after)
+    assert run_python(script, timeout=30).split() == ["interrupted", "True"]
+
 
 INTERRUPTED = """
 import random, signal, sys, threading

@@ -1,4 +1,4 @@
-"""The graph as JSON: its structure, its size, and that nothing is lost."""
+"""Graphs that lose structure or numbers on their way to JSON."""
 
 from __future__ import annotations
 

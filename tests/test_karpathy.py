@@ -1,4 +1,4 @@
-"""The graphs that micrograd itself is tested and advertised with: the same numbers, and PyTorch's gradients.
+"""Departures from micrograd: the graphs that it is tested and advertised with, and PyTorch's gradients.
 
 The three expressions, their numbers and the tolerances are those of Andrej Karpathy's micrograd
 (https://github.com/karpathy/micrograd, MIT): `test_sanity_check` and `test_more_ops` of its test/test_engine.py, and

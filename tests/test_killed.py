@@ -1,4 +1,4 @@
-"""Training runs that SIGKILL ends, at chosen and at random moments, and that --resume brings to the same end.
+"""Training runs that SIGKILL ends, at chosen and at random moments, and that --resume must bring to the same end.
 
 One process imports everything and forks the runs: a run is there in a few milliseconds, so hundreds can be killed.
 """

@@ -1,4 +1,4 @@
-"""The tools that run the suite and watch memory: that each would notice. The runs themselves are `make memory`."""
+"""Memory tools that would not notice an error. The runs themselves are `make memory`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the distribution says of itself, and that the project's own lists of Pythons and platforms agree with it."""
+"""Metadata that contradicts the distribution, or lists of Pythons and platforms that contradict each other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The idx reader against damaged files, the download against bad servers, and the order of places to look."""
+"""Readers that accept damaged idx files, downloads that trust a bad server, data found in the wrong place."""
 
 from __future__ import annotations
 

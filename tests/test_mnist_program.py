@@ -1,4 +1,4 @@
-"""The program that the wheel carries: the module against the interpreted engine, and what it learns."""
+"""A shipped module whose numbers are not those of the engine, or that does not learn."""
 
 import os
 import random

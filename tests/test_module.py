@@ -1,4 +1,4 @@
-"""The functions of the installed module `nn`, one image at a time, its errors, and how it is imported."""
+"""Wrong results and side effects of the installed `nn`, one image at a time, and of importing it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import importlib.util
 import inspect
 import math
 import mmap
-import os
 import re
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from array import array
 import nn
 import numpy as np
 import pytest
+from harness import state
 
 PARAMETERS = 39760
 RNG = np.random.default_rng(0)
@@ -30,15 +30,6 @@ WEIGHTS = {
     "layers.1.weight": np.full((10, 50), -0.25),
     "layers.1.bias": np.full(10, -0.5),
 }
-
-
-def numbers(element) -> bytes:
-    """All parameters, or all gradients, without a view: views change which rows the module visits."""
-    return array("d", map(element, range(PARAMETERS))).tobytes()
-
-
-def state() -> tuple[bytes, bytes]:
-    return numbers(nn.data), numbers(nn.grad)
 
 
 @pytest.fixture(autouse=True)
@@ -206,9 +197,9 @@ def test_evaluate_is_the_mean_of_forward_and_the_share_of_right_predictions(digi
 def test_backward_adds_the_same_gradients_again():
     nn.forward(3, IMAGE)
     nn.backward()
-    once = array("d", numbers(nn.grad))
+    once = array("d", state(nn)[1])
     nn.backward()
-    assert numbers(nn.grad) == array("d", [g + g for g in once]).tobytes()
+    assert state(nn)[1] == array("d", [g + g for g in once]).tobytes()
 
 
 def test_gradients_of_several_images_add_up_in_order():
@@ -229,9 +220,9 @@ def test_zero_grad_clears_every_gradient():
     for image in (IMAGE, OTHER):
         nn.forward(3, image)
         nn.backward()
-    assert any(numbers(nn.grad))
+    assert any(state(nn)[1])
     nn.zero_grad()
-    assert not any(numbers(nn.grad))
+    assert not any(state(nn)[1])
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 3, 7, 64, 10**6, 2**62])
@@ -241,10 +232,10 @@ def test_update_is_gradient_descent_by_bits(batch_size, rate):
     nn.backward()
     step = nn.info()["learning_rate"] if rate is None else rate
     expected = [nn.data(i) - step * nn.grad(i) / batch_size for i in range(PARAMETERS)]
-    gradients = numbers(nn.grad)
+    gradients = state(nn)[1]
     nn.update(5, batch_size, learning_rate=rate)
     assert [nn.data(i) for i in range(PARAMETERS)] == expected
-    assert numbers(nn.grad) == gradients
+    assert state(nn)[1] == gradients
 
 
 @pytest.mark.parametrize("call", ["update()", "update(0)", "update(17, 1)", "update(step=3)", "update(batch_size=1)"])
@@ -255,14 +246,14 @@ def test_the_step_changes_nothing_and_everything_has_a_default(call):
         nn.forward(3, IMAGE)
         nn.backward()
         eval(f"nn.{each}")
-        results.append(state())
+        results.append(state(nn))
     assert results[0] == results[1]
 
 
 def test_inference_between_forward_and_backward_disturbs_nothing():
     nn.forward(3, IMAGE)
     nn.backward()
-    expected = state()
+    expected = state(nn)
     nn.reset(1)
     nn.forward(3, IMAGE)
     nn.predict(OTHER)
@@ -275,7 +266,7 @@ def test_inference_between_forward_and_backward_disturbs_nothing():
     nn.grad(0)
     nn.state_dict()
     nn.backward()
-    assert state() == expected
+    assert state(nn) == expected
 
 
 def test_info_says_what_the_module_is():
@@ -352,7 +343,7 @@ def test_the_first_weights_are_those_of_the_declared_seed(run_python):
 def test_a_process_has_one_model(monkeypatch):
     nn.forward(3, IMAGE)
     nn.backward()
-    before = state()
+    before = state(nn)
     spec = importlib.util.spec_from_file_location("nn", nn.__file__)
     second = importlib.util.module_from_spec(spec)
     with pytest.raises(ImportError, match=r"'nn' is loaded already.*under another name"):
@@ -360,15 +351,15 @@ def test_a_process_has_one_model(monkeypatch):
     monkeypatch.delitem(sys.modules, "nn")
     with pytest.raises(ImportError, match=r"'nn' is loaded already.*under another name"):
         importlib.import_module("nn")
-    assert state() == before
+    assert state(nn) == before
 
 
 def test_a_reload_changes_nothing():
     nn.forward(3, IMAGE)
     nn.backward()
-    before, views = state(), nn.state_dict()
+    before, views = state(nn), nn.state_dict()
     assert importlib.reload(nn) is nn
-    assert state() == before
+    assert state(nn) == before
     nn.update()
     assert views["layers.0.bias"][0] == nn.data(784)
 
@@ -463,88 +454,3 @@ def test_the_library_exports_nothing_but_its_init_function(name):
 def test_nm_finds_one_exported_symbol():
     lines = subprocess.run(["nm", "-D", "--defined-only", nn.__file__], capture_output=True, text=True, check=True)
     assert [line.split()[-1] for line in lines.stdout.splitlines()] == ["PyInit_nn"]
-
-
-# Fork
-
-FORK = """
-import os, signal, sys, threading, time, warnings
-import nn
-
-warnings.simplefilter("ignore", DeprecationWarning)  # a fork of a process that has threads: just what this is about
-images, labels = bytes.fromhex(sys.argv[1]) * 100, bytes.fromhex(sys.argv[2]) * 100
-statuses, stop = [], False
-
-def work():
-    while not stop:
-        {work}
-
-def child():
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(10)  # ends a child that is stuck
-    nn.predict(images[:784])
-    nn.forward(3, images[:784])
-    nn.backward()
-    nn.update()
-    nn.train(images, labels, batch_size=7, learning_rate=0.0)
-    nn.evaluate(images, labels)
-    list(nn.grad_dict().values())
-    os._exit(0)
-
-def fork():
-    for _ in range(15):
-        time.sleep(0.003)
-        pid = os.fork()
-        if not pid:
-            child()
-        statuses.append(os.waitpid(pid, 0)[1])
-
-workers = [threading.Thread(target=work) for _ in range({workers})]
-forker = threading.Thread(target=fork)
-for thread in (*workers, forker):
-    thread.start()
-forker.join()
-stop = True
-for thread in workers:
-    thread.join()
-print(statuses)
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-@pytest.mark.parametrize(
-    ("work", "workers"),
-    [
-        ("nn.train(images, labels, epochs=20)", 1),
-        ("nn.train(images, labels)", 2),
-        ("nn.train(images, labels) if threading.current_thread() is workers[0] else nn.forward(3, images[:784])", 3),
-        ("nn.evaluate(images, labels)", 2),
-        ("nn.probabilities(images[:784])", 2),
-    ],
-)
-def test_a_fork_in_one_thread_while_others_compute_leaves_a_working_child(run_python, work, workers):
-    script = FORK.format(work=work, workers=workers)
-    assert eval(run_python(script, IMAGES.hex(), LABELS.hex())) == [0] * 15
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-def test_a_fork_inside_progress_goes_on_training_in_both_processes(run_python):
-    script = """
-import os, signal, sys
-import nn
-images, labels = bytes.fromhex(sys.argv[1]) * 100, bytes.fromhex(sys.argv[2]) * 100
-pid = None
-def progress(done, total, loss):
-    global pid
-    if pid is None:
-        pid = os.fork()
-        if not pid:
-            signal.alarm(10)
-losses = nn.train(images, labels, epochs=2, progress=progress)
-nn.forward(3, images[:784])
-code = int(losses[1] * 1000) % 256
-if not pid:
-    os._exit(code)
-print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == code)
-"""
-    assert run_python(script, IMAGES.hex(), LABELS.hex()).strip() == "True"

@@ -1,4 +1,4 @@
-"""Neurons, layers and perceptrons: micrograd's names, signatures, reprs and random draws."""
+"""Neurons, layers and perceptrons that differ from micrograd's: names, signatures, reprs and random draws."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from harness import bits
 from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
-from codegen.build import compile_flags, csrc
+from codegen.build import compile_flags
+from codegen.files import csrc
 from micrograd import ops
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total
@@ -50,22 +51,22 @@ OPERATIONS: list[tuple[Value, str, list[str]]] = [
     (X + X, "data[0]+data[0]", ["grad[0] += grad[1];", "grad[0] += grad[1];"]),
     (X * X, "data[0]*data[0]", ["grad[0] += data[0]*grad[1];"] * 2),
     (X**3, "op_pow(data[0], 3.0)", ["grad[0] += (3.0*op_pow(data[0], 2.0))*grad[1];"]),
-    (X**-1, "op_pow(data[0], (-1.0))", ["grad[0] += ((-1.0)*op_pow(data[0], (-2.0)))*grad[1];"]),
-    (X**0.5, "op_pow(data[0], 0x1p-1)", ["grad[0] += (0x1p-1*op_pow(data[0], (-0x1p-1)))*grad[1];"]),
+    (X**-1, "op_pow(data[0], -1.0)", ["grad[0] += (-1.0*op_pow(data[0], -2.0))*grad[1];"]),
+    (X**0.5, "op_pow(data[0], 0x1p-1)", ["grad[0] += (0x1p-1*op_pow(data[0], -0x1p-1))*grad[1];"]),
     (X**0, "op_pow(data[0], 0x0p+0)", []),
     (
         X**Y,
         "op_pow(data[0], data[1])",
         [
-            "grad[0] += (data[1]*op_pow(data[0], (data[1]+(-1.0))))*grad[2];",
+            "grad[0] += (data[1]*op_pow(data[0], (data[1]+-1.0)))*grad[2];",
             "grad[1] += (data[2]*op_log(data[0]))*grad[2];",
         ],
     ),
     (2.0**X, "op_pow(data[0], data[1])", ["grad[1] += (data[2]*op_log(data[0]))*grad[2];"]),
     (X.exp(), "op_exp(data[0])", ["grad[0] += data[1]*grad[1];"]),
-    (X.log(), "op_log(data[0])", ["grad[0] += op_pow(data[0], (-1.0))*grad[1];"]),
-    (X.tanh(), "op_tanh(data[0])", ["grad[0] += (1.0+((data[1]*data[1])*(-1.0)))*grad[1];"]),
-    (X.sigmoid(), "op_sigmoid(data[0])", ["grad[0] += (data[1]*(1.0+(data[1]*(-1.0))))*grad[1];"]),
+    (X.log(), "op_log(data[0])", ["grad[0] += op_pow(data[0], -1.0)*grad[1];"]),
+    (X.tanh(), "op_tanh(data[0])", ["grad[0] += (1.0+((data[1]*data[1])*-1.0))*grad[1];"]),
+    (X.sigmoid(), "op_sigmoid(data[0])", ["grad[0] += (data[1]*(1.0+(data[1]*-1.0)))*grad[1];"]),
     (X.relu(), "op_relu(data[0])", ["grad[0] += op_step(data[1])*grad[1];"]),
     (
         X.max(Y),
@@ -76,19 +77,19 @@ OPERATIONS: list[tuple[Value, str, list[str]]] = [
         ],
     ),
     (X.detach(), "data[0]", []),
-    (X.sqrt(), "op_sqrt(data[0])", ["grad[0] += (0x1p-1*op_pow(data[1], (-1.0)))*grad[1];"]),
+    (X.sqrt(), "op_sqrt(data[0])", ["grad[0] += (0x1p-1*op_pow(data[1], -1.0))*grad[1];"]),
     (X.sin(), "op_sin(data[0])", ["grad[0] += op_cos(data[0])*grad[1];"]),
-    (X.cos(), "op_cos(data[0])", ["grad[0] += (op_sin(data[0])*(-1.0))*grad[1];"]),
-    (X.abs(), "op_abs(data[0])", ["grad[0] += (op_step(data[0])+(op_step((data[0]*(-1.0)))*(-1.0)))*grad[1];"]),
+    (X.cos(), "op_cos(data[0])", ["grad[0] += (op_sin(data[0])*-1.0)*grad[1];"]),
+    (X.abs(), "op_abs(data[0])", ["grad[0] += (op_step(data[0])+(op_step((data[0]*-1.0))*-1.0))*grad[1];"]),
     (
         X.min(Y),
         "op_min(data[0], data[1])",
         [
-            "grad[0] += op_left((data[0]*(-1.0)), (data[1]*(-1.0)))*grad[2];",
-            "grad[1] += op_right((data[0]*(-1.0)), (data[1]*(-1.0)))*grad[2];",
+            "grad[0] += op_left((data[0]*-1.0), (data[1]*-1.0))*grad[2];",
+            "grad[1] += op_right((data[0]*-1.0), (data[1]*-1.0))*grad[2];",
         ],
     ),
-    (X.erf(), "op_erf(data[0])", ["grad[0] += (0x1.20dd750429b6dp+0*op_exp(((data[0]*data[0])*(-1.0))))*grad[1];"]),
+    (X.erf(), "op_erf(data[0])", ["grad[0] += (0x1.20dd750429b6dp+0*op_exp(((data[0]*data[0])*-1.0)))*grad[1];"]),
     (X.softplus(), "op_softplus(data[0])", ["grad[0] += op_sigmoid(data[0])*grad[1];"]),
     (X.apply("step"), "op_step(data[0])", []),
     (X.apply("left", Y), "op_left(data[0], data[1])", []),

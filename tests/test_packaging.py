@@ -1,4 +1,4 @@
-"""The source distribution builds wherever a C compiler is, and says what is missing where none is.
+"""Source distributions that do not build where a C compiler is, or do not say what is missing where none is.
 
 Each test takes a build or two, so these are slow ones. `make wheel` has the rest: isolation, reproducibility, audits.
 """

@@ -1,4 +1,4 @@
-"""What a Program may declare, and what it refuses."""
+"""Declarations that contradict themselves and are accepted."""
 
 from __future__ import annotations
 

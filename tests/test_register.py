@@ -14,7 +14,7 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 from test_ops import GRID, compiled_gradients, engine_gradients
 
-from codegen import Floats, Program, compile_program, generate_python
+from codegen import Floats, Program, compile_program
 from codegen.build import compile_flags, csrc
 from codegen.passes.trace import trace
 from micrograd import ops
@@ -218,7 +218,7 @@ def test_python_that_cannot_be_had_is_an_error_that_says_what_to_pass(run_python
 import math
 from micrograd import ops
 from micrograd.engine import Value
-from codegen import Floats, Program, build, generate_python
+from codegen import Floats, Program, build, compile_program
 scale = 2.0
 cases = {"built": math.asinh, "lam": lambda x: scale * x}
 for name, function in cases.items():
@@ -226,7 +226,7 @@ for name, function in cases.items():
     p = Value(1.0)
     made = Program(inputs=Floats([]), targets=None, parameters={"p": p}, loss=op(p))
     try:
-        generate_python(made)
+        compile_program(made, target="python").text
     except ValueError as error:
         print(error)
 """
@@ -249,7 +249,7 @@ def test_python_source_may_use_math_and_ieee_only():
         row = ops.BY_NAME[name] if name in ops.BY_NAME else ops.register(name, function, [1.0], "a")
         made = Program(inputs=Floats([]), targets=None, parameters={"p": p}, loss=row(p))
         with pytest.raises(ValueError, match=reason):
-            generate_python(made)
+            compile_program(made, target="python")
 
 
 def uses_global(x: float) -> float:

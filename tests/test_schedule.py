@@ -47,9 +47,7 @@ def all_stages(program, target):
     """(name, whether rows may be padded, loops, what they were made from) after each pass of both backends."""
     graph = build_graph(program)
     for backend, found in (("C", reroll(graph, program, target.cache_line)), ("Python", reroll(graph, program, 1))):
-        passes = (
-            schedule_c(found.loops, found.rows, target) if backend == "C" else schedule_python(found.loops, found.rows)
-        )
+        passes = schedule_c(found, target) if backend == "C" else schedule_python(found)
         is_padded = False
         for name, loops in [("plain", found.loops), *passes]:
             is_padded = is_padded or name == "pad"
@@ -96,7 +94,7 @@ def test_sums_in_parts_add_the_same_terms():
     program = Program(Floats(x), None, {"w": w}, models.dot(w, x))
     target = Target(reorder=True)
     found = reroll(build_graph(program), program, 8)
-    *_, (_, loops) = schedule_c(found.loops, found.rows, target)
+    *_, (_, loops) = schedule_c(found, target)
     assert any(
         isinstance(s, For) and s.counter == "from" for k in loops.kernels for n in k.nests for s in statements(n)
     )

@@ -1,4 +1,4 @@
-"""Each sentence of what SECURITY.md promises, and its tests: a table first, then those that are not elsewhere."""
+"""Promises of SECURITY.md that do not hold: a table of its sentences, then the tests that are not elsewhere."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen.build import csrc
+from codegen.files import csrc
 from codegen.weights import read_weights
 from micrograd.commands import checkpoint
 from micrograd.commands.command_line import UsageError

@@ -63,7 +63,8 @@ def test_formulas_are_what_loops_compute(name):
     loops = compiled.plain
     state = new_state(loops, [0.1 + 0.01 * (i % 7) for i in range(loops.lengths[DATA])], [0.5] * loops.lengths[DATA])
     values = state.images[0]
-    values[: compiled.layout.target_offset + 50] = [0.05 * (i % 5) for i in range(compiled.layout.target_offset + 50)]
+    leaves = range(compiled.found.layout.target_offset + 50)
+    values[: len(leaves)] = [0.05 * (i % 5) for i in leaves]
     run(state, ~Pass(0) & ~(Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS))
     before = {"data": state.data, "value": values, "grad": [*state.grad]}
     run(state, Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS)

@@ -1,4 +1,4 @@
-"""Threads share the work of a batch and change no bit of its result, whatever the model."""
+"""Bits that depend on the number of threads."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from array import array
 
 import numpy as np
 import pytest
-from harness import Extension
-from models import mlp, mlp_of_floats
+from harness import Extension, state, train_by_hand
+from models import mlp
 
-MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention"]
+MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention", "shared_weights"]
 COUNT = 150  # more than two blocks of images
 
 
@@ -35,35 +35,17 @@ def examples(extension, seed: int = 0):
     return inputs, rng.normal(size=(COUNT, targets)) if targets else None
 
 
-def state(extension) -> tuple[bytes, bytes]:
-    return array("d", extension.data).tobytes(), array("d", extension.grads).tobytes()
-
-
-def by_hand(extension, inputs, targets, batch_size: int, count: int = COUNT) -> float:
-    module, total = extension.module, 0.0
-    is_label = module.info()["target_type"] == "label"
-    for start in range(0, count, batch_size):
-        module.zero_grad()
-        size = min(batch_size, count - start)
-        for i in range(start, start + size):
-            target = None if targets is None else int(targets[i]) if is_label else targets[i]
-            total += module.forward(target, inputs[i])
-            module.backward()
-        module.update(0, size, learning_rate=0.01)
-    return total / count
-
-
 @pytest.mark.parametrize("batch_size", [1, 2, 64, 65, 149])
 @pytest.mark.parametrize("name", MODELS)
 def test_train_has_the_bits_of_the_loop_by_hand_with_any_number_of_threads(name, batch_size, compiled):
     extension = compiled(name)
     data = examples(extension)
-    loss = by_hand(extension, *data, batch_size)
-    expected = state(extension)
+    loss = train_by_hand(extension.module, *data, batch_size, 0.01)
+    expected = state(extension.module)
     for threads in (1, 2, 3, 7):
         module = compiled(name).module
         assert module.train(*data, batch_size=batch_size, learning_rate=0.01, threads=threads) == [loss]
-        assert state(extension) == expected, threads
+        assert state(extension.module) == expected, threads
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -93,44 +75,44 @@ def test_a_weight_that_is_not_finite_poisons_a_batch_as_it_does_image_by_image(n
         weight[-1, 0] = bad
 
     poison(extension.module)
-    loss = by_hand(extension, *data, 20)
-    expected = state(extension)
+    loss = train_by_hand(extension.module, *data, 20, 0.01)
+    expected = state(extension.module)
     for threads in (1, 2):
         module = compiled(name).module
         poison(module)
         (got,) = module.train(*data, batch_size=20, learning_rate=0.01, threads=threads)
         assert array("d", [got]).tobytes() == array("d", [loss]).tobytes() or (math.isnan(got) and math.isnan(loss))
-        assert np.array_equal(np.frombuffer(state(extension)[0]), np.frombuffer(expected[0]), equal_nan=True)
-        assert np.array_equal(np.frombuffer(state(extension)[1]), np.frombuffer(expected[1]), equal_nan=True)
+        assert np.array_equal(np.frombuffer(state(extension.module)[0]), np.frombuffer(expected[0]), equal_nan=True)
+        assert np.array_equal(np.frombuffer(state(extension.module)[1]), np.frombuffer(expected[1]), equal_nan=True)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_gradients_of_the_last_batch_can_be_seen_and_used_again(threads, compiled):
     extension = compiled("mlp")
     module, data = extension.module, examples(extension)
-    by_hand(extension, *data, 50)
+    train_by_hand(extension.module, *data, 50, 0.01)
     module.update(0, 7, learning_rate=0.5)
     module.backward()
-    expected = state(extension)
+    expected = state(extension.module)
 
     module = compiled("mlp").module
     module.train(*data, batch_size=50, learning_rate=0.01, threads=threads)
     module.update(0, 7, learning_rate=0.5)
     module.backward()
-    assert state(extension) == expected
+    assert state(extension.module) == expected
 
 
 def test_a_view_of_the_gradients_is_kept_up_to_date_by_every_step(compiled):
     extension = compiled("mlp")
     data = examples(extension)
-    by_hand(extension, *data, 50)
-    expected = state(extension)
+    train_by_hand(extension.module, *data, 50, 0.01)
+    expected = state(extension.module)
     module = compiled("mlp").module
     view = module.grad_dict()
     seen = []
     module.train(*data, batch_size=50, learning_rate=0.01, threads=2, progress=lambda *_: seen.append(view))
     assert seen
-    assert state(extension) == expected
+    assert state(extension.module) == expected
 
 
 def test_progress_may_evaluate_with_threads_of_its_own(compiled):
@@ -140,30 +122,6 @@ def test_progress_may_evaluate_with_threads_of_its_own(compiled):
     losses = []
     module.train(*data, batch_size=16, threads=2, progress=lambda *_: losses.append(module.evaluate(*data, threads=3)))
     assert losses[-1] == module.evaluate(*data)
-
-
-@pytest.fixture(scope="module")
-def mlp_with_rows(tmp_path_factory) -> Extension:
-    """A perceptron of floats, one of whose tensors is stored as a row for each input."""
-    extension = Extension(mlp_of_floats(), tmp_path_factory.mktemp("rows"), "loops", flags=["-O0"])
-    assert "#define ROW_TENSOR_COUNT 1" in extension.path.with_name(f"{extension.name}.c").read_text()
-    return extension
-
-
-@pytest.mark.parametrize("threads", [1, 2])
-@pytest.mark.parametrize("where", [0, 7, 19])
-@pytest.mark.parametrize("what", ["input", "target"])
-def test_one_image_that_is_not_finite_spoils_its_batch_as_it_does_by_hand(what, where, threads, mlp_with_rows):
-    extension = mlp_with_rows
-    extension.module.reset()
-    inputs, targets = examples(extension)
-    (inputs if what == "input" else targets)[where, 1] = math.nan
-    by_hand(extension, inputs[:20], targets[:20], 20, count=20)
-    expected = state(extension)
-    extension.module.reset()
-    extension.module.train(inputs[:20], targets[:20], batch_size=20, learning_rate=0.01, threads=threads)
-    for got, wanted in zip(state(extension), expected, strict=True):
-        assert np.array_equal(np.frombuffer(got), np.frombuffer(wanted), equal_nan=True)
 
 
 def test_a_thread_that_waits_gets_its_turn_between_two_trainings(compiled):

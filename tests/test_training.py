@@ -1,4 +1,4 @@
-"""Whole epochs: train, evaluate and predict_batch, their progress, signals and threads, and the initial weights."""
+"""Whole epochs that compute something other than the loop by hand: train, evaluate, predict_batch, initial weights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import nn
 import pytest
-from harness import Extension, bits
+from harness import many, state, train_by_hand
 
 from codegen import Floats, Pixels, Program, build, load_extension
 from micrograd.engine import Value
@@ -19,15 +19,6 @@ from micrograd.nn import MLP
 
 PARAMETERS = 39760
 COUNT = 2000  # more than two chunks: between chunks the module looks at signals and calls progress
-
-
-def numbers(element) -> bytes:
-    """All parameters, or all gradients, without a view: views change which rows the module visits."""
-    return array("d", map(element, range(PARAMETERS))).tobytes()
-
-
-def state() -> tuple[bytes, bytes]:
-    return numbers(nn.data), numbers(nn.grad)
 
 
 @pytest.fixture(autouse=True)
@@ -40,39 +31,16 @@ def data(digits) -> tuple[bytes, bytes]:
     return digits(COUNT)
 
 
-def train_by_hand(
-    images: bytes,
-    labels: bytes,
-    batch_size: int = 1,
-    rate: float | None = None,
-    order: list[int] | None = None,
-    steps: int | None = None,
-) -> float:
-    """One epoch, image by image: its mean loss. Ends after so many steps, if asked."""
-    order = list(range(len(labels))) if order is None else order
-    total_loss = 0.0
-    for step, start in enumerate(range(0, len(order), batch_size)):
-        if step == steps:
-            break
-        batch = order[start : start + batch_size]
-        nn.zero_grad()
-        for i in batch:
-            total_loss += nn.forward(labels[i], images[784 * i : 784 * (i + 1)])
-            nn.backward()
-        nn.update(step, len(batch), learning_rate=rate)
-    return total_loss / len(order)
-
-
 # train
 
 
 @pytest.mark.parametrize("batch_size", [1, 3, 64, COUNT - 1, COUNT, COUNT + 1, 10**9])
 def test_train_is_the_loop_over_batches_by_bits(batch_size, data):
-    expected = [train_by_hand(*data, batch_size), train_by_hand(*data, batch_size)]
-    by_hand = state()
+    expected = [train_by_hand(nn, *data, batch_size), train_by_hand(nn, *data, batch_size)]
+    by_hand = state(nn)
     nn.reset(1)
     assert nn.train(*data, batch_size=batch_size, epochs=2) == expected
-    assert state() == by_hand
+    assert state(nn) == by_hand
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2**31, 2**32 + 5, 2**64 - 1])
@@ -81,11 +49,11 @@ def test_a_seed_shuffles_as_random_shuffle_does_epoch_after_epoch(seed, data):
     expected = []
     for _ in range(3):
         rng.shuffle(order)
-        expected.append(train_by_hand(*data, 7, order=order))
-    by_hand = state()
+        expected.append(train_by_hand(nn, *data, 7, order=order))
+    by_hand = state(nn)
     nn.reset(1)
     assert nn.train(*data, batch_size=7, epochs=3, seed=seed) == expected
-    assert state() == by_hand
+    assert state(nn) == by_hand
 
 
 def test_without_a_seed_the_images_stay_in_order(data):
@@ -99,50 +67,50 @@ def test_without_a_seed_the_images_stay_in_order(data):
 
 @pytest.mark.parametrize("rate", [0.0, 0.5, 3, -0.01])
 def test_the_learning_rate_may_be_given(rate, data):
-    expected = train_by_hand(*data, 5, rate=rate)
-    by_hand = state()
+    expected = train_by_hand(nn, *data, 5, rate=rate)
+    by_hand = state(nn)
     nn.reset(1)
     assert nn.train(*data, batch_size=5, learning_rate=rate) == [expected]
-    assert state() == by_hand
+    assert state(nn) == by_hand
 
 
 def test_every_option_has_the_documented_default(data):
     losses = nn.train(*data)
-    trained = state()
+    trained = state(nn)
     nn.reset(1)
     options = {"learning_rate": nn.info()["learning_rate"], "epochs": 1, "seed": None, "threads": 1, "progress": None}
     assert nn.train(*data, batch_size=1, **options) == losses
-    assert state() == trained
+    assert state(nn) == trained
 
 
 def test_gradients_from_before_do_not_count(data):
     losses = nn.train(*data, batch_size=3)
-    trained = state()
+    trained = state(nn)
     nn.reset(1)
     nn.forward(5, data[0][:784])
     nn.backward()
     assert nn.train(*data, batch_size=3) == losses
-    assert state() == trained
+    assert state(nn) == trained
 
 
 def test_no_epoch_changes_nothing(data):
     nn.forward(5, data[0][:784])
     nn.backward()
-    before = state()
+    before = state(nn)
     assert nn.train(*data, epochs=0, progress=pytest.fail) == []
-    assert state() == before
+    assert state(nn) == before
 
 
 def test_after_train_backward_goes_back_from_the_last_image(data):
     nn.train(*data, batch_size=3)
     nn.zero_grad()
     nn.backward()
-    gradients = numbers(nn.grad)
+    gradients = state(nn)[1]
     nn.reset(1)
-    train_by_hand(*data, 3)
+    train_by_hand(nn, *data, 3)
     nn.zero_grad()
     nn.backward()
-    assert numbers(nn.grad) == gradients
+    assert state(nn)[1] == gradients
 
 
 def test_training_learns(digits):
@@ -166,10 +134,10 @@ def test_reset_gives_the_weights_of_the_micrograd_model_with_that_seed(seed):
 def test_reset_clears_gradients_and_forgets_the_last_forward(data):
     images, labels = data
     nn.reset(seed=4)
-    expected = state()
+    expected = state(nn)
     nn.train(images, labels)
     nn.reset(4)
-    assert state() == expected
+    assert state(nn) == expected
     assert not any(expected[1])
     with pytest.raises(RuntimeError, match="forward"):
         nn.backward()
@@ -179,7 +147,7 @@ def test_reset_without_a_seed_is_different_each_time():
     drawn = set()
     for arguments in ((), (None,), ()):
         nn.reset(*arguments)
-        drawn.add(numbers(nn.data))
+        drawn.add(state(nn)[0])
         weights, biases = nn.state_dict()["layers.0.weight"], nn.state_dict()["layers.0.bias"]
         assert 0.06 < max(map(max, weights.tolist())) <= (3 / 784) ** 0.5
         assert set(biases.tolist()) == {0.0}
@@ -236,14 +204,14 @@ def stop_at(call: int) -> Callable:
 def test_an_exception_in_progress_stops_training_after_a_whole_step(call, batch_size, data):
     with pytest.raises(Stop) as stopped:
         nn.train(*data, batch_size=batch_size, epochs=2, progress=stop_at(call))
-    stopped_with = numbers(nn.data)
+    stopped_with = state(nn)[0]
     (done,) = stopped.value.args
     nn.reset(1)
     epoch, within = divmod(done, COUNT)
     for _ in range(epoch):
-        train_by_hand(*data, batch_size)
-    train_by_hand(*data, batch_size, steps=within // batch_size)
-    assert numbers(nn.data) == stopped_with
+        train_by_hand(nn, *data, batch_size)
+    train_by_hand(nn, *data, batch_size, steps=within // batch_size)
+    assert state(nn)[0] == stopped_with
 
     after = nn.train(*data, batch_size=batch_size)
     nn.load_state_dict(restored(stopped_with))
@@ -269,124 +237,14 @@ def restored(parameters: bytes) -> dict[str, array | memoryview]:
 
 def test_an_exception_in_progress_stops_evaluate_and_predict_batch(data):
     images, labels = data
-    expected, before = nn.evaluate(images, labels), state()
+    expected, before = nn.evaluate(images, labels), state(nn)
     for call in (1, 2):
         with pytest.raises(Stop):
             nn.evaluate(images, labels, progress=stop_at(call))
         with pytest.raises(Stop):
             nn.predict_batch(images, progress=stop_at(call))
     assert nn.evaluate(images, labels) == expected
-    assert state() == before
-
-
-CHANGES = {
-    "forward": lambda images, labels: nn.forward(3, images[:784]),
-    "backward": lambda images, labels: nn.backward(),
-    "zero_grad": lambda images, labels: nn.zero_grad(),
-    "update": lambda images, labels: nn.update(),
-    "train": lambda images, labels: nn.train(images, labels),
-    "reset": lambda images, labels: nn.reset(1),
-    "reset without a seed": lambda images, labels: nn.reset(),
-    "load_state_dict": lambda images, labels: nn.load_state_dict(nn.state_dict()),
-}
-LONG_CALLS = {
-    "train": lambda images, labels, progress: nn.train(images, labels, batch_size=9, epochs=2, progress=progress),
-    "evaluate": lambda images, labels, progress: nn.evaluate(images, labels, progress=progress),
-    "predict_batch": lambda images, labels, progress: nn.predict_batch(images, progress=progress),
-}
-
-
-@pytest.mark.parametrize("inner", CHANGES)
-@pytest.mark.parametrize("outer", LONG_CALLS)
-def test_nothing_inside_progress_can_change_the_model(outer, inner, data):
-    nn.forward(3, data[0][:784])
-    expected = LONG_CALLS[outer](*data, None), state()
-    refused = []
-
-    def progress(*_: object) -> None:
-        with pytest.raises(RuntimeError, match="cannot be changed from inside a progress callback"):
-            CHANGES[inner](*data)
-        refused.append(inner)
-
-    nn.reset(1)
-    nn.forward(3, data[0][:784])
-    assert (LONG_CALLS[outer](*data, progress), state()) == expected
-    assert refused
-
-
-@pytest.mark.parametrize("outer", LONG_CALLS)
-def test_everything_that_only_reads_works_inside_progress(outer, data):
-    images, labels = data
-    expected = LONG_CALLS[outer](images, labels, None), state()
-    seen = []
-
-    def progress(*_: object) -> None:
-        image, probabilities = images[:784], nn.probabilities(images[:784])
-        assert nn.outputs(image)["probabilities"] == probabilities
-        assert nn.predict(image) == probabilities.index(max(probabilities)) == nn.predict_batch(images)[0]
-        assert nn.evaluate(images, labels, progress=lambda *_: nn.predict(image)) == nn.evaluate(images, labels)
-        assert nn.state_dict()["layers.0.bias"][7] == nn.data(7 * 785 + 784)
-        assert nn.grad_dict()["layers.0.bias"][7] == nn.grad(7 * 785 + 784)
-        assert nn.info()["inputs"] == 784
-        seen.append(image)
-
-    nn.reset(1)
-    assert (LONG_CALLS[outer](images, labels, progress), state()) == expected
-    assert seen
-
-
-# Signals
-
-INTERRUPT = """
-import random, signal, sys, threading, time
-import nn
-
-images, labels = random.Random(0).randbytes(784 * 3000), bytes(i % 10 for i in range(3000))
-{before}
-threading.Timer(0.3, signal.raise_signal, [signal.SIGINT]).start()
-try:
-    {call}
-except KeyboardInterrupt:
-    print("interrupted")
-{after}
-nn.forward(3, images[:784])
-nn.backward()
-nn.update()
-nn.train(images, labels)
-print(nn.evaluate(images, labels)[0] > 0)
-"""
-NO_END = """
-stop, started = [], threading.Event()
-def end(*_):
-    started.set()
-    if stop:
-        raise SystemExit
-thread = threading.Thread(target=nn.train, args=(images, labels), kwargs={"epochs": 10**9, "progress": end})
-thread.start()
-started.wait()
-"""
-
-
-@pytest.mark.parametrize(
-    ("before", "call", "after"),
-    [
-        ("", "nn.train(images, labels, epochs=10**9)", ""),
-        ("", "nn.train(images, labels, epochs=10**9, batch_size=32, seed=1, progress=lambda *_: None)", ""),
-        ("", "nn.evaluate(images * 300, labels * 300)", ""),
-        ("", "nn.predict_batch(images * 300)", ""),
-        (NO_END, "nn.forward(3, images[:784])", "stop.append(1)"),
-        (NO_END, "nn.reset(1)", "stop.append(1)"),
-        (NO_END, "nn.train(images, labels)", "stop.append(1)"),
-        (NO_END, "nn.evaluate(images, labels)", "stop.append(1)"),
-    ],
-    ids=[
-        *("train", "train with progress", "evaluate", "predict_batch"),
-        *(f"{call} waiting for a train" for call in ("forward", "reset", "train", "evaluate")),
-    ],
-)
-def test_control_c_ends_a_long_call_and_a_wait_for_one(run_python, before, call, after):
-    script = INTERRUPT.format(before=before, call=call, after=after)
-    assert run_python(script, timeout=30).split() == ["interrupted", "True"]
+    assert state(nn) == before
 
 
 # Threads
@@ -438,33 +296,33 @@ def test_other_threads_wait_to_change_the_model_until_a_whole_training_is_done(d
     epochs = long_enough(data, 0.3)
     nn.reset(1)
     nn.train(*data, epochs=epochs)
-    trained = state()
+    trained = state(nn)
     nn.reset(1)
     started = threading.Event()
     thread = in_thread(lambda: nn.train(*data, epochs=epochs, progress=lambda *_: started.set()))
     started.wait()
     nn.update(learning_rate=0.0)
-    assert state() == trained
+    assert state(nn) == trained
     thread.join()
 
 
 def test_two_trainings_at_once_happen_one_after_the_other(data):
     expected = nn.train(*data, epochs=30) + nn.train(*data, epochs=30)
-    after = state()
+    after = state(nn)
     nn.reset(1)
     results: list[list[float]] = []
     threads = [in_thread(lambda: results.append(nn.train(*data, epochs=30))) for _ in range(2)]
     for thread in threads:
         thread.join()
     assert [*results[0], *results[1]] == expected
-    assert state() == after
+    assert state(nn) == after
 
 
 def test_many_threads_at_once_neither_crash_nor_change_a_constant_model(digits):
     """Everything is called at once, with a learning rate of 0: each answer stays the same, to the last bit."""
     images, labels = digits(100)
-    weights = restored(numbers(nn.data))
-    parameters = numbers(nn.data)
+    weights = restored(state(nn)[0])
+    parameters = state(nn)[0]
     end = time.perf_counter() + 1.5
     failures: list[BaseException] = []
 
@@ -505,40 +363,15 @@ def test_many_threads_at_once_neither_crash_nor_change_a_constant_model(digits):
         thread.join(60)
     assert not any(thread.is_alive() for thread in threads)
     assert not failures
-    assert numbers(nn.data) == parameters
+    assert state(nn)[0] == parameters
 
 
 # Models of other kinds
 
 
-def batch(count: int, width: int, seed: int = 0) -> array:
-    rng = random.Random(seed)
-    return array("d", [rng.choice([0.0, rng.uniform(-1, 1)]) for _ in range(count * width)])
-
-
-def train_small(model: Extension, images, labels, count: int, batch_size: int, width: int, targets: int) -> float:
-    """One epoch of a small model, image by image."""
-    total_loss = 0.0
-    for start in range(0, count, batch_size):
-        size = min(batch_size, count - start)
-        model.module.zero_grad()
-        for i in range(start, start + size):
-            target = labels[i] if targets == 0 else None if labels is None else labels[i * targets : (i + 1) * targets]
-            total_loss += model.module.forward(target, images[i * width : (i + 1) * width])
-            model.module.backward()
-        model.module.update(0, size)
-    return total_loss / count
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 100])
-def test_a_model_with_float_inputs_and_targets_trains_by_the_same_loop(compiled, batch_size):
+def test_a_model_with_float_targets_has_no_accuracy(compiled):
     model = compiled("xor")
-    inputs, targets = batch(30, 2), batch(30, 1, seed=1)
-    losses = [train_small(model, inputs, targets, 30, batch_size, 2, 1) for _ in range(2)]
-    trained = bits(model.data)
-    model = compiled("xor")
-    assert model.module.train(inputs, targets, batch_size=batch_size, epochs=2) == losses
-    assert bits(model.data) == trained
+    inputs, targets = many(model.program, 30)
     loss, accuracy = model.module.evaluate(inputs, targets)
     assert accuracy is None
     expected = 0.0  # sum() of floats rounds less in newer Pythons
@@ -550,11 +383,7 @@ def test_a_model_with_float_inputs_and_targets_trains_by_the_same_loop(compiled,
 def test_a_model_without_targets_takes_none(compiled, digits):
     model = compiled("shared_weights")
     images, labels = digits(30, pixels=9)
-    expected = train_small(model, images, None, 30, 7, 9, 1)
-    trained = bits(model.data)
-    model = compiled("shared_weights")
-    assert model.module.train(images, None, batch_size=7) == [expected]
-    assert bits(model.data) == trained
+    before = state(model.module)
     assert model.module.evaluate(images, None)[1] is None
     for call in (
         lambda: model.module.forward(3, images[:9]),
@@ -563,20 +392,7 @@ def test_a_model_without_targets_takes_none(compiled, digits):
     ):
         with pytest.raises(TypeError, match="must be None: this model has no targets"):
             call()
-    assert bits(model.data) == trained
-
-
-def test_a_small_model_of_the_same_kind_trains_by_the_same_loop(compiled, digits):
-    model = compiled("mlp")
-    images, labels = digits(400, pixels=12, classes=5)
-    expected = train_small(model, images, labels, 400, 7, 12, 0)
-    trained = bits(model.data)
-    model = compiled("mlp")
-    assert model.module.train(images, labels, batch_size=7) == [expected]
-    assert bits(model.data) == trained
-    with pytest.raises(ValueError, match=r"label 399 must be 0\.\.4, got 5"):
-        model.module.train(images, labels[:-1] + b"\x05")
-    assert bits(model.data) == trained
+    assert state(model.module) == before
 
 
 def test_inputs_at_an_odd_address_are_read_as_well(compiled):

@@ -1,4 +1,4 @@
-"""The types and the texts of the modules: stubs that agree with what is installed, and a help() that says enough."""
+"""Stubs that disagree with the installed modules, and a help() that says too little."""
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 The source archive is made twice, in folders of different names, one of them with a space, and from each archive a
 wheel by `pip wheel` in isolation. The archives must hold the same files, and the wheels be equal byte for byte. They
-must pass twine, abi3audit and auditwheel, and the wheel stay below its size limit. Then every Python from 3.11 on that
+must pass twine, abi3audit and auditwheel, and the wheel stay below its size limit. In the unpacked sdist the whole
+suite must be collected, and what it says of the project's files must hold. Then every Python from 3.11 on that
 this machine has installs it, offline, into an environment that has nothing else, runs the example of the README, and
 compares the modules with the interpreted engine. With --newer, and as root, so do the Pythons of Debian's unstable
 branch, in a folder of their own.
@@ -144,6 +145,22 @@ def audit(sdist: Path, wheel: Path) -> None:
         print(f"auditwheel: consistent with {tag[1]}")
 
 
+ABOUT_FILES = ("benchmarks", "compile_cost", "contributing", "docs", "metadata", "security")
+
+
+def try_sdist(sdist: Path, wheel: Path, folder: Path) -> None:
+    """Collects all tests in the unpacked sdist, with the wheel installed, and runs those that read other files."""
+    with tarfile.open(sdist) as tar:
+        tar.extractall(folder / "unpacked", filter="data")
+    (source,) = (folder / "unpacked").iterdir()
+    run(sys.executable, "-m", "venv", folder / "tested")
+    inside = folder / "tested" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    run(inside, "-m", "pip", "install", "--disable-pip-version-check", f"{wheel}[test]")
+    collected = run(inside, "-m", "pytest", "--quiet", "--collect-only", cwd=source).splitlines()[-1]
+    files = [f"tests/test_{name}.py" for name in ABOUT_FILES]
+    print(f"in the sdist: {collected}; {run(inside, '-m', 'pytest', '--quiet', *files, cwd=source).splitlines()[-1]}")
+
+
 WHO = "import sys, sysconfig; print(sys.implementation.name, *sys.version_info[:2], sysconfig.get_config_var('SOABI'))"
 
 
@@ -215,6 +232,7 @@ def main() -> None:
         folder = Path(name)
         sdist, wheel = twice(folder)
         audit(sdist, wheel)
+        try_sdist(sdist, wheel, folder)
         try_out(wheel, folder)
         if options.newer:
             try_out_newer(wheel)

@@ -105,7 +105,7 @@ def ir(program: Program, limit: int = LIMIT) -> list[str]:
 def loops(program: Program) -> list[str]:
     """The loop nests of the generated C, with the arrays that they read and write."""
     found = reroll(build_graph(program), program, Target.of(program).cache_line)
-    *_, (_, scheduled) = schedule_c(found.loops, found.rows, Target.of(program))
+    *_, (_, scheduled) = schedule_c(found, Target.of(program))
     kernels = {kernel.number: kernel for kernel in (*found.loops.kernels, *scheduled.kernels)}
     graph, shapes = found.graph, found.shapes
     arrays = _Arrays(graph, program)

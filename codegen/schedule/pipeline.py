@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from codegen.ir.graph import Graph
 from codegen.ir.loops import Body, For, Kind, Loops, Pass, statements
+from codegen.reroll.layout import Layout
+from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
 from codegen.schedule.fuse import fuse_products
 from codegen.schedule.hoist import hoist
@@ -22,9 +26,28 @@ from codegen.schedule.tile import tile_lanes
 from codegen.schedule.unroll import unroll
 
 
-def schedule_c(loops: Loops, rows: dict[int, RowTensor], target: Target) -> Iterator[tuple[str, Loops]]:
+@dataclass
+class Rerolled:
+    """What is scheduled: plain loops, and what is known about where they keep things."""
+
+    graph: Graph
+    shapes: Shapes
+    layout: Layout
+    loops: Loops
+    rows: dict[int, RowTensor]
+
+    def place_of(self, n: int) -> int:
+        """Where an observed node stands in value[]; -1 if there is no loss."""
+        copies = self.layout.copies
+        return -1 if n < 0 else copies[n] if n in copies else int(self.layout.index[n])
+
+
+def schedule_c(found: Rerolled, target: Target) -> Iterator[tuple[str, Loops]]:
     """The loops after each pass, with the pass's name, the last ones being those that C is printed from."""
-    yield "skip zeros", (loops := skip_zeros(_without_rows(loops), rows))  # rows of weights of inputs that are 0
+    yield (
+        "skip zeros",
+        (loops := skip_zeros(_without_rows(found.loops), found.rows)),
+    )  # rows of weights
     yield "unroll", (loops := unroll(loops))  # short sums into one expression
     yield "images", (loops := add_images(loops))  # gradients go over the images of a batch
     yield "registers", (loops := keep_in_registers(loops))  # and are kept in registers meanwhile
@@ -40,9 +63,9 @@ def schedule_c(loops: Loops, rows: dict[int, RowTensor], target: Target) -> Iter
         yield "fuse", (loops := fuse_products(loops))  # multiply and add with one rounding
 
 
-def schedule_python(loops: Loops, rows: dict[int, RowTensor]) -> Iterator[tuple[str, Loops]]:
+def schedule_python(found: Rerolled) -> Iterator[tuple[str, Loops]]:
     """The same for Python: no lanes but where rows are skipped for all of them at once."""
-    yield "skip zeros", (loops := skip_zeros(_without_rows(loops), rows))
+    yield "skip zeros", (loops := skip_zeros(_without_rows(found.loops), found.rows))
     yield "unroll", (loops := unroll(loops, single_roots_only=False))
     yield "lanes", (loops := split_into_lanes(loops, where=_skips_zeros))
     yield "hoist", (loops := hoist(loops, tuple(Kind), at_top=True))

@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen.build import UNIX_FLAGS, csrc
+from codegen.build import UNIX_FLAGS
+from codegen.files import csrc
 from tools.cross.compare import Floats, Run, read_library, read_run
 
 DRIVER = Path(__file__).with_name("driver.py")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from codegen.build import write_sources
+from codegen.build import freeze, write_sources
 from codegen.mnist import program
-from codegen.passes.freeze import freeze_standalone, frozen_program
+from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
 from codegen.program import Program
 from codegen.weights import read_weights
@@ -52,4 +52,4 @@ def write(folder: Path, chosen: list[Case]) -> None:
     """NAME.c for each case, and nn_infer once more as C without Python, in folder/standalone."""
     for case in chosen:
         write_sources(compile_program(case.make(), case.name), folder, case.name)
-    freeze_standalone(program(), read_weights(WEIGHTS), folder / "standalone")
+    freeze(program(), read_weights(WEIGHTS), folder / "standalone", target="c")

@@ -16,9 +16,10 @@ from unittest.mock import patch
 import numpy as np
 
 from codegen import Floats, Program, build
-from codegen.build import csrc, load_extension
+from codegen.build import load_extension
+from codegen.files import csrc
 from codegen.mnist import program as mnist_program
-from codegen.passes.freeze import frozen_program
+from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -39,9 +40,7 @@ class Model:
 
 def _frozen() -> Program:
     program = _tests["mlp"]()
-    values = [value.data for value in program.parameter_values]
-    weights = {t.name: np.array([values[i] for i in t.numbers]).reshape(t.shape) for t in program.tensors}
-    return frozen_program(program, weights)
+    return frozen_program(program, weights_of(program))
 
 
 def _parameters_alone() -> Program:

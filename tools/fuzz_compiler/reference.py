@@ -14,8 +14,8 @@ from codegen.ir.graph import Graph
 from codegen.ir.interpret import interpret
 from codegen.ir.interpret_loops import State, new_state, run
 from codegen.ir.loops import DATA, Loops, Pass
-from codegen.pipeline import Rerolled
 from codegen.program import Label, Pixels, Program
+from codegen.schedule.pipeline import Rerolled
 from micrograd.order import creation
 
 Example: TypeAlias = "tuple[int | Sequence[float] | None, Sequence[float]]"  # target and inputs

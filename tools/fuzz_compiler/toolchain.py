@@ -15,14 +15,15 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
-import numpy as np
-
-from codegen.backends.python.module import generate_python
-from codegen.build import UNIX_FLAGS, csrc
-from codegen.passes.freeze import frozen_program
+from codegen.build import UNIX_FLAGS
+from codegen.files import csrc
+from codegen.ir.verify_loops import verify_loops
+from codegen.passes.freeze import frozen_program, weights_of
 from codegen.pipeline import Compiled, build_graph, compile_program
 from codegen.program import Program
-from tools.fuzz_compiler.reference import Engine, Interpreter
+from codegen.schedule.pipeline import schedule_c
+from codegen.schedule.target import Target
+from tools.fuzz_compiler.reference import Engine, Interpreter, LoopInterpreter, with_row_gradients
 from tools.fuzz_compiler.systems import LEVELS, Module, System
 
 COMMANDS = ("gcc -O0", "gcc -O3", "clang -O0", "clang -O3")
@@ -95,6 +96,7 @@ class Toolchain:
             makers += [
                 ("engine", lambda: Engine(program)),
                 ("interpreter", lambda: Interpreter(program, graph())),
+                ("loops, interpreted", lambda: _interpreted(program, loops())),
                 (f"Python, {python}", lambda: _python(program, folder, python)),
                 (
                     f"straight-line, {self.quick}",
@@ -123,8 +125,7 @@ class Toolchain:
 
     def frozen(self, program: Program, data: list[float], folder: Path, commands: list[str]) -> dict[str, Module]:
         """The Program frozen with these parameters, all finite: by `quick`, and by each command at each SIMD level."""
-        weights = {t.name: np.array([data[n] for n in t.numbers]).reshape(t.shape) for t in program.tensors}
-        frozen = frozen_program(program, weights)
+        frozen = frozen_program(program, weights_of(program, data))
         compiled = compile_program(frozen, NAME)
         found = {self.quick: self.module(frozen, compiled, folder / "frozen", self.quick)}
         for command in commands:
@@ -152,9 +153,19 @@ class Toolchain:
         return Module(program, target, NAME)
 
 
+def _interpreted(program: Program, compiled: Compiled) -> LoopInterpreter:
+    """The loops that C is printed from. Raises ValueError if those after any pass are not legal."""
+    found = compiled.found
+    assert found is not None
+    verify_loops(found.loops, is_padded=False)
+    for _, loops in schedule_c(found, Target.of(program)):
+        verify_loops(loops)
+    return LoopInterpreter(program, with_row_gradients(loops, found.loops), found)
+
+
 def _python(program: Program, folder: Path, lowering: str) -> Module:
     path = folder / f"{lowering}.py"
-    path.write_text(generate_python(program, NAME, lowering))
+    path.write_text(compile_program(program, NAME, lowering, target="python").text)
     return Module(program, path, NAME)
 
 

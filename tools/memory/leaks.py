@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from tools.memory import debug, tree
 
-TESTS = ["test_module", "test_views", "test_training", "test_threads", "test_check_finite"]
+TESTS = [
+    "test_module",
+    "test_views",
+    "test_rows",
+    "test_training",
+    "test_interference",
+    "test_threads",
+    "test_check_finite",
+]
 CANNOT = {
     **debug.CANNOT,
     "tests/test_module.py::test_help_shows_the_signature_and_says_what_it_does": "inspect.signature(sum) leaks as well",

@@ -15,11 +15,11 @@ from pathlib import Path
 
 from tools.memory import tree
 
-TESTS = ["test_module", "test_views", "test_training"]
+TESTS = ["test_module", "test_views", "test_rows", "test_training"]
 SECONDS_OF_PYTHON = "a hundred times slower here, and its calls are in other tests"
 CANNOT = {
     "tests/test_module.py::test_the_numbers_are_those_of_the_formula": SECONDS_OF_PYTHON,
-    "tests/test_views.py::test_random_calls_agree_with_the_engine": SECONDS_OF_PYTHON,
+    "tests/test_rows.py::test_random_calls_agree_with_the_engine": SECONDS_OF_PYTHON,
     tree.TIMED: "measures milliseconds",
 }
 OPTIONS = [

@@ -17,9 +17,8 @@ import hashlib
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import PREDICTION_PASSES
+from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels
 from codegen.backends.c.module import (
-    Kernels,
     files,
     output_tables,
     shared_constants,

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.text import formulas
-from codegen.ir.graph import Op
+from codegen.ir.graph import LEAVES, Op
 from codegen.ir.loops import (
     DATA,
     GRAD,
@@ -52,6 +52,11 @@ from codegen.ir.loops import (
     statements,
     uses,
 )
+from codegen.program import Program
+from codegen.reroll.layout import TensorPlace
+from codegen.schedule.pipeline import Rerolled
+from codegen.schedule.rows import RowTensor
+from codegen.schedule.skip_zeros import reads_inputs
 from micrograd import ops
 
 MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
@@ -73,36 +78,89 @@ PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that
 
 
 @dataclass
-class Functions:
-    """C functions, and the calls in the order in which a pass makes those that it needs."""
+class Kernels:
+    """A lowering's result: C functions, and where it keeps what the wrappers ask for.
 
-    lines: list[str] = field(default_factory=list)
-    calls: list[tuple[Pass, str]] = field(default_factory=list)
+    `calls` are the functions in the order in which a pass calls those that it needs.
+    """
+
+    lowering: str
+    tables: list[str]
+    functions: list[str]
+    calls: list[tuple[Pass, str]]
+    offsets: list[tuple[str, int]]  # names for indices into value[]
+    tensors: list[TensorPlace]
+    tensor_names: list[str]
+    row_tensors: list[RowTensor]
+    reads_inputs: bool  # from value[], not only as the rows of row tensors
+    value_count: int
+    data_count: int
+    loss: int
+    outputs: dict[str, list[int]]
+    row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
+
+    def value_name(self, index: int) -> str:
+        """An index into value[] by its name if it has one."""
+        return {offset: name for name, offset in self.offsets}.get(index, str(index))
 
 
-def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> Functions:
+def kernels_of(found: Rerolled, scheduled: Loops, program: Program) -> Kernels:
+    """Scheduled loops as C functions, and the places that these use."""
+    arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
+    functions, calls = kernel_functions(scheduled, found.loops, arithmetic)
+    rows = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
+    used = [ops.row(op) for op in sorted(set(graph.op) - LEAVES)]
+    return Kernels(
+        lowering="loops",
+        tables=[*(row.c_definition for row in used if row.c_definition), *table_lines(scheduled, arithmetic)],
+        functions=functions,
+        calls=calls,
+        offsets=_offsets(found),
+        tensors=layout.tensors,
+        tensor_names=[region.name for region in scheduled.regions[DATA]],
+        row_tensors=list(found.rows.values()),
+        row_comments=[str(formula) for kernel in rows for formula in formulas(found.loops, kernel)],
+        reads_inputs=reads_inputs(scheduled),
+        value_count=layout.value_count,
+        data_count=layout.data_count,
+        loss=found.place_of(graph.loss),
+        outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
+    )
+
+
+def _offsets(found: Rerolled) -> list[tuple[str, int]]:
+    """Names for places in value[]. INPUT, TARGET and LOSS are there even if nothing has them."""
+    places = {"INPUT": 0, "TARGET": found.layout.target_offset}
+    places |= {region.name: region.start for region in found.loops.regions[VALUE]}
+    if found.graph.loss >= 0:
+        places.setdefault("LOSS", found.place_of(found.graph.loss))
+    return list(places.items())
+
+
+def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> tuple[list[str], list[tuple[Pass, str]]]:
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
     printer = _Printer(loops, arithmetic)
     plain_kernels = {kernel.number: kernel for kernel in plain.kernels}
-    functions = Functions()
+    lines: list[str] = []
+    calls: list[tuple[Pass, str]] = []
     for kernels in together(loops.kernels):
         first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
         name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
         takes_images = passes == Pass.DENSE_GRADIENTS
-        functions.lines += [f"static void AT_LEVEL({name})({IMAGES if takes_images else WORKSPACE})", "{"]
+        lines += [f"static void AT_LEVEL({name})({IMAGES if takes_images else WORKSPACE})", "{"]
         uses_values = any(uses(nest, VALUE) for kernel in kernels for nest in kernel.nests)
         if not takes_images:
             value = f"{arithmetic.type} *restrict const value = w->value;" if uses_values else "(void)w;"
-            functions.lines.append(f"{INDENT}{value}")
+            lines.append(f"{INDENT}{value}")
         elif not uses_values:
-            functions.lines.append(f"{INDENT}(void)images;")
+            lines.append(f"{INDENT}(void)images;")
         for kernel in kernels:
-            functions.lines += [INDENT + line for line in _comment(plain, plain_kernels[kernel.number])]
+            lines += [INDENT + line for line in _comment(plain, plain_kernels[kernel.number])]
             for nest in kernel.nests:
-                functions.lines += [INDENT + line for line in printer.nest(kernel, nest)]
-        functions.lines += ["}", ""]
-        functions.calls.append((passes, name))
-    return functions
+                lines += [INDENT + line for line in printer.nest(kernel, nest)]
+        lines += ["}", ""]
+        calls.append((passes, name))
+    return lines, calls
 
 
 def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import PASSES, pass_functions
-from codegen.ir.loops import Pass
+from codegen.backends.c.kernels import PASSES, Kernels, pass_functions
 from codegen.program import Floats, Label, Pixels, Program, Tensor
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
-from codegen.reroll.layout import TensorPlace
-from codegen.schedule.rows import RowTensor
 from micrograd import __version__
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two looks at the signals: milliseconds
@@ -31,30 +27,6 @@ SLACK = 16  # numbers after the last: padded lanes may read past it
 ROW_COLUMNS = ("offset", "lanes", "length", "block", "factor", "copy")  # of ROW_TENSORS: see csrc/rows.h
 
 Constants = list[tuple[str, object]]
-
-
-@dataclass
-class Kernels:
-    """A lowering's result: C functions, and where it keeps what the wrappers ask for."""
-
-    lowering: str
-    tables: list[str]
-    functions: list[str]
-    calls: list[tuple[Pass, str]]  # functions in the order in which a pass calls those that it needs
-    offsets: list[tuple[str, int]]  # names for indices into value[]
-    tensors: list[TensorPlace]
-    tensor_names: list[str]
-    row_tensors: list[RowTensor]
-    reads_inputs: bool  # from value[], not only as the rows of row tensors
-    value_count: int
-    data_count: int
-    loss: int
-    outputs: dict[str, list[int]]
-    row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
-
-    def value_name(self, index: int) -> str:
-        """An index into value[] by its name if it has one."""
-        return {offset: name for name, offset in self.offsets}.get(index, str(index))
 
 
 def module_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:

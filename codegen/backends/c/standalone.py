@@ -21,9 +21,9 @@ from pathlib import Path
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import weights_digest, weights_table
-from codegen.backends.c.kernels import PREDICTION_PASSES, pass_functions
-from codegen.backends.c.module import SLACK, Kernels, comment_text, defines, input_constants, offsets, output_tables
-from codegen.build import csrc
+from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, pass_functions
+from codegen.backends.c.module import SLACK, comment_text, defines, input_constants, offsets, output_tables
+from codegen.files import csrc
 from codegen.program import Pixels, Program
 from codegen.reroll.names import c_identifier
 
@@ -41,15 +41,15 @@ NOTES = (
 )
 
 
-def standalone_text(program: Program, kernels: Kernels, name: str, digest: str) -> tuple[str, str]:
-    """Header and source of a Program without a loss."""
+def standalone_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:
+    """NAME.h and NAME.c of a Program without a loss, however many operations it has."""
     included: set[str] = set()
     before, after = ("".join(_amalgamated(names, included)) for names in (BEFORE_KERNELS, AFTER_KERNELS))
     used = set(WORD.findall(before + after)) | {"data", "weights", *KEYWORDS, *(f"{name}_{own}" for own in OWN)}
     used |= {*kernels.tensor_names, *(offset for offset, _ in kernels.offsets), *PREDICTION_PASSES}
     functions = _function_names(program, name, used | {word.upper() for word in used})
     source = _source(program, kernels, name, digest, functions, before, after)
-    return _header(program, kernels, name, digest, functions), source
+    return {f"{name}.h": _header(program, kernels, name, digest, functions), f"{name}.c": source}
 
 
 def _function_names(program: Program, name: str, used: set[str]) -> dict[str, str]:

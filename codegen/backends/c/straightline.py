@@ -26,7 +26,7 @@ from __future__ import annotations
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.module import Kernels
+from codegen.backends.c.kernels import Kernels
 from codegen.ir.graph import LEAVES, Graph, Op
 from codegen.ir.loops import Pass
 from codegen.program import Program

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,16 +17,13 @@ from types import ModuleType
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.module import comment_text, number_strides, walk
 from codegen.backends.c.straightline import declared_layout
-from codegen.backends.python.definitions import definitions
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
 from codegen.backends.python.statements import StraightLine
-from codegen.build import write_if_changed
 from codegen.ir.graph import Graph
-from codegen.ir.loops import DATA, VALUE
-from codegen.pipeline import build_graph, check_name, graph_digest, no_garbage_collection, registered, reroll
+from codegen.ir.loops import DATA, VALUE, Loops
 from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
-from codegen.schedule.pipeline import schedule_python
+from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
 from micrograd import __version__, ieee
 
@@ -41,30 +37,17 @@ TENSOR_COMMENT = (
 )
 
 
-def build_python(program: Program, directory: str | os.PathLike[str], name: str = "nn") -> Path:
-    """Writes NAME.py into a folder and returns its path. Raises what generate_python raises."""
-    path = Path(directory).resolve() / f"{name}.py"
-    write_if_changed(path, generate_python(program, name))
-    return path
-
-
-def generate_python(program: Program, name: str = "nn", lowering: str | None = None) -> str:
-    """The text of a Python module with the functions of a compiled one.
-
-    `lowering` is "loops", or "straightline" for one statement a node; by default small models have no loops.
-    Raises ValueError for a bad name, and for a Program that is not strict float64: Python has no other arithmetic.
-    """
-    check_name(name)
+def check_strict(program: Program) -> None:
+    """Raises ValueError for a Program that is not strict float64: Python has no other arithmetic."""
     if Arithmetic.of(program) != Arithmetic():
         asked = f"dtype={program.dtype!r}, fma={program.fma}, reorder={program.reorder}"
         raise ValueError(f"generated Python is strict float64 and has no other mode, but this Program has {asked}")
-    with no_garbage_collection():
-        graph = build_graph(program)
-        leaves = len(program.parameter_values) + len(program.inputs.values) + len(program.target_values)
-        small = len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
-        in_statements = small if lowering is None else lowering == "straightline"
-        kernels = _statements(graph, program) if in_statements else _loops(graph, program)
-        return _module_text(program, kernels, name, graph_digest(graph), definitions(registered(graph)))
+
+
+def is_small(program: Program, graph: Graph) -> bool:
+    """Whether statements are better than loops."""
+    leaves = len(program.parameter_values) + len(program.inputs.values) + len(program.target_values)
+    return len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
 
 
 @dataclass
@@ -81,9 +64,8 @@ class Kernels:
     outputs: dict[str, list[int]]
 
 
-def _loops(graph: Graph, program: Program) -> Kernels:
-    found = reroll(graph, program, 1)  # nothing is padded
-    *_, (_, loops) = schedule_python(found.loops, found.rows)
+def loop_kernels(found: Rerolled, loops: Loops) -> Kernels:
+    """Scheduled loops as functions."""
     tensors = [(region.name, region.start) for region in loops.regions[DATA]]
     return Kernels(
         lowering="loops",
@@ -92,12 +74,13 @@ def _loops(graph: Graph, program: Program) -> Kernels:
         tensors=found.layout.tensors,
         row_tensors=list(found.rows.values()),
         value_count=found.layout.value_count,
-        loss=found.place_of(graph.loss),
-        outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
+        loss=found.place_of(found.graph.loss),
+        outputs={name: [found.place_of(n) for n in nodes] for name, nodes in found.graph.outputs.items()},
     )
 
 
-def _statements(graph: Graph, program: Program) -> Kernels:
+def statement_kernels(graph: Graph, program: Program) -> Kernels:
+    """A statement for each root."""
     tensors, places = declared_layout(program)
     written = StraightLine(graph, program, places)
     slots = written.slots
@@ -113,7 +96,8 @@ def _statements(graph: Graph, program: Program) -> Kernels:
     )
 
 
-def _module_text(program: Program, kernels: Kernels, name: str, digest: str, definitions: list[str]) -> str:
+def module_text(program: Program, kernels: Kernels, name: str, digest: str, definitions: list[str]) -> str:
+    """The whole of NAME.py. `definitions` are the functions of registered ops."""
     runtime = [_runtime(part) for part in ("arguments", "model")]
     imports = {line for found, _ in runtime for line in found} - {FUTURE}
     parts = [

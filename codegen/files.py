@@ -1,0 +1,26 @@
+"""The files that the compiler reads and writes: the hand-written C, and generated sources."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def csrc() -> Path:
+    """The folder of the hand-written C: inside the installed package, or beside it in a checkout."""
+    here = Path(__file__).resolve().parent
+    for folder in (here / "csrc", here.parent / "csrc"):
+        if (folder / "module.h").is_file():
+            return folder
+    raise FileNotFoundError(f"the C sources of codegen are neither in {here / 'csrc'} nor beside {here}")
+
+
+def write_if_changed(path: Path, text: str) -> None:
+    """Writes through a temporary file, and not at all if the file already holds this text."""
+    data = text.encode()
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(data)
+    os.replace(temporary, path)
