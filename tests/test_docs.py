@@ -84,8 +84,8 @@ def test_the_python_of_the_essays_page_is_generated():
     assert all(listing in text for listing, text in zip(listings, texts, strict=True))
     loops = texts[0].split("def groups_0")[1].split("# Checks of arguments")[0]
     assert (len(texts[0].splitlines()) + 50) // 100 == 9
-    assert "has 900 lines, of which the loops are 150" in page
-    assert round(len(loops.splitlines()), -1) == 150
+    assert "has 900 lines, of which the loops are 140" in page
+    assert round(len(loops.splitlines()), -1) == 140
 
 
 def test_the_loop_in_the_readme_is_the_generated_one():
