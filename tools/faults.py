@@ -260,6 +260,7 @@ FAULTS = [
         "csrc/update.h",
         "if (!(move < SAFE_BOUND && weight_bound < SAFE_BOUND))",
         "if (weight_bound < 0)",
+        seed=468,
     ),
     Fault(
         "a stale gradient: dirty rows are not cleared",
