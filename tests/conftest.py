@@ -21,6 +21,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--refresh-golden", action="store_true", help="rewrite tests/golden")
+
+
 @pytest.fixture(scope="session")
 def digits() -> Callable[..., tuple[bytes, bytes]]:
     """digits(count, seed) -> images and labels: random bytes, four of five pixels 0, as in handwriting."""

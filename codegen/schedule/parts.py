@@ -9,18 +9,20 @@ Example input:
 
 becomes:
 
-    local sum[4]
-    sum[0] = data[9]
-    for part < 3:
-        sum[1 + part] = -0
+    let sum = data[9]
+    let sum_1 = -0
+    let sum_2 = -0
+    let sum_3 = -0
     for from < 25:
-        for part < 4:
-            sum[part] += mul(data[10 + part + 4from], value[part + 4from])
+        sum += mul(data[10 + 4from], value[4from])
+        sum_1 += mul(data[11 + 4from], value[1 + 4from])
+        sum_2 += mul(data[12 + 4from], value[2 + 4from])
+        sum_3 += mul(data[13 + 4from], value[3 + 4from])
     for k < 2:
-        sum[0] += mul(data[110 + k], value[100 + k])
-    value[200] = add(add(sum[0], sum[1]), add(sum[2], sum[3]))
+        sum += mul(data[110 + k], value[100 + k])
+    value[200] = add(add(sum, sum_1), add(sum_2, sum_3))
 
-With lanes each part has an element for each of them. Only long loops with few lanes are worth it, and only a Program
+With lanes each sum has an element for each of them. Only long loops with few lanes are worth it, and only a Program
 with reorder=True allows it.
 """
 
@@ -80,83 +82,82 @@ def _adds(body: Body) -> bool:
 
 def _at_sum(body: Body, target: Target) -> Body:
     """Goes down to where the sum is declared."""
-    if not isinstance(body[0], Let | Local):
+    declaration = body[0]
+    if not isinstance(declaration, Let | Local):
         (loop,) = body
         assert isinstance(loop, For)
         return (For(loop.counter, loop.count, _at_sum(loop.body, target), loop.kind, loop.input),)
-    declaration = body[0]
     name = declaration.name
-    width = declaration.length if isinstance(declaration, Local) else 1
+    starts = 1 if isinstance(declaration, Let) else 2  # a Local is filled by a loop over lanes
+    result: list[Stmt] = list(body[:starts])
+    for part in range(1, PARTS):
+        if isinstance(declaration, Let):
+            result.append(Let(_part(name, part), Const(-0.0)))
+        else:
+            fill = _renamed(body[1:2], name, part)
+            result += [Local(_part(name, part), declaration.length), *_filled(fill)]
+    result += _runs(body[starts:-1], name, target)
+    return (*result, _with_total(body[-1], name))
 
-    def part_of(part: Index) -> Body:
-        """The body, adding to one part."""
 
-        def change(expr: Expr) -> Expr:
-            if expr == Name(name):
-                return Place(name, part)
-            if type(expr) is Place and expr.array == name:
-                return Place(name, Index(part.base + expr.index.base, expr.index.steps + part.steps))
-            return expr
+def _part(name: str, part: int) -> str:
+    return f"{name}_{part}" if part else name
 
-        return map_body(body[1:], change)
 
-    first = [part_of(Index(part * width)) for part in range(PARTS)]
-    moving = part_of(Index(0, ((width, "part"),)))
-    result: list[Stmt] = [Local(name, PARTS * width)]
-    if isinstance(declaration, Let):
-        assert not isinstance(declaration.value, Index)
-        result.append(Store(Place(name, Index(0)), declaration.value))
-        result.append(For("part", PARTS - 1, (Store(Place(name, Index(1, ((1, "part"),))), Const(-0.0)),)))
-        inner = range(len(body) - 2)
-    else:
-        start = first[0][0]
-        assert isinstance(start, For)
-        lane = start.counter
-        rest = Place(name, Index(width, ((1, lane),)))
-        result += [start, For(lane, (PARTS - 1) * width, (Store(rest, Const(-0.0)),), Kind.LANES)]
-        inner = range(1, len(body) - 2)
-    for at in inner:
-        result += _run(first[0][at], moving[at], target)
-    sums = [_last_value(parts[-1]) for parts in first]
-    result.append(_with_total(body[-1], name, sums))
+def _renamed(body: Body, name: str, part: int) -> Body:
+    """The body as it adds to one part."""
+
+    def change(expr: Expr) -> Expr:
+        if expr == Name(name):
+            return Name(_part(name, part))
+        if type(expr) is Place and expr.array == name:
+            return Place(_part(name, part), expr.index)
+        return expr
+
+    return map_body(body, change)
+
+
+def _filled(body: Body) -> Body:
+    """The loop that fills a Local, with what changes no sum."""
+    (loop,) = body
+    assert isinstance(loop, For)
+    (stmt,) = loop.body
+    assert isinstance(stmt, Store)
+    return (For(loop.counter, loop.count, (Store(stmt.target, Const(-0.0)),), loop.kind),)
+
+
+def _runs(body: Body, name: str, target: Target) -> Body:
+    """Runs of terms, in parts where they are long."""
+    result: list[Stmt] = []
+    for stmt in body:
+        if not isinstance(stmt, For) or stmt.kind == Kind.LANES:
+            result.append(stmt)
+        elif _goes_in_parts(stmt, target):
+            count, rest = divmod(stmt.count, PARTS)
+            parts = [
+                substituted(_renamed(stmt.body, name, part), stmt.counter, Index(part, ((PARTS, "from"),)))
+                for part in range(PARTS)
+            ]
+            result.append(For("from", count, tuple([inner for part in parts for inner in part])))
+            if rest:
+                tail = substituted(stmt.body, stmt.counter, Index(count * PARTS, ((1, stmt.counter),)))
+                result.append(For(stmt.counter, rest, tail))
+        else:
+            result.append(For(stmt.counter, stmt.count, _runs(stmt.body, name, target), stmt.kind, stmt.input))
     return tuple(result)
 
 
-def _run(single: Stmt, moving: Stmt, target: Target) -> list[Stmt]:
-    """A run of terms, in parts where it is long: `moving` is the run as it adds to part number `part`."""
-    if type(moving) is not For or type(single) is not For:
-        return [single]
-    if not _goes_in_parts(moving, target):
-        if moving.kind == Kind.LANES:
-            return [single]
-        pairs = zip(single.body, moving.body, strict=True)
-        inner = tuple([stmt for a, b in pairs for stmt in _run(a, b, target)])
-        return [For(single.counter, single.count, inner, single.kind, single.input)]
-    count, rest = divmod(moving.count, PARTS)
-    body = substituted(moving.body, moving.counter, Index(0, ((1, "part"), (PARTS, "from"))))
-    result: list[Stmt] = [For("from", count, (For("part", PARTS, body),))]
-    if rest:
-        tail = substituted(single.body, single.counter, Index(count * PARTS, ((1, single.counter),)))
-        result.append(For(single.counter, rest, tail, single.kind))
-    return result
+def _with_total(stmt: Stmt, name: str) -> Stmt:
+    """The last statement, with the sum of all parts."""
 
-
-def _last_value(stmt: Stmt) -> Place:
-    """The element of a part's sum that the last statement reads."""
-    inner = stmt.body[0] if isinstance(stmt, For) else stmt
-    assert isinstance(inner, Store)
-    expr: Expr = inner.value
-    while isinstance(expr, Apply):
-        (expr,) = expr.operands
-    assert isinstance(expr, Place)
-    return expr
-
-
-def _with_total(stmt: Stmt, name: str, sums: list[Place]) -> Stmt:
-    total = Apply(Op.ADD, (Apply(Op.ADD, (sums[0], sums[1])), Apply(Op.ADD, (sums[2], sums[3]))))
+    def part_of(expr: Name | Place, part: int) -> Name | Place:
+        return Name(_part(name, part)) if isinstance(expr, Name) else Place(_part(name, part), expr.index)
 
     def change(expr: Expr) -> Expr:
-        return total if expr == Name(name) or (type(expr) is Place and expr.array == name) else expr
+        if not isinstance(expr, Name | Place) or (expr.name if isinstance(expr, Name) else expr.array) != name:
+            return expr
+        a, b, c, d = (part_of(expr, part) for part in range(PARTS))
+        return Apply(Op.ADD, (Apply(Op.ADD, (a, b)), Apply(Op.ADD, (c, d))))
 
     (changed,) = map_body((stmt,), change)
     return changed
