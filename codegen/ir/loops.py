@@ -152,8 +152,8 @@ class Kernel:
     roots: int
     is_gradient: bool = False
 
-    def with_nests(self, nests: Iterable[Body]) -> Kernel:
-        return replace(self, nests=tuple(nests))
+    def with_nests(self, nests: tuple[Body, ...]) -> Kernel:
+        return Kernel(self.number, self.passes, nests, self.nodes, self.roots, self.is_gradient)
 
 
 @dataclass(frozen=True)
@@ -174,6 +174,17 @@ class Region:
         return (index - self.start) % self.row_length >= self.row
 
 
+class Regions(tuple[Region, ...]):
+    """The regions of an array, by their start."""
+
+    def __init__(self, regions: Iterable[Region]) -> None:
+        self.starts = [region.start for region in self]
+
+    def at(self, index: int) -> Region:
+        """The one that an element belongs to."""
+        return self[bisect_right(self.starts, index) - 1]
+
+
 @dataclass(frozen=True)
 class Loops:
     """All kernels in the order in which they run, and the arrays that they use.
@@ -185,7 +196,7 @@ class Loops:
     kernels: tuple[Kernel, ...]
     lengths: Mapping[str, int]
     tables: Mapping[str, Sequence[float]]
-    regions: Mapping[str, Sequence[Region]]
+    regions: Mapping[str, Regions]
     inputs: int
 
     def with_kernels(self, kernels: Iterable[Kernel]) -> Loops:
@@ -193,8 +204,8 @@ class Loops:
 
     def region(self, array: str, index: int) -> Region:
         """The region that an element of data[], grad[] or value[] belongs to."""
-        regions = self.regions[DATA if array == GRAD else array]
-        return regions[bisect_right(regions, index, key=lambda region: region.start) - 1]
+        array = DATA if array == GRAD else array
+        return self.regions[array].at(index)
 
 
 # Walking and rebuilding

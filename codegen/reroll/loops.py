@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import count
 
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import (
@@ -41,6 +42,7 @@ from codegen.ir.loops import (
     Pass,
     Place,
     Region,
+    Regions,
     Store,
 )
 from codegen.program import Program
@@ -98,7 +100,8 @@ def counter(letters: str, i: int) -> str:
 
 def _kernel(graph: Graph, layout: Layout, shapes: Shapes, placed: Placed, tables: dict[str, list[float]]) -> Kernel:
     group = placed.group
-    nests = [_Nest(shapes, placed, nest, tables).body() for nest in lower(graph, layout, placed)]
+    table_numbers = count()
+    nests = [_Nest(shapes, placed, nest, tables, table_numbers).body() for nest in lower(graph, layout, placed)]
     passes = Pass.DENSE_GRADIENTS if group.is_gradient else group.passes
     nodes = int(group.roots.min()), int(group.roots.max())
     return Kernel(placed.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient)
@@ -107,8 +110,11 @@ def _kernel(graph: Graph, layout: Layout, shapes: Shapes, placed: Placed, tables
 class _Nest:
     """One nest of a group, on its way to the loop language."""
 
-    def __init__(self, shapes: Shapes, placed: Placed, nest: Nest, tables: dict[str, list[float]]) -> None:
+    def __init__(
+        self, shapes: Shapes, placed: Placed, nest: Nest, tables: dict[str, list[float]], table_numbers: Iterator[int]
+    ) -> None:
         self.shapes, self.placed, self.nest, self.tables = shapes, placed, nest, tables
+        self.table_numbers = table_numbers
         self.counters = [counter(ROOT_COUNTERS, i) for i in range(len(nest.loops))]
         self.terms_counted = 0
         self.named: dict[tuple[int, int], str] = {}  # tables of this nest, by the identity of what they are made from
@@ -169,6 +175,8 @@ class _Nest:
         self, loops: list[Loop], counters: list[str], column: int
     ) -> tuple[tuple[tuple[int, str], ...], tuple[tuple[str, Index], ...]]:
         """How loops move a column's index: by strides, and by tables."""
+        if not loops:
+            return (), ()
         steps = [(int(loop.strides[column]), name) for loop, name in zip(loops, counters, strict=True)]
         tables = [
             (self.table(loop.rows[:, column].tolist(), (id(loop), column)), Index(0, ((1, name),)))
@@ -181,13 +189,12 @@ class _Nest:
         """The name of a table; the segments of one run share theirs."""
         key = (id(numbers), -1) if key is None else key
         if key not in self.named:
-            count = sum(name.startswith(f"table_{self.placed.number}_") for name in self.tables)
-            self.named[key] = f"table_{self.placed.number}_{count}"
+            self.named[key] = f"table_{self.placed.number}_{next(self.table_numbers)}"
             self.tables[self.named[key]] = numbers
         return self.named[key]
 
 
-def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, list[Region]]:
+def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Regions]:
     inputs, targets, line = len(program.inputs.values), len(program.target_values), layout.cache_line
     values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
     if targets:
@@ -200,4 +207,4 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, list[R
     for place, name in zip(layout.tensors, tensor_names(place.tensor.name for place in layout.tensors), strict=True):
         row, row_length = place.row
         tensors.append(Region(place.offset, name, place.tensor.name, row, row_length, place.extent))
-    return {DATA: tensors, VALUE: values}
+    return {DATA: Regions(tensors), VALUE: Regions(values)}

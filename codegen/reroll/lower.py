@@ -71,7 +71,7 @@ def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
             columns = range(column, column + len(run.kinds))
             terms.append(Terms(run, columns, offsets, fit(offsets) if run.count > 1 else [Piece(0, 1, [])]))
             column += len(run.kinds)
-        for piece in fit(instance):
+        for piece in fit(instance) if len(rows) > 1 else [Piece(0, 1, [])]:
             covered = rows[piece.start : piece.start + piece.length]
             loops = _ordered(piece.loops)
             nests.append(Nest(placed, group.roots[covered], instance[piece.start], loops, terms, tables, literals))
@@ -81,6 +81,8 @@ def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
 def _relative(runs: list[Run], indices: Ints) -> tuple[list[Ints], list[Ints]]:
     """How the terms of each run advance from the first one, and the rows that advance alike."""
     relative = [run.columns(indices) - run.columns(indices)[:, :1] for run in runs]
+    if len(indices) == 1:  # as in most groups of an irregular graph
+        return relative, [np.arange(1)]
     return relative, equal_rows(np.hstack([part.reshape(len(indices), -1) for part in relative]))
 
 

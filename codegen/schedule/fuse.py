@@ -17,7 +17,7 @@ from codegen.schedule.nest import each_nest
 
 
 def fuse_products(loops: Loops) -> Loops:
-    return each_nest(loops, lambda kernel, nest: _accumulated(map_body(nest, _fused)))
+    return each_nest(loops, lambda kernel, nest: _accumulated(map_body(nest, _fused)), straight=True)
 
 
 def _is_product(expr: Expr) -> bool:

@@ -29,8 +29,6 @@ def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES,), at_top: bool = 
     """Hoists out of innermost loops of these kinds; `at_top`: also out of one that stands in no other loop."""
 
     def change(kernel: Kernel, nest: Body) -> Body:
-        if not any(isinstance(stmt, For) for stmt in nest):
-            return nest
         names = ("x" if i == 0 else f"x{i}" for i in count())
         arrays = {DATA, VALUE, *loops.tables}
 

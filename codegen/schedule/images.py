@@ -32,4 +32,4 @@ def add_images(loops: Loops) -> Loops:
         body = found[-1].body if found else nest
         return around(found, (For("image", MAX_IMAGES, body, Kind.IMAGES),))
 
-    return each_nest(loops, change)
+    return each_nest(loops, change, straight=True)

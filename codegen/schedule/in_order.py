@@ -26,7 +26,7 @@ PEELED = 16  # lanes that gcc unrolls at most before it looks for sums to vector
 
 def keep_order(loops: Loops) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
-        return nest if kernel.is_gradient and not _has_terms(nest) else tuple([_marked(stmt) for stmt in nest])
+        return tuple([_marked(stmt) for stmt in nest]) if _has_terms(nest) else nest
 
     return each_nest(loops, change)
 

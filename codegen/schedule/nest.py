@@ -33,9 +33,16 @@ def around(loops: Iterable[For], body: Body) -> Body:
     return body
 
 
-def each_nest(loops: Loops, change: Callable[[Kernel, Body], Body]) -> Loops:
-    """The loops with every nest changed."""
-    return loops.with_kernels([k.with_nests([change(k, nest) for nest in k.nests]) for k in loops.kernels])
+def each_nest(loops: Loops, change: Callable[[Kernel, Body], Body], straight: bool = False) -> Loops:
+    """The loops with every nest changed that is more than a statement; `straight`: those too."""
+
+    def changed(kernel: Kernel) -> Kernel:
+        nests = kernel.nests
+        if not straight and len(nests) == 1 and len(nests[0]) == 1 and type(nests[0][0]) is not For:
+            return kernel  # a single statement, as most of an irregular graph is
+        return kernel.with_nests(tuple([change(kernel, nest) for nest in nests]))
+
+    return loops.with_kernels([changed(kernel) for kernel in loops.kernels])
 
 
 def with_lanes(body: Body, lane: str, count: int) -> Body:

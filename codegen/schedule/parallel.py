@@ -33,4 +33,4 @@ def share_gradients(loops: Loops) -> Loops:
             return (replace(found[0], kind=Kind.PARALLEL),)
         return (For("all", 1, nest, Kind.PARALLEL),)
 
-    return each_nest(loops, change)
+    return each_nest(loops, change, straight=True)

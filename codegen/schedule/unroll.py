@@ -51,7 +51,7 @@ def unroll(loops: Loops, single_roots_only: bool = True) -> Loops:
             return nest
         return around(found, _expression(body))
 
-    return each_nest(loops, change)
+    return each_nest(loops, change, straight=True)
 
 
 def _expression(body: Body) -> Body:

@@ -184,9 +184,9 @@ def _comment(plain: Loops, kernel: Kernel) -> list[str]:
     ranges = f" for {first.ranges}" if first.ranges else ""
     more = f", and {len(others)} more nests" if others else ""
     text = f"{first.assignment}{ranges}{more}: {nodes}".replace("*/", "* /").replace("/*", "/ *")
+    if len(text) <= MAX_COMMENT:
+        return [f"/* {text} */"]
     lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)
-    if len(lines) == 1:
-        return [f"/* {lines[0]} */"]
     return [f"/* {lines[0]}", *(f" * {line}" for line in lines[1:-1]), f" * {lines[-1]} */"]
 
 
