@@ -30,7 +30,7 @@ from codegen.reroll.groups import find_groups
 from codegen.reroll.layout import place
 from codegen.reroll.loops import find_loops
 from codegen.reroll.trees import find_trees
-from codegen.schedule.pipeline import Rerolled, schedule_c, schedule_python
+from codegen.schedule.pipeline import Rerolled, c_passes, python_passes, schedule
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from micrograd import ops
@@ -99,19 +99,11 @@ def compile_program(
             compiled = Compiled(graph, graph_digest(graph), lowering)
         else:
             found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line)  # -> plain loops
-            loops = schedule(found, program, target)  # -> loops as they run
+            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
+            loops = schedule(found, passes)  # -> loops as they run
             compiled = Compiled(graph, graph_digest(graph), lowering, found, loops)
         compiled.files = write(compiled, program, name, target)  # -> text
     return compiled
-
-
-def schedule(found: Rerolled, program: Program, target: str) -> Loops:
-    """The loops as a target has them."""
-    if target == "python":
-        *_, (_, loops) = schedule_python(found)
-    else:
-        *_, (_, loops) = schedule_c(found, Target.of(program))
-    return loops
 
 
 def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[str, str]:
@@ -130,7 +122,7 @@ def check_name(name: str) -> None:
         raise ValueError(f"a module's name must be an ASCII identifier and no keyword, got {name!r}")
 
 
-def passes(program: Program) -> Iterator[tuple[str, Graph]]:
+def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
     """The ir after each pass, with the pass's name. The next pass may change the graph in place."""
     graph = trace(program)  # Values -> forward ir, nodes in the engine's order
     _check_outputs(graph)
@@ -144,7 +136,7 @@ def passes(program: Program) -> Iterator[tuple[str, Graph]]:
 
 def build_graph(program: Program) -> Graph:
     """The final ir of one training step."""
-    *_, (_, graph) = passes(program)
+    *_, (_, graph) = graph_passes(program)
     return graph
 
 

@@ -13,7 +13,8 @@ import pytest
 from codegen import Floats, Program, compile_program
 from codegen.ir.loops import Loops
 from codegen.ir.print_loops import body_lines
-from codegen.schedule.pipeline import schedule_c
+from codegen.schedule.pipeline import c_passes
+from codegen.schedule.pipeline import stages as steps
 from codegen.schedule.target import Target
 from micrograd.engine import Value
 
@@ -59,9 +60,9 @@ def stages(program: Program) -> str:
     compiled = compile_program(program, "tiny")
     before = shown(compiled.plain)
     text = ["loops", *before]
-    for name, loops in schedule_c(compiled.found, Target()):
+    for name, loops in steps(compiled.found, c_passes(compiled.found, Target())):
         after = shown(loops)
-        if after != before:
+        if after != before and name != "plain":
             changed = [line for line in after if line not in before or not line.startswith("    ")]
             text += ["", f"after {name}, what is new", *[line for line in changed if not line.startswith("  group")]]
         before = after

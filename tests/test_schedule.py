@@ -35,7 +35,7 @@ from codegen.ir.loops import (
 )
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll
-from codegen.schedule.pipeline import schedule_c, schedule_python
+from codegen.schedule.pipeline import c_passes, python_passes, schedule, stages
 from codegen.schedule.target import Target
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_row_gradients
@@ -48,9 +48,8 @@ def all_stages(program, target):
     """(name, whether rows may be padded, loops, what they were made from) after each pass of both backends."""
     graph = build_graph(program)
     for backend, found in (("C", reroll(graph, program, target.cache_line)), ("Python", reroll(graph, program, 1))):
-        passes = schedule_c(found, target) if backend == "C" else schedule_python(found)
         is_padded = False
-        for name, loops in [("plain", found.loops), *passes]:
+        for name, loops in stages(found, c_passes(found, target) if backend == "C" else python_passes(found)):
             is_padded = is_padded or name == "pad"
             yield f"{backend}, {name}", is_padded, loops, found
 
@@ -67,6 +66,18 @@ def check(program, target=STRICT, steps=3):
 @pytest.mark.parametrize("name", [name for name in models.REGULAR if name != "wide"])
 def test_each_pass_keeps_every_bit(name):
     check(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name](), steps=1)
+
+
+@pytest.mark.parametrize("name", c_passes(None, STRICT))
+def test_any_pass_can_be_switched_off(name):
+    program = models.mlp()
+    graph = build_graph(program)
+    found = reroll(graph, program, 8)
+    loops = schedule(found, c_passes(found, STRICT), without=[name])
+    verify_loops(loops)
+    systems = {"interpreter": Interpreter(program, graph)}
+    systems["loops"] = LoopInterpreter(program, with_row_gradients(loops, found.loops), found)
+    compare(systems, Random(1), steps=2)
 
 
 @pytest.mark.parametrize("name", ["mlp", "convolution", "gather"])
@@ -95,7 +106,7 @@ def test_sums_in_parts_add_the_same_terms():
     program = Program(Floats(x), None, {"w": w}, models.dot(w, x))
     target = Target(reorder=True)
     found = reroll(build_graph(program), program, 8)
-    *_, (_, loops) = schedule_c(found, target)
+    loops = schedule(found, c_passes(found, target))
     assert any(
         isinstance(s, For) and s.counter == "from" for k in loops.kernels for n in k.nests for s in statements(n)
     )

@@ -22,13 +22,13 @@ import numpy as np
 from codegen.ir.graph import LEAVES, Graph, Op, node_text, op_name
 from codegen.ir.loops import VALUE, Body, For, Kernel, Kind, Pass
 from codegen.passes.trace import trace, trace_value
-from codegen.pipeline import build_graph, passes, reroll
+from codegen.pipeline import build_graph, graph_passes, reroll
 from codegen.program import Program
 from codegen.reroll.groups import Group, computed_by, find_groups
 from codegen.reroll.layout import split_shape
 from codegen.reroll.names import tensor_names
 from codegen.reroll.trees import Shapes, find_trees
-from codegen.schedule.pipeline import schedule_c
+from codegen.schedule.pipeline import c_passes, schedule
 from codegen.schedule.target import Target
 from micrograd import dot, ops
 from micrograd.draw import COLORS, LIMIT, joint_topo, statements
@@ -90,7 +90,7 @@ def ir(program: Program, limit: int = LIMIT) -> list[str]:
     """The ir after each pass, one below the other: node by node, or as groups where it has more than `limit` nodes."""
     clusters = []
     legend = FRAMES
-    for name, graph in passes(program):
+    for name, graph in graph_passes(program):
         title = f"{name}: {len(graph):,} nodes"
         if len(graph) <= limit:
             inner = list(_nodes(graph, f"{name}_"))
@@ -105,7 +105,7 @@ def ir(program: Program, limit: int = LIMIT) -> list[str]:
 def loops(program: Program) -> list[str]:
     """The loop nests of the generated C, with the arrays that they read and write."""
     found = reroll(build_graph(program), program, Target.of(program).cache_line)
-    *_, (_, scheduled) = schedule_c(found, Target.of(program))
+    scheduled = schedule(found, c_passes(found, Target.of(program)))
     kernels = {kernel.number: kernel for kernel in (*found.loops.kernels, *scheduled.kernels)}
     graph, shapes = found.graph, found.shapes
     arrays = _Arrays(graph, program)

@@ -1,12 +1,13 @@
-"""Which passes a target has, in order."""
+"""Which passes a target has, in order. Each can be switched off, and the loops compute the same numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
 
+from codegen.ir import loops as ir
 from codegen.ir.graph import Graph
-from codegen.ir.loops import Body, For, Kind, Loops, Pass, statements
+from codegen.ir.loops import Body, For, Kind, Loops, statements
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
@@ -42,39 +43,59 @@ class Rerolled:
         return -1 if n < 0 else copies[n] if n in copies else int(self.layout.index[n])
 
 
-def schedule_c(found: Rerolled, target: Target) -> Iterator[tuple[str, Loops]]:
-    """The loops after each pass, with the pass's name, the last ones being those that C is printed from."""
-    yield (
-        "skip zeros",
-        (loops := skip_zeros(_without_rows(found.loops), found.rows)),
-    )  # rows of weights
-    yield "unroll", (loops := unroll(loops))  # short sums into one expression
-    yield "images", (loops := add_images(loops))  # gradients go over the images of a batch
-    yield "registers", (loops := keep_in_registers(loops))  # and are kept in registers meanwhile
-    yield "lanes", (loops := split_into_lanes(loops))  # roots side by side in vector registers
-    yield "pad", (loops := pad_lanes(loops))  # whole vectors
-    if target.reorder:
-        yield "parts", (loops := split_sums(loops, target))  # several sums at a time
-    yield "tile", (loops := tile_lanes(loops, target))  # no more lanes than there are registers for
-    yield "hoist", (loops := hoist(loops))  # reads out of the lanes
-    yield "in order", (loops := keep_order(loops))  # loops that no compiler shall touch
-    yield "parallel", (loops := share_gradients(loops))  # a part of the gradients for each thread
-    if target.fma:
-        yield "fuse", (loops := fuse_products(loops))  # multiply and add with one rounding
+Pass = Callable[[Loops], Loops]
 
 
-def schedule_python(found: Rerolled) -> Iterator[tuple[str, Loops]]:
-    """The same for Python: no lanes but where rows are skipped for all of them at once."""
-    yield "skip zeros", (loops := skip_zeros(_without_rows(found.loops), found.rows))
-    yield "unroll", (loops := unroll(loops, single_roots_only=False))
-    yield "lanes", (loops := split_into_lanes(loops, where=_skips_zeros))
-    yield "hoist", (loops := hoist(loops, tuple(Kind), at_top=True))
-    yield "addresses", (loops := name_addresses(loops))
+def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
+    """The passes of C, by name, in order."""
+    passes: dict[str, Pass] = {
+        "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
+        "unroll": unroll,  # short sums into one expression
+        "images": add_images,  # gradients go over the images of a batch
+        "registers": keep_in_registers,  # and are kept in registers meanwhile
+        "lanes": split_into_lanes,  # roots side by side in vector registers
+        "pad": pad_lanes,  # whole vectors
+        "parts": lambda loops: split_sums(loops, target),  # several sums at a time
+        "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than there are registers for
+        "hoist": hoist,  # reads out of the lanes
+        "in order": keep_order,  # loops that no compiler may touch
+        "parallel": share_gradients,  # a part of the gradients for each thread
+        "fuse": fuse_products,  # multiply and add with one rounding
+    }
+    optional = {"parts": target.reorder, "fuse": target.fma}
+    return {name: run for name, run in passes.items() if optional.get(name, True)}
+
+
+def python_passes(found: Rerolled) -> dict[str, Pass]:
+    """The passes of Python: no lanes but where rows are skipped for all of them at once."""
+    return {
+        "skip zeros": lambda loops: skip_zeros(loops, found.rows),
+        "unroll": lambda loops: unroll(loops, single_roots_only=False),
+        "lanes": lambda loops: split_into_lanes(loops, where=_skips_zeros),
+        "hoist": lambda loops: hoist(loops, tuple(Kind), at_top=True),
+        "addresses": name_addresses,
+    }
+
+
+def stages(found: Rerolled, passes: Mapping[str, Pass], without: Container[str] = ()) -> Iterator[tuple[str, Loops]]:
+    """The loops after each pass, with the pass's name. Passes named in `without` are switched off."""
+    loops = _without_rows(found.loops)
+    yield "plain", loops
+    for name, run in passes.items():
+        if name not in without:
+            loops = run(loops)
+            yield name, loops
+
+
+def schedule(found: Rerolled, passes: Mapping[str, Pass], without: Container[str] = ()) -> Loops:
+    """The loops after all passes but those named in `without`."""
+    *_, (_, loops) = stages(found, passes, without)
+    return loops
 
 
 def _without_rows(loops: Loops) -> Loops:
     """Gradients of row tensors are hand-written: csrc/rows.h, and the Python backend's runtime."""
-    return loops.with_kernels([kernel for kernel in loops.kernels if kernel.passes != Pass.ROW_GRADIENTS])
+    return loops.with_kernels([kernel for kernel in loops.kernels if kernel.passes != ir.Pass.ROW_GRADIENTS])
 
 
 def _skips_zeros(nest: Body) -> bool:

@@ -134,11 +134,8 @@ class Interpreter(Reference):
 
 def with_row_gradients(scheduled: Loops, plain: Loops) -> Loops:
     """Scheduled loops with the gradients of row tensors, which hand-written code computes in a module."""
-    return scheduled.with_kernels(
-        [*scheduled.kernels, *(kernel for kernel in plain.kernels if kernel.passes == Pass.ROW_GRADIENTS)]
-        if scheduled is not plain
-        else plain.kernels
-    )
+    rows = [kernel for kernel in plain.kernels if kernel.passes == Pass.ROW_GRADIENTS]
+    return scheduled.with_kernels([*scheduled.kernels, *rows])
 
 
 class LoopInterpreter(Reference):

@@ -21,7 +21,7 @@ from codegen.ir.verify_loops import verify_loops
 from codegen.passes.freeze import frozen_program, weights_of
 from codegen.pipeline import Compiled, build_graph, compile_program
 from codegen.program import Program
-from codegen.schedule.pipeline import schedule_c
+from codegen.schedule.pipeline import c_passes, stages
 from codegen.schedule.target import Target
 from tools.fuzz_compiler.reference import Engine, Interpreter, LoopInterpreter, with_row_gradients
 from tools.fuzz_compiler.systems import LEVELS, Module, System
@@ -158,7 +158,7 @@ def _interpreted(program: Program, compiled: Compiled) -> LoopInterpreter:
     found = compiled.found
     assert found is not None
     verify_loops(found.loops, is_padded=False)
-    for _, loops in schedule_c(found, Target.of(program)):
+    for _, loops in stages(found, c_passes(found, Target.of(program))):
         verify_loops(loops)
     return LoopInterpreter(program, with_row_gradients(loops, found.loops), found)
 
