@@ -1,5 +1,5 @@
 /*
- * Parsing of arguments: a wrong count or type is a TypeError, a wrong size or range a ValueError that says what came.
+ * Argument parsing. A wrong count or type is a TypeError; a wrong size or range is a ValueError that says what it got.
  */
 
 #ifndef ARGUMENTS_H
@@ -11,7 +11,7 @@
 
 struct signature {
     const char *function;
-    int positional; /* how many may be given by position */
+    int positional; /* how many may be passed by position */
     int required;
     int count;
     const char *names[9];
@@ -55,7 +55,7 @@ static int parse_arguments(const struct signature *s, PyObject *const *args, Py_
     return 0;
 }
 
-/* None stands for an argument that was not given. */
+/* None means the same as a missing argument. */
 static int is_given(PyObject *value) { return value != NULL && value != Py_None; }
 
 static PyObject *text_of(PyObject *number)
@@ -63,7 +63,7 @@ static PyObject *text_of(PyObject *number)
     PyObject *const text = PyObject_Str(number);
     if (text != NULL)
         return text;
-    PyErr_Clear(); /* Python prints no int of more than 4300 digits */
+    PyErr_Clear(); /* Python refuses to print an int of more than 4300 digits */
     return PyUnicode_FromString("an int of very many digits");
 }
 
@@ -78,7 +78,8 @@ static void raise_range(const char *what, Py_ssize_t low, Py_ssize_t high, PyObj
     Py_XDECREF(got);
 }
 
-/* An int in [low, high]; anything with __index__ is one. -1 with an exception set otherwise, so low must be >= 0. */
+/* Parses an int in [low, high] from any object with __index__. Returns -1 with an exception set on failure, so low must
+ * be >= 0. */
 static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, Py_ssize_t high)
 {
     PyObject *const number = PyNumber_Index(object);
@@ -101,7 +102,7 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
     return value;
 }
 
-/* Elements of a buffer, by their format in Python's struct module. */
+/* The elements of a buffer; `format` is that of Python's struct module. */
 struct elements {
     const char *noun;
     char format;
@@ -131,7 +132,7 @@ static int has_format(const Py_buffer *view, const struct elements *expected)
     return format[0] == expected->format && format[1] == '\0' && view->itemsize == expected->size;
 }
 
-/* A C-contiguous buffer of the expected elements, read in place. */
+/* Gets a C-contiguous buffer of the expected elements, to be read in place. */
 static int get_buffer(PyObject *object, const char *what, const struct elements *expected, Py_buffer *view)
 {
     if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
@@ -165,9 +166,9 @@ static int get_buffer_of(PyObject *object, const char *what, const struct elemen
     return 0;
 }
 
-#if !FROZEN /* what only training takes: learning rates, flags and seeds */
+#if !FROZEN /* only training takes learning rates, flags and seeds */
 
-/* A finite float. */
+/* Parses a finite float. */
 static int parse_float(PyObject *object, const char *what, double *value)
 {
     *value = PyFloat_AsDouble(object);
@@ -207,7 +208,7 @@ static int parse_bool(PyObject *object, const char *what)
     return -1;
 }
 
-/* None or a missing argument: no seed (0). Else 1 and the seed. */
+/* Returns 1 and stores the seed, 0 if there is none (missing or None), or -1 with an exception set. */
 static int parse_seed(PyObject *object, uint64_t *seed)
 {
     if (object == NULL || object == Py_None)

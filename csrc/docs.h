@@ -1,6 +1,6 @@
 /*
- * What help() says of each function, with this model's own numbers. This is the one place of these texts: `make docs`
- * copies them into the stubs of nn and nn_infer, and `make docs ARGS=--check` fails if these are out of date.
+ * The help text of each function, with the model's own numbers filled in. The texts are kept only here: `make docs`
+ * copies them into the stubs of nn and nn_infer, and `make docs ARGS=--check` fails if the stubs are out of date.
  */
 
 #ifndef DOCS_H
@@ -35,35 +35,36 @@
 #define DOC_LABEL "label: a C-contiguous buffer of " AS_TEXT(TARGET_COUNT) " " DOC_REAL ", the targets."
 #define DOC_LABELS "labels: a C-contiguous buffer of n * " AS_TEXT(TARGET_COUNT) " " DOC_REAL ", the targets."
 #else
-#define DOC_LABEL "label: None, as this model has no targets."
-#define DOC_LABELS "labels: None, as this model has no targets."
+#define DOC_LABEL "label: None, because this model has no targets."
+#define DOC_LABELS "labels: None, because this model has no targets."
 #endif
 
 #if HAS_PREDICTION
 #define DOC_CLASSES ""
 #else
-#define DOC_CLASSES "\nRaises RuntimeError, as this model has no classes: see outputs()."
+#define DOC_CLASSES "\nRaises RuntimeError, because this model has no classes: see outputs()."
 #endif
 
-#define DOC_THREADS "threads: an int, 1 <= threads <= " AS_TEXT(MAX_THREADS) "; changes no bit of any result."
+#define DOC_THREADS "threads: an int, 1 <= threads <= " AS_TEXT(MAX_THREADS) ". Results do not depend on it."
 #if FROZEN
-#define DOC_USE "predict(pixels), probabilities(pixels) and outputs(pixels) take an image; info() says the rest."
+#define DOC_USE "predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info() describes the model."
 #else
 #define DOC_USE \
-    "zero_grad(), forward(label, pixels), backward(), update() is a step of training, train() does whole epochs.\n" \
-    "predict(pixels), probabilities(pixels) and outputs(pixels) take an image; info() says the rest."
+    "zero_grad(), forward(label, pixels), backward(), update() is one training step; train() runs whole epochs.\n" \
+    "predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info() describes the model."
 #endif
 #define DOC_RAISES \
-    "Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then."
+    "Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing."
 
 #define DOC_PREDICT \
     "predict($module, pixels, /)\n--\n\n" \
-    "The most likely class of one image, as an int; the first one on a tie.\n\n" DOC_PIXELS "\n\n" DOC_RAISES DOC_CLASSES
+    "The most likely class of one image, as an int; the first one on a tie.\n\n" \
+    DOC_PIXELS "\n\n" DOC_RAISES DOC_CLASSES
 
 #define DOC_PROBABILITIES \
     "probabilities($module, pixels, /)\n--\n\n" \
     "The probability of each class for one image, as a tuple of floats.\n\n" DOC_PIXELS "\n\n" DOC_RAISES "\n" \
-    "Raises RuntimeError where no output of the model is named 'probabilities'."
+    "Raises RuntimeError if no output of the model is named 'probabilities'."
 
 #define DOC_OUTPUTS \
     "outputs($module, pixels, /)\n--\n\n" \
@@ -74,64 +75,64 @@
     "predict_batch($module, images, *, threads=1, progress=None)\n--\n\n" \
     "The most likely class of each of n images, as n bytes. The GIL is released.\n\n" \
     DOC_IMAGES "\n" DOC_THREADS "\n" \
-    "progress: is called now and then with (images done, n, None).\n\n" DOC_RAISES DOC_CLASSES
+    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES DOC_CLASSES
 
 #define DOC_INFO \
     "info($module, /)\n--\n\n" \
-    "What this module is, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."
+    "Describes this module, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."
 
 #define DOC_FORWARD \
     "forward($module, label, pixels, /)\n--\n\n" \
-    "The loss of one image, as a float; backward() then goes back from it.\n\n" \
+    "Computes and returns the loss of one image, as a float; backward() starts from it.\n\n" \
     DOC_LABEL "\n" DOC_PIXELS "\n\n" DOC_RAISES
 
 #define DOC_BACKWARD \
     "backward($module, /)\n--\n\n" \
     "Adds the gradients of the last forward() to those of the parameters. Returns None.\n\n" \
-    "Raises RuntimeError where there was no forward() since the import or the last reset()."
+    "Raises RuntimeError if forward() has not run since the import or the last reset()."
 
 #define DOC_ZERO_GRAD "zero_grad($module, /)\n--\n\nSets the parameters' gradients to 0. Returns None."
 
 #define DOC_UPDATE \
     "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n" \
     "data -= learning_rate * grad / batch_size for each parameter. Returns None.\n\n" \
-    "step: an int >= 0, for loops that count; changes nothing.\n" \
-    "batch_size: an int >= 1, how many images the gradients are the sum of.\n" \
-    "learning_rate: a finite float; None is the model's own, info()['learning_rate'].\n\n" DOC_RAISES
+    "step: an int >= 0, the number of the step. It has no effect.\n" \
+    "batch_size: an int >= 1, the number of images whose gradients were added up.\n" \
+    "learning_rate: a finite float; None means the model's own, info()['learning_rate'].\n\n" DOC_RAISES
 
 #define DOC_EVALUATE \
     "evaluate($module, images, labels, *, threads=1, progress=None)\n--\n\n" \
-    "(mean loss, accuracy) over n images, as floats; the accuracy is None where the model has no classes. The GIL is\n" \
+    "(mean loss, accuracy) over n images, as floats; the accuracy is None if the model has no classes. The GIL is\n" \
     "released.\n\n" \
     DOC_IMAGES "\n" DOC_LABELS "\n" DOC_THREADS "\n" \
-    "progress: is called now and then with (images done, n, mean loss so far).\n\n" DOC_RAISES
+    "progress: a callable, called periodically with (images done, n, mean loss so far).\n\n" DOC_RAISES
 
 #define DOC_TRAIN \
     "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, " \
     "progress=None, check_finite=False)\n--\n\n" \
-    "Whole epochs of gradient descent over n images; the mean loss of each epoch, as a list of floats. The GIL is\n" \
-    "released.\n\n" \
-    "For each batch: zero_grad, forward and backward for each image, update by the batch's true size.\n\n" \
+    "Runs whole epochs of gradient descent over n images. Returns the mean loss of each epoch, as a list of floats.\n" \
+    "The GIL is released.\n\n" \
+    "For each batch: zero_grad(), forward() and backward() for each image, update() with the batch's actual size.\n\n" \
     DOC_IMAGES "\n" DOC_LABELS "\n" \
     "batch_size: an int >= 1.\n" \
-    "learning_rate: a finite float; None is the model's own, info()['learning_rate'].\n" \
+    "learning_rate: a finite float; None means the model's own, info()['learning_rate'].\n" \
     "epochs: an int, 0 <= epochs <= 1000000000.\n" \
-    "seed: an int, 0 <= seed < 2**64: the images are shuffled before each epoch, as random.Random(seed).shuffle does;\n" \
-    "    None: they stay in order.\n" \
+    "seed: an int, 0 <= seed < 2**64, to shuffle the images before each epoch, as random.Random(seed).shuffle\n" \
+    "    does; None keeps their order.\n" \
     DOC_THREADS "\n" \
-    "    They share the images of a batch: batches of one image have no use for them.\n" \
-    "progress: is called now and then with (images done, n * epochs, mean loss of the epoch so far). It may read the\n" \
-    "    model; to change it is a RuntimeError. Other threads' calls that change the model, evaluate() and\n" \
-    "    predict_batch() wait until train() is done: a progress() that waits for one of them waits for ever.\n" \
-    "check_finite: with True, FloatingPointError stops train() before a step that makes a parameter inf or nan. It names\n" \
-    "    that parameter, the step and its images; the parameters are those before the step, the gradients its own. Nor\n" \
-    "    does train() start with such a parameter.\n\n" \
+    "    Threads share the images of a batch, so they cannot speed up batches of one image.\n" \
+    "progress: a callable, called periodically with (images done, n * epochs, mean loss of the epoch so far). It\n" \
+    "    may read the model; changing it raises RuntimeError. In other threads, evaluate(), predict_batch() and\n" \
+    "    calls that change the model wait until train() is done: a progress() that waits for one of them deadlocks.\n" \
+    "check_finite: if True, FloatingPointError stops train() before a step that would make a parameter inf or nan,\n" \
+    "    or at the start if one is already. It names the parameter, the step and its images. The parameters are\n" \
+    "    then those before the step, the gradients those of the step.\n\n" \
     DOC_RAISES
 
 #define DOC_STATE_DICT \
     "state_dict($module, /)\n--\n\n" \
-    "The parameters, as {name: memoryview of " DOC_REAL "}: writable, strided, shared with the model, nothing copied.\n\n" \
-    "Passes are slower while such a view is alive, because anybody may write to it."
+    "The parameters, as {name: memoryview of " DOC_REAL "}: writable, strided, shared with the model, not copied.\n\n" \
+    "Passes are slower while such a view is alive, because any code may write to it."
 
 #define DOC_GRAD_DICT \
     "grad_dict($module, /)\n--\n\n" \
@@ -140,9 +141,9 @@
 #define DOC_LOAD_STATE_DICT \
     "load_state_dict($module, mapping, /)\n--\n\n" \
     "Copies all parameters from {name: buffer of " DOC_REAL "}, strided or not. Returns None.\n\n" \
-    "Names and shapes must be those of state_dict(), all of them.\n\n" \
-    "Raises TypeError for anything else than a mapping and for buffers of another type, ValueError for a name that is\n" \
-    "missing or unknown and for another shape; nothing has changed then."
+    "Names and shapes must be exactly those of state_dict().\n\n" \
+    "Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or\n" \
+    "unknown name and for a wrong shape; an error changes nothing."
 
 #define DOC_DATA \
     "data($module, i, /)\n--\n\n" \
@@ -156,13 +157,13 @@
 
 #if HAS_DISTRIBUTIONS
 #define DOC_FRESH \
-    "Fresh weights, the same as those of the micrograd model made after random.seed(seed); gradients become 0.\n" \
-    "Returns None.\n\n" \
-    "seed: an int, 0 <= seed < 2**64; None: another one each time."
+    "Draws fresh weights, the same as those of the micrograd model made after random.seed(seed), and clears the\n" \
+    "gradients. Returns None.\n\n" \
+    "seed: an int, 0 <= seed < 2**64; None draws a different one each time."
 #else
 #define DOC_FRESH \
-    "The weights that the model was built with; gradients become 0. Returns None.\n\n" \
-    "seed: None, as the model declares no initial distribution."
+    "Restores the weights that the model was built with, and clears the gradients. Returns None.\n\n" \
+    "seed: None, because the model declares no initial distribution."
 #endif
 #define DOC_RESET "reset($module, /, seed=None)\n--\n\n" DOC_FRESH "\n\n" DOC_RAISES
 

@@ -1,4 +1,4 @@
-/* Many images per call, as predict_batch and evaluate: the GIL is released, and taken again every few milliseconds. */
+/* predict_batch and evaluate: many images per call. They release the GIL and reacquire it every few milliseconds. */
 
 #ifndef IMAGES_H
 #define IMAGES_H
@@ -51,7 +51,7 @@ static int get_images(PyObject *images, struct batch_view *b)
     return 0;
 }
 
-/* Between two chunks of a long call: signals, then progress(done, total, loss). */
+/* Runs between two chunks of a long call: handles signals, then calls progress(done, total, loss). */
 static int report(PyObject *progress, Py_ssize_t done, Py_ssize_t total, int has_loss, double loss)
 {
     if (PyErr_CheckSignals() < 0)
@@ -77,19 +77,19 @@ static Py_ssize_t chunk_end(Py_ssize_t done, Py_ssize_t total)
     return total - done < CHUNK_IMAGES ? total : done + CHUNK_IMAGES;
 }
 
-/* None, or a number of threads; a large model runs on fewer. -1 with an exception set otherwise. */
+/* The number of threads, 1 by default; a large model runs on fewer. Returns -1 with an exception set on failure. */
 static int parse_threads(PyObject *object)
 {
     return is_given(object) ? (int)parse_int(object, "threads", 1, MAX_THREADS) : 1;
 }
 
-/* Some images of a batch, and room for their results: all of it belongs to the call, as another may run meanwhile. */
+/* Some images of a batch, and room for their results. The call owns all of it: another call may run meanwhile. */
 struct chunk {
     const struct batch_view *batch;
     Py_ssize_t first;
     int count;
-    unsigned char *classes; /* of the first 256 */
-    double *losses;         /* of evaluate() */
+    unsigned char *classes; /* one byte each, so only the first 256 classes fit */
+    double *losses;         /* for evaluate() */
 };
 
 enum { IMAGES_PER_PIECE = 16 };
@@ -104,7 +104,7 @@ static void predict_chunk(int worker, void *argument)
         }
 }
 
-/* The next images of a batch. Without the GIL. */
+/* Runs a job on the next images of a batch. Does not need the GIL. */
 static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
 {
     lock_chunk();
@@ -161,20 +161,20 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
 
 #if !FROZEN
 
-/* The same with labels */
+/* With labels */
 
 static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
 {
     return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
 }
 
-/* Labels must be classes: found out before anything is computed. */
+/* Checks that every label is a class, before anything is computed. */
 static int check_labels(const struct batch_view *b)
 {
 #if TARGET_LABEL
     const unsigned char *const label = b->labels.buf;
     for (Py_ssize_t i = 0; i < b->count; i++) {
-        const int class = label[i]; /* with 256 classes every byte is one, and a compiler would warn */
+        const int class = label[i]; /* an int: with 256 classes, compilers would warn that a byte is always below */
         if (class >= TARGET_COUNT) {
             PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %d", i, TARGET_COUNT - 1, class);
             return -1;

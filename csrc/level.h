@@ -12,7 +12,7 @@
 #if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__)) && !defined(_MSC_VER)
 #define X86_LEVELS 1
 #if INPUT_PIXELS
-#include <immintrin.h> /* for scan_avx512.h alone: it takes half of an unoptimised compilation */
+#include <immintrin.h> /* only for scan_avx512.h: it takes half the time of an unoptimised compilation */
 #endif
 #else
 #define X86_LEVELS 0
@@ -25,7 +25,7 @@
 #define HAS_FMA 0
 #endif
 
-/* Small functions whose arguments are constants, so that the compiler makes a special case of each call. */
+/* Small functions that are called with constants: the compiler is to inline and specialise each call. */
 #if defined(_MSC_VER) && !defined(__clang__)
 #define SPECIALISED static __forceinline
 #elif defined(__GNUC__) || defined(__clang__)
@@ -34,10 +34,10 @@
 #define SPECIALISED static inline
 #endif
 
-/* What is compiled once for each SIMD level: see level_begin.h and level_end.h. */
+/* The functions that are compiled once for each SIMD level: see level_begin.h and level_end.h. */
 struct level {
     const char *name;
-    int fuses; /* multiplies and adds with one rounding */
+    int fuses; /* rounds once when it multiplies and adds */
     void (*set_inputs)(struct workspace *, const input_type *);
     void (*compute_prediction)(struct workspace *restrict);
     void (*compute_outputs)(struct workspace *restrict);
@@ -45,7 +45,7 @@ struct level {
     void (*compute_loss)(struct workspace *restrict);
     void (*compute_adjoints)(struct workspace *restrict);
     void (*compute_evaluation)(struct workspace *restrict);
-    /* Adds the gradients of some images, in order; each of `parts` calls does its part of the parameters. */
+    /* Adds the gradients of some images, in order; each of `parts` calls covers its part of the parameters. */
     void (*compute_gradients)(const struct workspace *images, int count, int part, int parts);
     void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);
     real (*largest)(const real *x, Py_ssize_t count);
@@ -66,7 +66,7 @@ static const struct level level_baseline;
 static const struct level level_avx2, level_avx512;
 #endif
 
-/* The best level of this processor, or the one that the environment's NN_SIMD names. */
+/* Chooses the best level of this processor, or the one that NN_SIMD names in the environment. */
 static int choose_level(void)
 {
 #if X86_LEVELS

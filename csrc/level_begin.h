@@ -1,6 +1,6 @@
 /*
- * Included at the start of the kernels, once for each SIMD level and so without a guard: what the compiler may use at
- * this LEVEL, and how the names of its functions end.
+ * Included at the start of the kernels, once for each SIMD level and so without a guard. It says which instructions the
+ * compiler may use at this LEVEL, and what the names of its functions end in.
  *
  * All levels give the same bits: lanes are independent sums, and nothing is contracted to a fused multiply-add.
  * gcc's unroll-and-jam would interleave two terms of a sum with scalar code where the lanes alone fill the registers.

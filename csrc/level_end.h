@@ -1,6 +1,6 @@
 /*
- * Included at the end of the kernels, once for each SIMD level and so without a guard: the hand-written loops that
- * profit from the level too, and the table of everything that was compiled for it.
+ * Included at the end of the kernels, once for each SIMD level and so without a guard. It has the hand-written loops
+ * that benefit from the level too, and the table of everything that was compiled for it.
  */
 
 #if LEVEL == 2 && INPUT_PIXELS

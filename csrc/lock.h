@@ -7,8 +7,8 @@
  * those of a whole step, gradients perhaps those of half a batch), and wait to change it or to begin a long call.
  *
  * A long call takes model_lock again immediately, and would always beat a thread that has to wake up and get the GIL
- * first. So whoever has to wait holds `turn_lock` until it has model_lock, and a long call asks for its turn before
- * each chunk. The wait for a turn is bounded: a thread that Python has stopped forever may hold it.
+ * first. So a thread that has to wait holds `turn_lock` until it has model_lock, and a long call takes its turn before
+ * each chunk. The wait for a turn is bounded, because the holder may be a thread that Python has stopped forever.
  */
 
 #ifndef LOCK_H
@@ -49,7 +49,7 @@ static void lock_to_read(void)
 
 static void unlock(void) { PyThread_release_lock(model_lock); }
 
-/* The same for one chunk of a long call, which has let go of the GIL. */
+/* The same for one chunk of a long call, which has released the GIL. */
 static void lock_chunk(void)
 {
     const int turn = take_turn();
@@ -67,7 +67,7 @@ static int lock_timed(PyThread_type_lock lock, PY_TIMEOUT_T microseconds)
     return locked;
 }
 
-/* While Python shuts down, no other thread gets the GIL again: a long call of a daemon thread has no end. */
+/* While Python shuts down, no other thread gets the GIL again: a long call in a daemon thread never ends. */
 static int check_shutdown(void)
 {
     PyObject *const function = PySys_GetObject("is_finalizing");
@@ -80,8 +80,9 @@ static int check_shutdown(void)
 }
 
 /*
- * Waits until no long call runs, and then holds long_lock. Whoever waits is next: a thread that makes one long call
- * after the other would always be faster. Fails if a signal handler raises, and while Python shuts down. Needs the GIL.
+ * Waits until no long call runs, then takes long_lock. A waiting thread is next in line: otherwise a thread that makes
+ * one long call after another would always win. Fails if a signal handler raises, and while Python shuts down. Needs
+ * the GIL.
  */
 static int wait_for_long_calls(void)
 {
@@ -100,8 +101,8 @@ static int wait_for_long_calls(void)
 }
 
 /*
- * 1: long_lock is held, and the pool has `threads` workers. 0: this thread holds it already, and may only read.
- * -1: a signal handler has raised, or Python shuts down.
+ * Returns 1 if long_lock is now held and the pool has `threads` workers; 0 if this thread held it already, and so may
+ * only read; -1 if a signal handler has raised, or Python is shutting down.
  *
  * "This thread" need not be the callback of the other call: with greenlets a call that got 0 may outlive the call that
  * held the lock. So between two chunks a long call relies on nothing but its own memory.
@@ -135,7 +136,7 @@ static void end_long_call(int held)
 }
 
 #if !FROZEN
-/* For calls that change the model. Fails as wait_for_long_calls() does, and inside a long call of this very thread. */
+/* For calls that change the model. Fails as wait_for_long_calls() does, and inside a long call of the same thread. */
 static int lock_to_write(void)
 {
     lock_to_read();
@@ -162,7 +163,7 @@ static void before_fork(void) { PyThread_acquire_lock(model_lock, WAIT_LOCK); }
 
 static void after_fork_in_parent(void) { PyThread_release_lock(model_lock); }
 
-/* The child has one thread. Locks that other threads held, or were about to take, have no owner any more. */
+/* The child has one thread. Locks that other threads held, or were about to take, no longer have an owner. */
 static void after_fork_in_child(void)
 {
     PyThread_type_lock fresh = PyThread_allocate_lock();
@@ -182,7 +183,7 @@ static void after_fork_in_child(void)
 }
 #endif
 
-/* Once per process: an import that fails later may be tried again. */
+/* Runs once per process: an import that fails later may be retried. */
 static int make_locks(void)
 {
     if (model_lock != NULL)
@@ -205,7 +206,7 @@ static int make_locks(void)
     return 0;
 }
 
-static int loaded; /* the arrays are static, so there is one model in a process */
+static int loaded; /* the arrays are static, so a process has one model */
 
 static int check_first_load(void)
 {

@@ -1,4 +1,4 @@
-/* The model: its parameters and gradients, the workspaces of its passes, and the types that describe it. */
+/* The model: its parameters and gradients, the workspaces of its passes, and the types that describe them. */
 
 #ifndef MODEL_H
 #define MODEL_H
@@ -23,7 +23,7 @@
 #define BUILT_BY "unknown"
 #endif
 
-static struct workspace inference[MAX_WORKERS]; /* of predictions, one for each worker */
+static struct workspace inference[MAX_WORKERS]; /* for predictions, one per worker */
 
 #if !FROZEN
 
@@ -43,7 +43,7 @@ struct tensor {
     Py_ssize_t extent; /* with the padding between them */
     Py_ssize_t first;
     Py_ssize_t numbers[MAX_DIMENSIONS];
-    double low, high; /* initial values are drawn from uniform(low, high); low == high is a constant */
+    double low, high; /* initial values are drawn from uniform(low, high), or are constant if low == high */
 };
 
 /* The target of one image: a label, or floats. */
@@ -62,9 +62,9 @@ static ALIGNED real grad[DATA_COUNT];
 
 static int data_views, grad_views; /* how many writable buffers of data[] and grad[] are alive */
 
-/* Up to BLOCK_IMAGES images of a batch, which go forward and backward together: image k is in block[k]. */
+/* Up to BLOCK_IMAGES images of a batch, which run forward and backward together: image k is in block[k]. */
 static struct workspace block[BLOCK_IMAGES];
-static struct workspace *training = block; /* the image that went forward last */
+static struct workspace *training = block; /* the image of the last forward pass */
 
 static struct {
     int count;
@@ -72,7 +72,7 @@ static struct {
     const target_type *targets[BLOCK_IMAGES];
     double loss[BLOCK_IMAGES];
     double factor[BLOCK_IMAGES];   /* the largest row factor in absolute value; inf or nan if one of them is */
-    double gradient[BLOCK_IMAGES]; /* a bound of what the image adds to the gradients of row tensors */
+    double gradient[BLOCK_IMAGES]; /* a bound on what the image adds to the gradients of row tensors */
 } block_images;
 
 /* One step of gradient descent: its learning rate and the size of its batch. */

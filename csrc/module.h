@@ -117,7 +117,7 @@ static PyObject *api_update(PyObject *Py_UNUSED(module), PyObject *const *args, 
     Py_RETURN_NONE;
 }
 
-/* The index in data[] of parameter i of parameters(), and its tensor if asked for. */
+/* The index in data[] of parameter i in the order of parameters(), and its tensor if `owner` is given. */
 static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
 {
 #if PARAMETER_TABLE
@@ -130,7 +130,7 @@ static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
     return place;
 #else
     for (const struct tensor *t = tensors; t < tensors + TENSOR_COUNT; t++) {
-        /* A larger stride outweighs all smaller ones, so the indices are the digits of the number. */
+        /* A larger stride outweighs all smaller ones together, so the indices are the digits of the number. */
         Py_ssize_t rest = i - t->first, place = t->offset, last = PY_SSIZE_T_MAX;
         while (rest > 0) {
             int widest = -1;

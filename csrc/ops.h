@@ -14,7 +14,7 @@
 #endif
 
 /*
- * Belongs into loops that add elements in descending order. gcc 12 vectorises such a sum if an outer loop continues it,
+ * Goes into loops that add elements in descending order. gcc 12 vectorises such a sum if an outer loop continues it,
  * and then adds the wrong elements. A sum whose order is fixed gains nothing from vectors anyway.
  */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -24,7 +24,7 @@
 #endif
 
 /*
- * Ends a loop nest, and the loading of inputs: the next nest reads from memory what this one stored. Otherwise gcc
+ * Ends each loop nest, and the loading of inputs: the next nest must read from memory what was stored. Otherwise gcc
  * (12.2 and 14.2, fixed in 15.3) takes elements out of vector registers, and gets some permutations of eight doubles
  * wrong with AVX-512: {0, 1, 2, 6, 4, 5, 6, 7} becomes a vpermilpd, which cannot move element 6 there.
  */
@@ -40,7 +40,7 @@
  * NOT_JOINED keeps gcc from joining statements into vectors.
  */
 #if defined(__GNUC__) && !defined(__clang__) && __GNUC__ < 14 && (defined(__x86_64__) || defined(__i386__))
-#define TABLE static __attribute__((used)) /* for all gcc knows, someone else changes it */
+#define TABLE static __attribute__((used)) /* gcc must assume that other code changes it */
 #define NOT_JOINED __attribute__((optimize("no-tree-slp-vectorize")))
 #else
 #define TABLE static const
@@ -79,11 +79,11 @@ static inline real op_sin(real x) { return library_sin(x); }
 static inline real op_cos(real x) { return library_cos(x); }
 static inline real op_erf(real x) { return library_erf(x); }
 
-/* IEEE 754 says what these are, to the bit: any compiler may compute them. */
+/* IEEE 754 defines these to the bit, so any compiler may compute them. */
 static inline real op_sqrt(real x) { return IN_LIBRARY(sqrt)(x); }
 static inline real op_abs(real x) { return IN_LIBRARY(fabs)(x); }
 
-/* Not fmax(x, 0): a nan must stay one. */
+/* Not fmax(x, 0): a nan must stay a nan. */
 static inline real op_relu(real x) { return x < 0 ? 0 : x; }
 static inline real op_step(real x) { return x > 0 ? 1 : 0; }
 

@@ -1,9 +1,9 @@
 /*
- * Forward and backward, of one image or of a block of images. The caller holds model_lock.
+ * Forward and backward passes over one image or a block of images. The caller holds model_lock.
  *
- * In a block, workers take the images first, forward and adjoints, each in a workspace of its own. Then the loops are
- * interchanged: parameter by parameter, the gradients add the images in their order. So each gradient has the bits of
- * one image after the other, whatever the number of workers.
+ * In a block, the workers first share out the images and compute values and adjoints, each image in a workspace of its
+ * own. Then the loops are interchanged: for each parameter, the contributions of the images are added in order. So each
+ * gradient has the bits that one image at a time would give, whatever the number of workers.
  */
 
 #ifndef PASSES_H
@@ -77,7 +77,7 @@ static void run_backward(void)
 
 /* A block of images */
 
-/* Forward and adjoints of one image, and what its rows will need. */
+/* Computes the values and adjoints of one image, and what its rows will need. */
 static void compute_image(int image)
 {
     struct workspace *const w = &block[image];
@@ -116,7 +116,7 @@ static void compute_all_gradients(int worker, void *Py_UNUSED(argument))
             level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
 }
 
-/* Forward and backward of block_images.count images, which may be a `whole_batch`. Returns the sum of losses so far. */
+/* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
 static double run_block(double total, int whole_batch)
 {
     materialize_row_gradients();

@@ -1,11 +1,11 @@
 /*
  * A pool of threads for the duration of one long call. The thread that makes the call is worker 0.
  *
- * pool_run(job, argument) runs job(worker, argument) on each worker and returns when all are done. How workers share
- * the work never shows in a result: each number is computed by one of them, in the order in which one thread alone
- * would do it. So if the system grants fewer threads than were asked for, or none, only the speed changes.
+ * pool_run(job, argument) runs job(worker, argument) on each worker and returns when all are done. How the workers
+ * share the work never affects a result: each number is computed by one of them, in the order in which a single thread
+ * would compute it. So if the system grants fewer threads than requested, or none, only the speed changes.
  *
- * Between two jobs a worker spins for some microseconds, as the next job usually comes at once, and then sleeps.
+ * Between two jobs a worker spins for some microseconds, because the next job usually comes at once, and then sleeps.
  *
  * The pool belongs to model_lock: it starts, runs jobs and ends while that lock is held.
  */
@@ -54,7 +54,7 @@ static int shared_swap(shared_int *x, int expected, int value)
 #endif
 
 #ifdef _WIN32
-/* Declared here, because <windows.h> defines INPUT and other names of ours. */
+/* Declared here, because <windows.h> defines INPUT and other names that are used here. */
 __declspec(dllimport) int __stdcall SwitchToThread(void);
 static void yield_cpu(void) { SwitchToThread(); }
 #else
@@ -73,7 +73,7 @@ static struct {
     shared_int jobs;    /* how many have been handed out */
     shared_int working; /* workers that have not finished the last one */
     shared_int alive;   /* threads that have not ended */
-    shared_int next;    /* for jobs that hand out pieces of work: the first piece that is not taken */
+    shared_int next;    /* for jobs that hand out pieces of work: the first piece not taken yet */
     shared_int asleep[MAX_WORKERS];
     PyThread_type_lock wake[MAX_WORKERS]; /* held, except while a sleeper is being woken */
 } pool = {.size = 1};
@@ -89,8 +89,8 @@ static void spin_once(unsigned round)
 }
 
 /*
- * Waits for the job after number `done`. Whoever handed out that one may look for sleepers late, and wake a worker that
- * has done it already: so a worker that wakes up checks again.
+ * Waits for the job after number `done`. The thread that handed out that one may look for sleepers late and wake a
+ * worker that has already done it, so a worker checks again after it wakes up.
  */
 static void wait_for_job(int worker, unsigned done)
 {
@@ -180,7 +180,7 @@ static void pool_end(void)
 }
 
 #ifndef _WIN32
-/* In a child process, which has none of the threads. */
+/* For a forked child, which has none of the threads. */
 static void pool_forget(void)
 {
     pool.size = 1;

@@ -13,8 +13,8 @@
  *
  *     grad[offset + length * input + lane] += value[input] * value[factor + lane]
  *
- * so it need not be written while its factors are still there. In a loop of zero_grad, forward, backward, update it is
- * never read, and the update multiplies the factors itself. The gradients of all row tensors are in one of three states:
+ * so it need not be stored while its factors are still there. In a loop of zero_grad, forward, backward, update nothing
+ * reads it, and the update multiplies the factors itself. The gradients of all row tensors are in one of three states:
  *
  *     CLEAN          grad[] is 0 in all rows
  *     PENDING        the same, but block[0], block[1], ... have yet to add their outer products
@@ -45,17 +45,17 @@ struct row_tensor {
 };
 
 #define ROW_TENSOR(offset, lanes, length, block, factor, copy) {offset, lanes, length, factor, copy},
-static const struct row_tensor row_tensors[] = {ROW_TENSORS(ROW_TENSOR){0, 0, 0, 0, 0}}; /* and one more, never read */
+static const struct row_tensor row_tensors[] = {ROW_TENSORS(ROW_TENSOR){0, 0, 0, 0, 0}}; /* the last is never read */
 #undef ROW_TENSOR
 
-/* Arithmetic.max_lanes in codegen/backends/arithmetic.py: half the vector registers of AVX-512. */
+/* Target.max_lanes in codegen/schedule/target.py: half the vector registers of AVX-512. */
 enum { MAX_LANES = 16 * CACHE_LINE };
 
 #define CHECK(offset, lanes, length, block, factor, copy) _Static_assert(block <= MAX_LANES, "sums do not fit");
 ROW_TENSORS(CHECK)
 #undef CHECK
 
-static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* side by side: every row reads those of all images */
+static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* contiguous: every row reads those of all images */
 
 /* The state of the gradients */
 
@@ -87,7 +87,7 @@ static void mark_all_dirty(void)
     row_gradients.all_dirty = 1;
 }
 
-/* Whether nothing but the images of one backward pass would be in the gradients. */
+/* Whether the gradients would hold nothing but the images of one backward pass. */
 static int can_defer_row_gradients(void) { return row_gradients.state == CLEAN; }
 
 static void defer_row_gradients(int images)
@@ -113,7 +113,7 @@ static void materialize_row_gradients(void)
             add_row_gradients(&block[image]);
 }
 
-/* After the dirty rows were set to 0. */
+/* After the dirty rows have been set to 0. */
 static void forget_row_gradients(void)
 {
     for (int k = 0; k < row_gradients.dirty_count; k++)
@@ -123,7 +123,7 @@ static void forget_row_gradients(void)
     row_gradients.state = CLEAN;
 }
 
-/* From the images of a block to rows */
+/* Which images of a block need which rows */
 
 #define ROW_MASK_IMAGES 8 /* images in one byte */
 
@@ -228,7 +228,7 @@ static void AT_LEVEL(compute_row_gradients)(const struct workspace *w)
     (void)w;
 }
 
-/* Bit k of rows[i]: input i of image k, of eight images at most, is active. */
+/* Sets bit k of rows[i] if input i of image k is active, for at most eight images. */
 static void AT_LEVEL(find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count)
 {
     const unsigned char all = (unsigned char)((1U << count) - 1);
@@ -242,7 +242,7 @@ static void AT_LEVEL(find_active_rows)(unsigned char *restrict rows, const input
     }
 }
 
-/* Adds what some images of the block, one a bit, give to `lanes` elements of a row. */
+/* Adds the contributions of some images of the block, a bit each, to `lanes` elements of a row. */
 SPECIALISED void AT_LEVEL(add_images)(real *restrict sum, ptrdiff_t lanes, ptrdiff_t copy, int input, uint64_t images)
 {
     for (; images; images &= images - 1) {
@@ -269,7 +269,7 @@ SPECIALISED void AT_LEVEL(add_row_of)(ptrdiff_t offset, ptrdiff_t length, ptrdif
     }
 }
 
-/* Adds what some images of the block, one a bit, give to the gradients of an input's rows. */
+/* Adds the contributions of some images of the block, a bit each, to the gradients of an input's rows. */
 static void AT_LEVEL(add_row)(int input, uint64_t images)
 {
 #define ADD(offset, lanes, length, block, factor, copy) \
@@ -280,7 +280,7 @@ static void AT_LEVEL(add_row)(int input, uint64_t images)
     (void)images;
 }
 
-/* One step for an input's rows, with the gradients in grad[]. */
+/* Takes one step for an input's rows, with the gradients in grad[]. */
 static void AT_LEVEL(update_row)(int input, const struct step *step)
 {
 #define UPDATE(offset, lanes, length, block, factor, copy) \
@@ -307,9 +307,9 @@ SPECIALISED void AT_LEVEL(update_outer_product)(real *restrict p, const real *re
 }
 
 /*
- * One step for all rows, with the pending gradients of one image: each is 0 + input * factor. Goes from the last row to
- * the first: forward read the last ones last, so they are still in the first-level cache, and the next forward begins
- * with the first ones.
+ * Takes one step for all rows, with the pending gradients of one image: each is 0 + input * factor. It goes from the
+ * last row to the first: forward read the last rows last, so they are still in the L1 cache, and the next forward
+ * begins with the first ones.
  */
 static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, const struct step *step)
 {
@@ -336,7 +336,7 @@ SPECIALISED void AT_LEVEL(update_pending_row_of)(ptrdiff_t offset, ptrdiff_t len
     }
 }
 
-/* One step for an input's rows, with the pending gradients of a block of images. */
+/* Takes one step for an input's rows, with the pending gradients of a block of images. */
 static void AT_LEVEL(update_pending_row)(int input, uint64_t images, const struct step *step)
 {
 #define UPDATE(offset, lanes, length, block, factor, copy) \

@@ -1,6 +1,6 @@
 /*
- * How the inputs of an image get into its workspace. Included once for each SIMD level and so without a guard; at the
- * highest one scan_avx512.h has find_active() for pixels.
+ * Loads the inputs of an image into its workspace. Included once for each SIMD level and so without a guard; at the
+ * highest level, find_active() for pixels is in scan_avx512.h instead.
  */
 
 #if !INPUT_PIXELS
@@ -17,7 +17,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
     return count;
 }
 #elif LEVEL != 2
-/* The same for pixels, eight at a time, as most are 0 in runs of eight. */
+/* The same for pixels, eight at a time, because most of them are in runs of eight zeros. */
 static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
 {
     enum { IN_EIGHTS = INPUT_COUNT / 8 * 8 };

@@ -1,7 +1,7 @@
 /*
- * train(): whole epochs, one batch after the other.
+ * train(): whole epochs, batch after batch.
  *
- * train(check_finite=True) takes back a step that would make a parameter infinite or nan. Parameters rarely need
+ * train(check_finite=True) rolls back a step that makes a parameter infinite or nan. Parameters rarely need
  * scanning: while bounds of parameters and gradients stay far from overflow, no update can produce such a value. Both
  * bounds are known for row tensors (update.h); for the others, a step scans their gradients. If the bounds say nothing,
  * as while a view is alive, the parameters are copied before the step and scanned after it.
@@ -21,12 +21,12 @@
 #include "rows.h"
 #include "update.h"
 
-static int forward_done; /* so backward() has something to go back from */
+static int forward_done; /* whether there is a forward pass for backward() to start from */
 
-/* Of one train(check_finite=True). */
+/* The state of one train(check_finite=True). */
 struct finite_check {
-    real *before; /* room for the parameters; NULL: no check was asked for */
-    /* Of the step that was taken back, the first such parameter in the order of state_dict(). */
+    real *before; /* room for the parameters; NULL if no check was requested */
+    /* The first such parameter, in the order of state_dict(), of the step that was rolled back. */
     const struct tensor *tensor;
     Py_ssize_t index[MAX_DIMENSIONS];
     double value;
@@ -42,7 +42,7 @@ static double largest_dense(const real *array)
     return largest;
 }
 
-/* Whether a parameter is not finite; the check says which one comes first. Padding does not count. */
+/* Whether a parameter is not finite; if so, stores the first one in the check. Padding does not count. */
 static int find_not_finite(struct finite_check *check)
 {
     if (weight_bound <= REAL_MAX && dense_bound <= REAL_MAX)
@@ -64,7 +64,7 @@ static int find_not_finite(struct finite_check *check)
     return 0;
 }
 
-/* "layers.0.weight[3, 17]", or just the name for a tensor without dimensions; NULL without memory. */
+/* "layers.0.weight[3, 17]", or just the name for a tensor without dimensions; NULL if there is no memory. */
 static PyObject *name_found(const struct finite_check *check)
 {
     const int dimensions = check->tensor->dimensions;
@@ -108,7 +108,7 @@ static int begin_finite_check(struct finite_check *check)
     return -1;
 }
 
-/* An update that may overflow. */
+/* An update that may overflow: rolled back, with -1, if it does. */
 static int update_and_look(struct finite_check *check, double rate, double batch)
 {
     memcpy(check->before, data, sizeof(data));
@@ -122,7 +122,7 @@ static int update_and_look(struct finite_check *check, double rate, double batch
     return -1;
 }
 
-/* One update, or none: then -1, and the check says why. */
+/* Returns 0 after an update, or -1 without one; then the check says why. */
 static int run_checked_update(struct finite_check *check, double rate, double batch)
 {
     const double dense_move = fabs(rate) * largest_dense(grad), row_move = fabs(rate) * grad_bound;
@@ -139,7 +139,7 @@ struct training_run {
     struct batch_view batch;
     Py_ssize_t batch_size, epochs;
     double rate;
-    uint32_t *order; /* NULL: the order of the images */
+    uint32_t *order; /* NULL for the order of the images */
     PyObject *progress;
     struct finite_check check;
 };
@@ -175,7 +175,7 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t f
     return block_images.count;
 }
 
-/* The images of a batch, in words; NULL without memory. */
+/* Names the images of a batch for a message; NULL if there is no memory. */
 static PyObject *name_images(const struct training_run *run, Py_ssize_t first, Py_ssize_t size)
 {
     enum { MAX_NAMED = 8 };
@@ -206,11 +206,11 @@ static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, P
     Py_XDECREF(what);
 }
 
-/* The mean loss through `loss`. */
+/* Stores the mean loss in `loss`. */
 static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
 {
     const Py_ssize_t count = run->batch.count;
-    Py_ssize_t refused = -1; /* the first image of a step that was taken back */
+    Py_ssize_t refused = -1; /* the first image of a step that was rolled back */
     double total = 0.0;
     for (Py_ssize_t i = 0; i < count;) {
         const Py_ssize_t end = chunk_end(i, count);
@@ -305,7 +305,7 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
         }
     }
     lock_to_read();
-    materialize_row_gradients(); /* while the images are there */
+    materialize_row_gradients(); /* while the images are still alive */
     unlock();
     if (held > 0)
         end_finite_check(&run.check);

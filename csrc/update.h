@@ -1,6 +1,7 @@
 /*
- * zero_grad and update: whole tensors, or the rows of row tensors that are not zero. Also bounds of the parameters and
- * gradients, by which most steps know without a look that no parameter becomes inf or nan. The caller holds model_lock.
+ * zero_grad and update: whole tensors, and those rows of row tensors that are not zero. Also bounds on parameters and
+ * gradients: from these, most steps know without a scan that no parameter becomes inf or nan. The caller holds
+ * model_lock.
  */
 
 #ifndef UPDATE_H
@@ -41,7 +42,7 @@ static real largest_in_row(int input)
     return largest;
 }
 
-/* After parameters were written from outside, or may have overflowed. */
+/* After parameters have been written from outside, or may have overflowed. */
 static void find_nonfinite_rows(void)
 {
     dense_bound = (double)INFINITY;
@@ -148,7 +149,7 @@ static void run_update(double rate, double batch)
         pool_run(update_share, &step);
     if (!ROW_TENSOR_COUNT)
         return;
-    const double move = fabs(rate) * grad_bound; /* must not overflow either, before it is divided */
+    const double move = fabs(rate) * grad_bound; /* must not overflow before the division either */
     weight_bound += move / batch;
     if (!(move < SAFE_BOUND && weight_bound < SAFE_BOUND))
         find_nonfinite_rows();

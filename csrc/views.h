@@ -73,7 +73,7 @@ static void tensor_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
         grad_views--;
     else {
         data_views--;
-        find_nonfinite_rows(); /* whatever was written last */
+        find_nonfinite_rows(); /* the view may have written anything */
     }
     unlock();
 }
@@ -154,7 +154,7 @@ static PyObject *api_state_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) 
 
 static PyObject *api_grad_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 1); }
 
-/* Copies one tensor, checked, to `to`, in C order. */
+/* Checks one tensor and copies it to `to`, in C order. */
 static int read_tensor(PyObject *object, const struct tensor *t, real *to)
 {
     Py_buffer view;

@@ -2,7 +2,7 @@
  * What the passes over one image read and write: its inputs, its workspace, and the named outputs in that workspace.
  * Needs no Python.
  *
- * An input is *active* if it is not 0, or if a weight in its row is not finite: see codegen/reroll/sparse.py. The rows
+ * An input is *active* if it is not 0, or if a weight in its row is not finite: see codegen/schedule/rows.py. The rows
  * of all other inputs add nothing and are skipped.
  */
 
@@ -61,7 +61,7 @@ static unsigned char nonfinite_row[INPUT_SPACE]; /* 1: a weight in the row of th
 
 static inline int is_nonfinite_row(int input) { return nonfinite_row[input]; }
 
-/* Nonzero if one of the eight rows from `first` on may be nonfinite. */
+/* Nonzero if one of the eight rows from `first` on may be non-finite. */
 static inline uint64_t nonfinite_rows_of_eight(int first)
 {
     uint64_t eight = 1;
@@ -78,10 +78,10 @@ static inline uint64_t nonfinite_rows_of_eight(int first)
 /* The workspace of one image. Plain C declares it in its own header. */
 
 #if !STANDALONE
-enum { LIST_SLACK = 16 }; /* the list writers store whole vectors and may overrun by that much */
+enum { LIST_SLACK = 16 }; /* list writers store whole vectors and may overrun by this much */
 
 struct workspace {
-    ALIGNED real value[VALUE_COUNT]; /* holds the inputs too if anything but a row tensor reads them */
+    ALIGNED real value[VALUE_COUNT]; /* includes the inputs only if something besides a row tensor reads them */
     int active_count;
     int active[INPUT_SPACE + LIST_SLACK]; /* active inputs in ascending order */
     real active_value[INPUT_SPACE + LIST_SLACK];

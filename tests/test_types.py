@@ -149,7 +149,7 @@ def test_help_of_a_module_shows_every_function():
     ("targets", "label"),
     [
         (Floats([Value(0.0), Value(0.0)]), "label: a C-contiguous buffer of 2 float64, the targets."),
-        (None, "label: None, as this model has no targets."),
+        (None, "label: None, because this model has no targets."),
     ],
     ids=["targets", "no targets"],
 )
@@ -163,5 +163,5 @@ def test_help_has_the_numbers_of_the_model(targets, label, tmp_path):
     )
     assert label in text
     assert "\ni: an int, 0 <= i < 1.\n" in inspect.getdoc(module.data)
-    assert "\nRaises RuntimeError, as this model has no classes" in inspect.getdoc(module.predict)
-    assert "\nseed: None, as the model declares no initial distribution." in inspect.getdoc(module.reset)
+    assert "\nRaises RuntimeError, because this model has no classes" in inspect.getdoc(module.predict)
+    assert "\nseed: None, because the model declares no initial distribution." in inspect.getdoc(module.reset)

@@ -1,7 +1,7 @@
 """A micrograd model, compiled: MLP 784-50-10, relu, softmax cross-entropy.
 
-zero_grad(), forward(label, pixels), backward(), update() is a step of training, train() does whole epochs.
-predict(pixels), probabilities(pixels) and outputs(pixels) take an image; info() says the rest.
+zero_grad(), forward(label, pixels), backward(), update() is one training step; train() runs whole epochs.
+predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info() describes the model.
 
 The parameters are layers.0.weight (50, 784), layers.0.bias (50,), layers.1.weight (10, 50) and layers.1.bias (10,).
 """
@@ -43,18 +43,18 @@ class _Info(TypedDict):
     digest: str
 
 def forward(label: SupportsIndex, pixels: _Buffer, /) -> float:
-    """The loss of one image, as a float; backward() then goes back from it.
+    """Computes and returns the loss of one image, as a float; backward() starts from it.
 
     label: an int, 0 <= label < 10.
     pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def backward() -> None:
     """Adds the gradients of the last forward() to those of the parameters. Returns None.
 
-    Raises RuntimeError where there was no forward() since the import or the last reset().
+    Raises RuntimeError if forward() has not run since the import or the last reset().
     """
 
 def zero_grad() -> None:
@@ -68,11 +68,11 @@ def update(
 ) -> None:
     """data -= learning_rate * grad / batch_size for each parameter. Returns None.
 
-    step: an int >= 0, for loops that count; changes nothing.
-    batch_size: an int >= 1, how many images the gradients are the sum of.
-    learning_rate: a finite float; None is the model's own, info()['learning_rate'].
+    step: an int >= 0, the number of the step. It has no effect.
+    batch_size: an int >= 1, the number of images whose gradients were added up.
+    learning_rate: a finite float; None means the model's own, info()['learning_rate'].
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def predict(pixels: _Buffer, /) -> int:
@@ -80,7 +80,7 @@ def predict(pixels: _Buffer, /) -> int:
 
     pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def probabilities(pixels: _Buffer, /) -> tuple[float, ...]:
@@ -88,8 +88,8 @@ def probabilities(pixels: _Buffer, /) -> tuple[float, ...]:
 
     pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
-    Raises RuntimeError where no output of the model is named 'probabilities'.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
+    Raises RuntimeError if no output of the model is named 'probabilities'.
     """
 
 def outputs(pixels: _Buffer, /) -> dict[str, tuple[float, ...]]:
@@ -97,7 +97,7 @@ def outputs(pixels: _Buffer, /) -> dict[str, tuple[float, ...]]:
 
     pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def predict_batch(
@@ -110,10 +110,10 @@ def predict_batch(
 
     images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
         bytes, bytearray, memoryview or a NumPy array.
-    threads: an int, 1 <= threads <= 64; changes no bit of any result.
-    progress: is called now and then with (images done, n, None).
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+    progress: a callable, called periodically with (images done, n, None).
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def evaluate(
@@ -123,16 +123,16 @@ def evaluate(
     threads: SupportsIndex | None = 1,
     progress: Callable[[int, int, float], object] | None = None,
 ) -> tuple[float, float]:
-    """(mean loss, accuracy) over n images, as floats; the accuracy is None where the model has no classes. The GIL is
+    """(mean loss, accuracy) over n images, as floats; the accuracy is None if the model has no classes. The GIL is
     released.
 
     images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
         bytes, bytearray, memoryview or a NumPy array.
     labels: a buffer of n unsigned bytes, each below 10.
-    threads: an int, 1 <= threads <= 64; changes no bit of any result.
-    progress: is called now and then with (images done, n, mean loss so far).
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+    progress: a callable, called periodically with (images done, n, mean loss so far).
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def train(
@@ -147,35 +147,35 @@ def train(
     progress: Callable[[int, int, float], object] | None = None,
     check_finite: bool = False,
 ) -> list[float]:
-    """Whole epochs of gradient descent over n images; the mean loss of each epoch, as a list of floats. The GIL is
-    released.
+    """Runs whole epochs of gradient descent over n images. Returns the mean loss of each epoch, as a list of floats.
+    The GIL is released.
 
-    For each batch: zero_grad, forward and backward for each image, update by the batch's true size.
+    For each batch: zero_grad(), forward() and backward() for each image, update() with the batch's actual size.
 
     images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
         bytes, bytearray, memoryview or a NumPy array.
     labels: a buffer of n unsigned bytes, each below 10.
     batch_size: an int >= 1.
-    learning_rate: a finite float; None is the model's own, info()['learning_rate'].
+    learning_rate: a finite float; None means the model's own, info()['learning_rate'].
     epochs: an int, 0 <= epochs <= 1000000000.
-    seed: an int, 0 <= seed < 2**64: the images are shuffled before each epoch, as random.Random(seed).shuffle does;
-        None: they stay in order.
-    threads: an int, 1 <= threads <= 64; changes no bit of any result.
-        They share the images of a batch: batches of one image have no use for them.
-    progress: is called now and then with (images done, n * epochs, mean loss of the epoch so far). It may read the
-        model; to change it is a RuntimeError. Other threads' calls that change the model, evaluate() and
-        predict_batch() wait until train() is done: a progress() that waits for one of them waits for ever.
-    check_finite: with True, FloatingPointError stops train() before a step that makes a parameter inf or nan. It names
-        that parameter, the step and its images; the parameters are those before the step, the gradients its own. Nor
-        does train() start with such a parameter.
+    seed: an int, 0 <= seed < 2**64, to shuffle the images before each epoch, as random.Random(seed).shuffle
+        does; None keeps their order.
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+        Threads share the images of a batch, so they cannot speed up batches of one image.
+    progress: a callable, called periodically with (images done, n * epochs, mean loss of the epoch so far). It
+        may read the model; changing it raises RuntimeError. In other threads, evaluate(), predict_batch() and
+        calls that change the model wait until train() is done: a progress() that waits for one of them deadlocks.
+    check_finite: if True, FloatingPointError stops train() before a step that would make a parameter inf or nan,
+        or at the start if one is already. It names the parameter, the step and its images. The parameters are
+        then those before the step, the gradients those of the step.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def state_dict() -> dict[str, memoryview[float]]:
-    """The parameters, as {name: memoryview of float64}: writable, strided, shared with the model, nothing copied.
+    """The parameters, as {name: memoryview of float64}: writable, strided, shared with the model, not copied.
 
-    Passes are slower while such a view is alive, because anybody may write to it.
+    Passes are slower while such a view is alive, because any code may write to it.
     """
 
 def grad_dict() -> dict[str, memoryview[float]]:
@@ -184,10 +184,10 @@ def grad_dict() -> dict[str, memoryview[float]]:
 def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
     """Copies all parameters from {name: buffer of float64}, strided or not. Returns None.
 
-    Names and shapes must be those of state_dict(), all of them.
+    Names and shapes must be exactly those of state_dict().
 
-    Raises TypeError for anything else than a mapping and for buffers of another type, ValueError for a name that is
-    missing or unknown and for another shape; nothing has changed then.
+    Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
+    unknown name and for a wrong shape; an error changes nothing.
     """
 
 def data(i: SupportsIndex, /) -> float:
@@ -195,7 +195,7 @@ def data(i: SupportsIndex, /) -> float:
 
     i: an int, 0 <= i < 39760.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def grad(i: SupportsIndex, /) -> float:
@@ -203,17 +203,17 @@ def grad(i: SupportsIndex, /) -> float:
 
     i: an int, 0 <= i < 39760.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def reset(seed: SupportsIndex | None = None) -> None:
-    """Fresh weights, the same as those of the micrograd model made after random.seed(seed); gradients become 0.
-    Returns None.
+    """Draws fresh weights, the same as those of the micrograd model made after random.seed(seed), and clears the
+    gradients. Returns None.
 
-    seed: an int, 0 <= seed < 2**64; None: another one each time.
+    seed: an int, 0 <= seed < 2**64; None draws a different one each time.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def info() -> _Info:
-    """What this module is, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."""
+    """Describes this module, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."""

@@ -1,6 +1,6 @@
 """A trained micrograd model, compiled: MLP 784-50-10, relu, softmax cross-entropy.
 
-predict(pixels), probabilities(pixels) and outputs(pixels) take an image; info() says the rest.
+predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info() describes the model.
 """
 
 from collections.abc import Callable
@@ -42,7 +42,7 @@ def predict(pixels: _Buffer, /) -> int:
 
     pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def probabilities(pixels: _Buffer, /) -> tuple[float, ...]:
@@ -50,8 +50,8 @@ def probabilities(pixels: _Buffer, /) -> tuple[float, ...]:
 
     pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
-    Raises RuntimeError where no output of the model is named 'probabilities'.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
+    Raises RuntimeError if no output of the model is named 'probabilities'.
     """
 
 def outputs(pixels: _Buffer, /) -> dict[str, tuple[float, ...]]:
@@ -59,7 +59,7 @@ def outputs(pixels: _Buffer, /) -> dict[str, tuple[float, ...]]:
 
     pixels: a C-contiguous buffer of 784 unsigned bytes, read in place: bytes, bytearray, memoryview or a NumPy array.
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def predict_batch(
@@ -72,11 +72,11 @@ def predict_batch(
 
     images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
         bytes, bytearray, memoryview or a NumPy array.
-    threads: an int, 1 <= threads <= 64; changes no bit of any result.
-    progress: is called now and then with (images done, n, None).
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+    progress: a callable, called periodically with (images done, n, None).
 
-    Raises TypeError for arguments of another type, ValueError for another size or range; nothing has changed then.
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
 def info() -> _Info:
-    """What this module is, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."""
+    """Describes this module, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."""
