@@ -1,4 +1,4 @@
-# Each command makes its own virtual environment from Python 3.11 or newer and a C compiler.
+# Each command sets up its own virtual environment. It needs Python 3.11 or newer and a C compiler.
 
 PYTHON ?= python3
 VENV := .venv
@@ -15,22 +15,22 @@ train: $(VENV)/train.stamp
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
-# What takes minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs.
+# The tests that take minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs.
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -m slow -n auto --dist worksteal $(ARGS)
 
-# Bytes made up by libFuzzer against everything that takes input, on Linux, with clang: five targets, 20 s each. Longer,
-# or one of them: make fuzz ARGS="idx --seconds 3600"
+# libFuzzer against everything that takes input, on Linux, with clang: five targets, 20 s each. For one target, or longer:
+# make fuzz ARGS="idx --seconds 3600"
 fuzz: ARGS = all --seconds 20
 fuzz: $(VENV)/fuzz.stamp
 	$(BIN)/python -m tools.fuzz $(ARGS)
 
-# The suite under a tool that watches memory, tens of minutes: make memory ARGS=asan, valgrind, debug or leaks
+# The suite under a memory checker, tens of minutes: make memory ARGS=asan, valgrind, debug or leaks
 memory: ARGS = asan
 memory: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.memory $(ARGS)
 
-# Style and types of the code; the forms of everything that GitHub and package indexes read. Needs no network.
+# Style and types of the code; the schemas of everything that GitHub and package indexes read. Needs no network.
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -43,30 +43,30 @@ lint: $(VENV)/dev.stamp
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-issue-forms .github/ISSUE_TEMPLATE/bug.yml .github/ISSUE_TEMPLATE/question.yml
 	$(BIN)/check-jsonschema --builtin-schema vendor.citation-file-format CITATION.cff
 
-# Runs every example in the documentation, and rebuilds its listings, tables and pictures: make docs ARGS=--check only
+# Runs every example in the documentation, and rebuilds its listings, tables and pictures. make docs ARGS=--check only
 # compares. Pictures need Graphviz.
 docs: $(VENV)/docs.stamp
 	$(BIN)/python docs/build.py $(ARGS)
 
-# This module against PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own:
+# Compares this module with PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own:
 # a quarter of an hour. make bench ARGS=--quick takes a minute or two.
 bench: $(VENV)-bench/bench.stamp
 	$(VENV)-bench/bin/python -m benchmarks --output benchmarks $(ARGS)
 
-# Other processors under an emulator, other systems' compilers; a few minutes, on Debian 12. As root it installs these.
+# Other processors under an emulator, other systems' compilers: a few minutes, on Debian 12. As root it installs them.
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross
 
-# Random models, run by everything that can run one, compared by bits: two minutes, and more seeds find more:
+# Random models, run on every system that can run one, compared by bits: two minutes. More seeds find more:
 # make fuzz-compiler ARGS="--seed 1000 --count 20000"
 fuzz-compiler: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.fuzz_compiler --seed 1 --count 200 --every 2 $(ARGS)
 
-# Faults planted in the compiler, one after the other, each of which the fuzzer must find: two minutes
+# Plants faults in the compiler and the C, one at a time, each of which the fuzzer must find: two minutes
 faults: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.faults $(ARGS)
 
-# sdist and wheel into dist, reproduced, audited, and used by every Python on this machine: two minutes
+# Builds sdist and wheel into dist, reproduces and audits them, and uses them with every Python found: two minutes
 wheel: $(VENV)/wheel.stamp
 	$(BIN)/python tools/wheel.py $(ARGS)
 
