@@ -27,7 +27,7 @@ from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import place
+from codegen.reroll.layout import assign_storage
 from codegen.reroll.loops import find_loops
 from codegen.reroll.trees import find_trees
 from codegen.schedule.pipeline import Rerolled, c_passes, python_passes, schedule
@@ -144,7 +144,7 @@ def reroll(graph: Graph, program: Program, cache_line: int) -> Rerolled:
     """Final ir in, plain loops out. `cache_line` is to how many numbers rows are padded."""
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
-    layout = place(graph, trees.shapes, groups, program, cache_line)  # where every value lives
+    layout = assign_storage(graph, trees.shapes, groups, program, cache_line)  # where every value lives
     loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
     rows = find_row_tensors(loops, layout, program.loss is not None)  # what a zero input leaves alone
     return Rerolled(graph, trees.shapes, layout, mark_row_gradients(loops, rows), rows)

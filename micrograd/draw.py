@@ -73,11 +73,6 @@ def _groups(count: int) -> Callable[[Value, str], list[str]]:
     )
 
 
-def joint_topo(roots: Sequence[Value]) -> list[Value]:
-    """Every node that one of the roots depends on, operands before their users."""
-    return order.topo(roots)
-
-
 def statements(
     roots: Sequence[Value], rankdir: str = "LR", leaves: Mapping[int, tuple[str, str]] | None = None
 ) -> list[str]:
@@ -85,7 +80,7 @@ def statements(
 
     `leaves`: a kind, "target" being another one, and a name for leaves that have none, by the Value's identity.
     """
-    nodes = joint_topo(roots)
+    nodes = order.topo(roots)
     number = {id(node): i for i, node in enumerate(nodes)}
     lines = dot.defaults(rankdir)
     for i, node in enumerate(nodes):

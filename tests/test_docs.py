@@ -42,7 +42,7 @@ def printed(example):
     compiled = compile_program(example, "four")
     plain, scheduled = compiled.plain, compiled.loops
     groups = "".join(f.assignment + "\n" for kernel in plain.kernels for f in formulas(plain, kernel))
-    shape = compiled.found.shapes.text(compiled.found.layout.placed[0].group.shape) + "\n"
+    shape = compiled.found.shapes.text(compiled.found.layout.groups[0].group.shape) + "\n"
     loops = ["".join(f"{line}\n" for line in body_lines(found.kernels[0].nests[0])) for found in (plain, scheduled)]
     return [graph_text(trace(example)), graph_text(compiled.graph), groups, shape, *loops, compiled.text]
 

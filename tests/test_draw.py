@@ -16,7 +16,7 @@ import pytest
 
 from codegen import Program, compile_program, load
 from codegen.backends import pictures as draw
-from codegen.backends.pictures import MOST_BOXES, MOST_EDGES
+from codegen.backends.pictures import MAX_BOXES, MAX_EDGES
 from codegen.ir.loops import For, Pass, statements
 from codegen.mnist import program as mnist_program
 from micrograd import dot
@@ -293,8 +293,8 @@ def test_the_picture_of_an_irregular_graph_is_bounded():
     assert len(out.topo()) > 10_000
     text = to_dot(out, limit=LIMIT)
     nodes, edges = read(text)
-    assert len(nodes) == MOST_BOXES + 2  # the parameters, and the note
-    assert len(edges) == MOST_EDGES
+    assert len(nodes) == MAX_BOXES + 2  # the parameters, and the note
+    assert len(edges) == MAX_EDGES
     assert [re.match(r"[\d,]+ roots of [\d,]+ other shapes", label) is not None for label, _ in nodes.values()].count(
         True
     ) == 1

@@ -233,9 +233,9 @@ FAULTS = [
     ),
     Fault(
         "a product on the right without parentheses",
-        "codegen/backends/c/kernels.py",
-        "* {_bound(operands[1], PRIMARY)}",
-        "* {_bound(operands[1], PRODUCT)}",
+        "codegen/backends/expressions.py",
+        "* {bound(operands[1], PRIMARY)}",
+        "* {bound(operands[1], PRODUCT)}",
     ),
     Fault(
         "an off-by-one in the tail of the AVX-512 scan",

@@ -6,7 +6,7 @@ Example: the graph of the MNIST model's loss, 120,000 nodes, becomes seven boxes
 
 An edge is as thick as there are scalars that flow along it. What serves the gradients alone has a colour of its own,
 and what a caller can observe has a bold border. A picture of groups has at
-most MOST_BOXES boxes and MOST_EDGES edges, whatever the graph.
+most MAX_BOXES boxes and MAX_EDGES edges, whatever the graph.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from codegen.reroll.trees import Shapes, find_trees
 from codegen.schedule.pipeline import c_passes, schedule
 from codegen.schedule.target import Target
 from micrograd import dot, ops
-from micrograd.draw import COLORS, LIMIT, joint_topo, statements
+from micrograd.draw import COLORS, LIMIT, statements
 from micrograd.engine import Value
+from micrograd.order import topo
 
 ADJOINT = "#fbe3d8"
 LEAF_COLORS = {
@@ -47,8 +48,8 @@ LETTERS = "P parameter, X input, T target, G old gradient, C constant, R result 
 FRAMES = "bold: what a caller can see; red: what gradients alone need"
 GRADIENT = "gradient"
 WIDTH = 44  # characters of a line in a box
-MOST_BOXES = 60  # of groups: what dot still lays out in seconds, however they hang together
-MOST_EDGES = 150  # between them: the widest
+MAX_BOXES = 60  # of groups: what dot still lays out in seconds, however they hang together
+MAX_EDGES = 150  # between them: the widest
 LINES = 8  # of a shape, or of loops
 
 
@@ -76,7 +77,7 @@ def scalars(program: Program, limit: int = LIMIT) -> list[str]:
     if program.loss is not None:
         program = replace(program, outputs={}, prediction=None)
     roots = list(program.roots())
-    if len(joint_topo(roots)) > limit:
+    if len(topo(roots)) > limit:
         return _groups_alone(trace(program), "LR")
     return statements(roots, leaves=_leaf_names(program))
 
@@ -109,7 +110,7 @@ def loops(program: Program) -> list[str]:
     kernels = {kernel.number: kernel for kernel in (*found.loops.kernels, *scheduled.kernels)}
     graph, shapes = found.graph, found.shapes
     arrays = _Arrays(graph, program)
-    groups = [placed.group for placed in found.layout.placed]
+    groups = [stored.group for stored in found.layout.groups]
     boxes = []
     for members in _merged(groups):
         box = _box(graph, shapes, [groups[i] for i in members])
@@ -117,7 +118,7 @@ def loops(program: Program) -> list[str]:
         if len(members) > 1:
             box.fields.append([f"{len(members):,} groups"])
         elif not box.groups[0].is_gradient:
-            place = found.layout.placed[members[0]].offset
+            place = found.layout.groups[members[0]].offset
             box.fields.append([f"value[{found.loops.region(VALUE, place).name}]"])
         box.writes = arrays.gradients(box.groups)
         boxes.append(box)
@@ -191,14 +192,14 @@ def _groups(graph: Graph, prediction: str | None, prefix: str, rankdir: str = "L
 def _merged(groups: Sequence[Group]) -> list[list[int]]:
     """Which groups share a box: none, or those of one shape where there are too many, or also the smallest of all."""
     boxes = [[i] for i in range(len(groups))]
-    if len(boxes) > MOST_BOXES:
+    if len(boxes) > MAX_BOXES:
         alike: dict[tuple[int, int, bool], list[int]] = {}
         for i, group in enumerate(groups):
             alike.setdefault((group.shape, group.passes, group.is_gradient), []).append(i)
         boxes = list(alike.values())
-    if len(boxes) > MOST_BOXES:
+    if len(boxes) > MAX_BOXES:
         boxes.sort(key=lambda members: -sum(len(groups[i].roots) for i in members))
-        boxes[MOST_BOXES - 1 :] = [[i for members in boxes[MOST_BOXES - 1 :] for i in members]]
+        boxes[MAX_BOXES - 1 :] = [[i for members in boxes[MAX_BOXES - 1 :] for i in members]]
     return boxes
 
 
@@ -249,7 +250,7 @@ def _connected(graph: Graph, boxes: list[Box], prefix: str, sources: dict[int, s
                 flows[sources[n], name] += 1
         flows.update({(name, target): count for target, count in box.writes})
     lines = [box.node(f"{prefix}box{i}", rankdir) for i, box in enumerate(boxes)]
-    drawn = dict(flows.most_common(MOST_EDGES))
+    drawn = dict(flows.most_common(MAX_EDGES))
     lines += [_flow(*ends, count) for ends, count in flows.items() if ends in drawn]
     if len(drawn) < len(flows):
         note = f"the {len(flows) - len(drawn):,} thinnest edges are not drawn"

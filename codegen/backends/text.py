@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, apply_text, bound
 from codegen.ir.graph import Op, op_name
 from codegen.ir.loops import (
     GRAD,
@@ -39,7 +40,6 @@ from codegen.reroll.loops import is_neutral
 from codegen.schedule.nest import root_loops
 
 REDUCTIONS = {int(Op.ADD): "sum", int(Op.MAX): "max"}
-ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # how tightly a text binds
 
 
 @dataclass(frozen=True)
@@ -149,12 +149,12 @@ class _Words:
     def target(self, body: Body) -> Place | Name:
         return next(stmt.target for stmt in statements(body) if isinstance(stmt, Accumulate))
 
-    def total(self, start: Let, body: Body) -> tuple[str, int]:
+    def total(self, start: Let, body: Body) -> Bound:
         op = next(stmt.op for stmt in statements(body) if isinstance(stmt, Accumulate))
         assert not isinstance(start.value, Index)
         return self.terms(op, [] if is_neutral(start.value, op) else [self.expr(start.value, ("", PRIMARY))], body)
 
-    def terms(self, op: int, parts: list[tuple[str, int]], body: Body) -> tuple[str, int]:
+    def terms(self, op: int, parts: list[Bound], body: Body) -> Bound:
         """What is accumulated: `a + sum_k(b[k] * c[k])`."""
         for stmt in body:
             counters = []
@@ -171,11 +171,11 @@ class _Words:
             return parts[0]
         if op == Op.ADD:
             first, *others = parts
-            return " + ".join([first[0], *(_bound(part, PRODUCT) for part in others)]), ADDITION
+            return " + ".join([first[0], *(bound(part, PRODUCT) for part in others)]), ADDITION
         return f"{REDUCTIONS[op]}({', '.join(text for text, _ in parts)})", PRIMARY
 
-    def expr(self, expr: Expr, total: tuple[str, int]) -> tuple[str, int]:
-        """The text of an expression in which a name stands for `total`, and how tightly it binds."""
+    def expr(self, expr: Expr, total: Bound) -> Bound:
+        """The text of an expression. The only name in it is that of the sum, whose text is `total`."""
         match expr:
             case Place():
                 return self.place(expr), PRIMARY
@@ -184,11 +184,7 @@ class _Words:
             case Const():
                 return f"{expr.value:g}", PRIMARY
         operands = [self.expr(operand, total) for operand in expr.operands]
-        if expr.op == Op.ADD:
-            return f"{_bound(operands[0], ADDITION)} + {_bound(operands[1], PRODUCT)}", ADDITION
-        if expr.op == Op.MUL:
-            return f"{_bound(operands[0], PRODUCT)} * {_bound(operands[1], PRIMARY)}", PRODUCT
-        return f"{op_name(expr.op)}({', '.join(text for text, _ in operands)})", PRIMARY
+        return apply_text(expr.op, operands, f"{op_name(expr.op)}({', '.join('{}' for _ in operands)})")
 
     def place(self, place: Place | Name) -> str:
         if isinstance(place, Name):
@@ -199,8 +195,3 @@ class _Words:
         index = Index(place.index.base - region.start, place.index.steps, place.index.tables)
         name = region.title + ".grad" * (place.array == GRAD)
         return name if region.extent == 1 else f"{name}[{index_text(index)}]"
-
-
-def _bound(part: tuple[str, int], binding: int) -> str:
-    text, found = part
-    return text if found >= binding else f"({text})"

@@ -40,14 +40,6 @@ class Op:
     MUL: ClassVar[int] = ops.mul.number
     POW: ClassVar[int] = ops.power.number
     MAX: ClassVar[int] = ops.maximum.number
-    LEFT: ClassVar[int] = ops.left.number
-    RIGHT: ClassVar[int] = ops.right.number
-    EXP: ClassVar[int] = ops.exp.number
-    LOG: ClassVar[int] = ops.log.number
-    TANH: ClassVar[int] = ops.tanh.number
-    RELU: ClassVar[int] = ops.relu.number
-    SIGMOID: ClassVar[int] = ops.sigmoid.number
-    STEP: ClassVar[int] = ops.step.number
     DETACH: ClassVar[int] = ops.detach.number
 
 

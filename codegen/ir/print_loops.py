@@ -27,16 +27,11 @@ from codegen.ir.loops import (
     Kernel,
     Let,
     Local,
-    Loops,
     Name,
     Place,
     Stmt,
     Store,
 )
-
-
-def loops_text(loops: Loops) -> str:
-    return "\n".join(line for kernel in loops.kernels for line in kernel_lines(kernel)) + "\n"
 
 
 def kernel_lines(kernel: Kernel) -> Iterator[str]:

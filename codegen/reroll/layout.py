@@ -47,7 +47,7 @@ class Run:
 
 
 @dataclass
-class Placed:
+class GroupLayout:
     """A group with its runs and its place: results go to value[offset ...], or to grad[] for gradients."""
 
     group: Group
@@ -84,7 +84,7 @@ class TensorPlace:
 
 @dataclass
 class Layout:
-    placed: list[Placed]
+    groups: list[GroupLayout]
     tensors: list[TensorPlace]
     index: Ints  # node -> index in its array; for constants the number of the constant
     copies: dict[int, int]  # observed leaf -> index in value[] of the copy
@@ -122,7 +122,7 @@ def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run
     return result, post, shapes[top][0]
 
 
-def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, cache_line: int) -> Layout:
+def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, cache_line: int) -> Layout:
     """Splits and orders the groups' instances, and gives every tensor and every root its place."""
     op = np.frombuffer(graph.op, dtype=np.uint8)
     leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
@@ -140,8 +140,8 @@ def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, c
     for group in groups:
         runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
         for part in _split_by_array(group, runs, array, leaf_number):
-            placed = Placed(_sorted(part, runs, index), runs, post, combine)
-            _allocate(layout, placed, array)
+            stored = GroupLayout(_sorted(part, runs, index), runs, post, combine)
+            _allocate(layout, stored, array)
     _place_tensors(layout, program, declared)
     index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
     if graph.gradients:
@@ -149,23 +149,23 @@ def place(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, c
     return layout
 
 
-def _allocate(layout: Layout, placed: Placed, array: Ints) -> None:
-    roots = placed.group.roots
-    placed.number = len(layout.placed)
-    layout.placed.append(placed)
-    if placed.group.is_gradient:
+def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:
+    roots = stored.group.roots
+    stored.number = len(layout.groups)
+    layout.groups.append(stored)
+    if stored.group.is_gradient:
         return
     if len(roots) >= layout.cache_line:
         layout.value_count = aligned(layout.value_count, layout.cache_line)
-    placed.offset = layout.value_count
-    places = np.arange(len(roots)) + placed.offset
+    stored.offset = layout.value_count
+    places = np.arange(len(roots)) + stored.offset
     layout.value_count += padded(len(roots), layout.cache_line)
-    if (placed.group.leaves[0] == roots[0]).all():  # copies of leaves: users still read the leaf itself
+    if (stored.group.leaves[0] == roots[0]).all():  # copies of leaves: users still read the leaf itself
         layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))
     else:
         layout.index[roots] = places
         # Single roots share an array: side by side, many of them can still be read in one loop.
-        array[roots] = placed.number if len(roots) > 1 else -1
+        array[roots] = stored.number if len(roots) > 1 else -1
 
 
 def aligned(count: int, cache_line: int) -> int:
@@ -253,13 +253,13 @@ def _innermost_axes(layout: Layout, program: Program) -> dict[str, int]:
     most_used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     most: dict[str, int] = {}
     axes: dict[str, int] = {}
-    for placed in layout.placed:
-        group = placed.group
+    for stored in layout.groups:
+        group = stored.group
         if not group.passes & most_used or len(group.roots) == 1:
             continue
-        first = np.hstack([run.columns(group.leaves)[:, 0] for run in placed.runs])
-        kinds = [kind for run in placed.runs for kind in run.kinds]
-        counts = [run.count for run in placed.runs for _ in run.kinds]
+        first = np.hstack([run.columns(group.leaves)[:, 0] for run in stored.runs])
+        kinds = [kind for run in stored.runs for kind in run.kinds]
+        counts = [run.count for run in stored.runs for _ in run.kinds]
         dims, _ = peel(layout.index[first])
         for column, kind in enumerate(kinds):
             reads = len(group.roots) * counts[column]

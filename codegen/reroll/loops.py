@@ -1,6 +1,6 @@
 """Groups -> the loop language, in its plainest form: one root after the other, one term after the other.
 
-Example input: the nest of 50 roots relu(sum(P, 784 x mul(P, X))), placed, becomes:
+Example input: the nest of 50 roots relu(sum(P, 784 x mul(P, X))) becomes:
 
     for i < 50:
         let sum = data[39200 + i]
@@ -47,9 +47,9 @@ from codegen.ir.loops import (
 )
 from codegen.program import Program
 from codegen.reroll.affine import Loop, Piece
-from codegen.reroll.layout import Layout, Placed, padded
+from codegen.reroll.layout import GroupLayout, Layout, padded
 from codegen.reroll.lower import RESULT, Nest, Terms, lower
-from codegen.reroll.names import output_names, tensor_names
+from codegen.reroll.names import group_names, tensor_names
 from codegen.reroll.trees import ROOT_KIND, Shapes
 
 ARRAYS = {
@@ -67,7 +67,7 @@ SUM = "sum"
 def find_loops(graph: Graph, layout: Layout, shapes: Shapes, program: Program) -> Loops:
     """Every group as a kernel, in the order of their numbers."""
     tables: dict[str, list[float]] = {}
-    kernels = tuple([_kernel(graph, layout, shapes, placed, tables) for placed in layout.placed])
+    kernels = tuple([_kernel(graph, layout, shapes, stored, tables) for stored in layout.groups])
     return Loops(
         kernels=kernels,
         lengths={DATA: layout.data_count, VALUE: layout.value_count},
@@ -98,40 +98,40 @@ def counter(letters: str, i: int) -> str:
     return letters[i] if i < len(letters) else f"{letters[0]}{i}"
 
 
-def _kernel(graph: Graph, layout: Layout, shapes: Shapes, placed: Placed, tables: dict[str, list[float]]) -> Kernel:
-    group = placed.group
+def _kernel(graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, tables: dict[str, list[float]]) -> Kernel:
+    group = stored.group
     table_numbers = count()
-    nests = [_Nest(shapes, placed, nest, tables, table_numbers).body() for nest in lower(graph, layout, placed)]
+    nests = [_Nest(shapes, stored, nest, tables, table_numbers).body() for nest in lower(graph, layout, stored)]
     passes = Pass.DENSE_GRADIENTS if group.is_gradient else group.passes
     nodes = int(group.roots.min()), int(group.roots.max())
-    return Kernel(placed.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient)
+    return Kernel(stored.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient)
 
 
 class _Nest:
     """One nest of a group, on its way to the loop language."""
 
     def __init__(
-        self, shapes: Shapes, placed: Placed, nest: Nest, tables: dict[str, list[float]], table_numbers: Iterator[int]
+        self, shapes: Shapes, stored: GroupLayout, nest: Nest, tables: dict[str, list[float]], table_numbers: Iterator[int]
     ) -> None:
-        self.shapes, self.placed, self.nest, self.tables = shapes, placed, nest, tables
+        self.shapes, self.stored, self.nest, self.tables = shapes, stored, nest, tables
         self.table_numbers = table_numbers
         self.counters = [counter(ROOT_COUNTERS, i) for i in range(len(nest.loops))]
         self.terms_counted = 0
         self.named: dict[tuple[int, int], str] = {}  # tables of this nest, by the identity of what they are made from
 
     def body(self) -> Body:
-        combine, terms = self.placed.combine, self.nest.terms
+        combine, terms = self.stored.combine, self.nest.terms
         body: Body
         if combine is None:
             body = (Store(self.result(), self.term(terms[0], 0, [], [])),)
-        elif self.placed.group.is_gradient:  # the first term is the gradient that is there already
+        elif self.stored.group.is_gradient:  # the first term is the gradient that is there already
             body = self.accumulate(self.result(), combine, terms[1:])
         else:
             start: Expr = Const(neutral(combine))
             if terms[0].run.count == 1:
                 start, terms = self.term(terms[0], 0, [], []), terms[1:]
             total: Expr = Name(SUM)
-            for op in self.placed.post:
+            for op in self.stored.post:
                 total = Apply(op, (total,))
             body = (Let(SUM, start), *self.accumulate(Name(SUM), combine, terms), Store(self.result(), total))
         for loop, name in zip(reversed(self.nest.loops), reversed(self.counters), strict=True):
@@ -168,7 +168,7 @@ class _Nest:
         return Place(array, Index(int(self.nest.first[column]) + offset, steps + inner_steps, tables + inner_tables))
 
     def result(self) -> Place:
-        array = GRAD if self.placed.group.is_gradient else VALUE
+        array = GRAD if self.stored.group.is_gradient else VALUE
         return Place(array, Index(int(self.nest.first[RESULT]), *self.walk(self.nest.loops, self.counters, RESULT)))
 
     def walk(
@@ -189,7 +189,7 @@ class _Nest:
         """The name of a table; the segments of one run share theirs."""
         key = (id(numbers), -1) if key is None else key
         if key not in self.named:
-            self.named[key] = f"table_{self.placed.number}_{next(self.table_numbers)}"
+            self.named[key] = f"table_{self.stored.number}_{next(self.table_numbers)}"
             self.tables[self.named[key]] = numbers
         return self.named[key]
 
@@ -199,10 +199,10 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
     values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
     if targets:
         values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))
-    stored = [placed for placed in layout.placed if placed.offset >= 0]
-    for placed, (name, title) in zip(stored, output_names(graph, stored), strict=True):
-        count = len(placed.group.roots)
-        values.append(Region(placed.offset, name, title, count, padded(count, line), padded(count, line)))
+    stored = [group for group in layout.groups if group.offset >= 0]
+    for group, (name, title) in zip(stored, group_names(graph, stored), strict=True):
+        count = len(group.group.roots)
+        values.append(Region(group.offset, name, title, count, padded(count, line), padded(count, line)))
     tensors = []
     for place, name in zip(layout.tensors, tensor_names(place.tensor.name for place in layout.tensors), strict=True):
         row, row_length = place.row

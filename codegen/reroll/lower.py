@@ -1,6 +1,6 @@
 """Groups -> loop nests: every index as base + sum(stride * counter).
 
-Example input: 50 roots relu(sum(P, 784 x mul(P, X))), placed, with the storage indices of their leaves, becomes:
+Example input: 50 roots relu(sum(P, 784 x mul(P, X))), with the storage indices of their leaves, becomes:
 
     loops    lane: 50 times     result +1, bias +1, weight +1, input +0
     terms    1 x P              no loop
@@ -19,7 +19,7 @@ import numpy as np
 from codegen.ir.graph import Graph, Op
 from codegen.reroll.affine import Loop, Piece, fit
 from codegen.reroll.groups import Ints
-from codegen.reroll.layout import Layout, Placed, Run, equal_rows
+from codegen.reroll.layout import GroupLayout, Layout, Run, equal_rows
 
 RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
 
@@ -38,8 +38,6 @@ class Terms:
 class Nest:
     """One loop nest of a group; without loops, one instance of it."""
 
-    placed: Placed
-    roots: Ints
     first: Ints  # the first instance's row of indices: result, then leaves
     loops: list[Loop]  # the innermost last
     terms: list[Terms]
@@ -47,13 +45,13 @@ class Nest:
     literals: dict[int, float]  # column of Group.leaves -> the one constant
 
 
-def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
+def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
     """The loop nests that compute a group, each root once."""
-    group = placed.group
+    group = stored.group
     indices = layout.index[group.leaves]
-    tables, literals, indices = _constants(graph, placed, indices)
-    results = _results(layout, placed)
-    runs = placed.runs
+    tables, literals, indices = _constants(graph, stored, indices)
+    results = _results(layout, stored)
+    runs = stored.runs
     relative, patterns = _relative(runs, indices)
     if len(patterns) > 1:
         segments = [part for run in runs for part in _segments(run, indices)]
@@ -72,9 +70,8 @@ def lower(graph: Graph, layout: Layout, placed: Placed) -> list[Nest]:
             terms.append(Terms(run, columns, offsets, fit(offsets) if run.count > 1 else [Piece(0, 1, [])]))
             column += len(run.kinds)
         for piece in fit(instance) if len(rows) > 1 else [Piece(0, 1, [])]:
-            covered = rows[piece.start : piece.start + piece.length]
             loops = _ordered(piece.loops)
-            nests.append(Nest(placed, group.roots[covered], instance[piece.start], loops, terms, tables, literals))
+            nests.append(Nest(instance[piece.start], loops, terms, tables, literals))
     return nests
 
 
@@ -97,18 +94,20 @@ def _segments(run: Run, indices: Ints) -> list[Run]:
     ]
 
 
-def _results(layout: Layout, placed: Placed) -> Ints:
+def _results(layout: Layout, stored: GroupLayout) -> Ints:
     """Where each root of the group goes, in value[] or, for gradients, in grad[]."""
-    roots = placed.group.roots
-    return layout.index[roots] if placed.group.is_gradient else np.arange(len(roots)) + placed.offset
+    roots = stored.group.roots
+    return layout.index[roots] if stored.group.is_gradient else np.arange(len(roots)) + stored.offset
 
 
-def _constants(graph: Graph, placed: Placed, indices: Ints) -> tuple[dict[int, list[float]], dict[int, float], Ints]:
+def _constants(
+    graph: Graph, stored: GroupLayout, indices: Ints
+) -> tuple[dict[int, list[float]], dict[int, float], Ints]:
     """Constant leaves: one and the same everywhere is a literal, else a table in the order of the walk."""
     tables: dict[int, list[float]] = {}
     literals: dict[int, float] = {}
     indices = indices.copy()
-    for run in placed.runs:
+    for run in stored.runs:
         width = len(run.kinds)
         for k, kind in enumerate(run.kinds):
             if kind != Op.CONST:

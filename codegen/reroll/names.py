@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from codegen.ir.graph import Graph
-from codegen.reroll.layout import Placed
+from codegen.reroll.layout import GroupLayout
 
 
 def tensor_names(names: Iterable[str]) -> list[str]:
@@ -19,8 +19,9 @@ def c_identifier(name: str) -> str:
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 
-def unique_names(names: Iterable[str], reserved: Iterable[str] = ()) -> list[str]:
-    taken = set(reserved)
+def unique_names(names: Iterable[str]) -> list[str]:
+    """The names, with _2, _3, ... after those that occur again."""
+    taken: set[str] = set()
     result: list[str] = []
     for name in names:
         unique, n = name, 2
@@ -31,12 +32,12 @@ def unique_names(names: Iterable[str], reserved: Iterable[str] = ()) -> list[str
     return result
 
 
-def output_names(graph: Graph, groups: Sequence[Placed]) -> list[tuple[str, str]]:
+def group_names(graph: Graph, groups: Sequence[GroupLayout]) -> list[tuple[str, str]]:
     """Names and titles of groups: LOSS and loss; O_LOGITS and logits for an output `logits`; GROUP_3 and group_3."""
     output_of = {n: output for output, nodes in graph.outputs.items() for n in nodes}
     names = []
-    for placed in groups:
-        roots = placed.group.roots.tolist()
+    for stored in groups:
+        roots = stored.group.roots.tolist()
         outputs = {output_of.get(n) for n in roots}
         (output,) = outputs if len(outputs) == 1 else (None,)
         if roots == [graph.loss]:
@@ -44,6 +45,6 @@ def output_names(graph: Graph, groups: Sequence[Placed]) -> list[tuple[str, str]
         elif output is not None:
             names.append((f"O_{c_identifier(output).upper()}", output))
         else:
-            names.append((f"GROUP_{placed.number}", f"group_{placed.number}"))
+            names.append((f"GROUP_{stored.number}", f"group_{stored.number}"))
     unique = unique_names(name for name, _ in names)
     return [(name, title) for name, (_, title) in zip(unique, names, strict=True)]

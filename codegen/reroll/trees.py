@@ -78,14 +78,6 @@ class Shapes:
         parts = [s for s, _ in runs] if runs is not None else self.operands(number)
         return [kind for part in parts for kind in self.kinds(part)]
 
-    def ops(self, number: int) -> set[int]:
-        """Every op in a shape."""
-        if self.is_leaf(number):
-            return set()
-        runs = self.terms(number)
-        parts = [s for s, _ in runs] if runs is not None else self.operands(number)
-        return {self[number][0]}.union(*map(self.ops, parts))
-
     def text(self, number: int, constants: Iterator[str] | None = None) -> str:
         """`relu(sum(P, 784 x mul(P, X)))`. With `constants`, those stand where there would be a C."""
         if number == Op.CONST and constants is not None:

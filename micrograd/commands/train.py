@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     Pixels = bytes | npt.NDArray[np.uint8]
 
 TERMINATED = 143  # what shells report for a program that SIGTERM ended
-MOST_EPOCHS = 10**9
-MOST_THREADS = 64
+MAX_EPOCHS = 10**9
+MAX_THREADS = 64
 
 
 def add_parser(commands: Any) -> None:
@@ -42,11 +42,11 @@ def add_parser(commands: Any) -> None:
     )
     train_parser.set_defaults(command=train)
     add = train_parser.add_argument
-    add("--epochs", type=whole(1, MOST_EPOCHS), default=10, metavar="N", help="times through the images (default: 10)")
+    add("--epochs", type=whole(1, MAX_EPOCHS), default=10, metavar="N", help="times through the images (default: 10)")
     add("--batch-size", type=whole(1, 2**31 - 1), default=1, metavar="N", help="images a step (default: 1)")
     add(
         "--threads",
-        type=whole(1, MOST_THREADS),
+        type=whole(1, MAX_THREADS),
         default=1,
         metavar="N",
         help="threads that share the images of a step; they change the speed and no bit of the result (default: 1)",

@@ -29,7 +29,7 @@ SIDE = 28  # pixels
 CLASSES = 10
 LABELS_MAGIC = 0x0801  # unsigned bytes, one dimension
 IMAGES_MAGIC = 0x0803  # unsigned bytes, three dimensions
-MOST_ITEMS = 500_000  # in a file; the header of a damaged one may claim billions
+MAX_ITEMS = 500_000  # in a file; the header of a damaged one may claim billions
 
 # SHA-256 and size in bytes of each file, uncompressed: mirrors compress it differently.
 FILES = {
@@ -294,8 +294,8 @@ def _read(path: Path, magic: int, items: str, shape: tuple[int, ...]) -> bytes:
             if tuple(found_shape) != shape:
                 found = " x ".join(map(str, found_shape))
                 raise DataError(f"{path}: {items} of {found} bytes, expected {' x '.join(map(str, shape))}")
-            if not 1 <= count <= MOST_ITEMS:
-                raise DataError(f"{path}: a count of {count} {items}, expected 1..{MOST_ITEMS}")
+            if not 1 <= count <= MAX_ITEMS:
+                raise DataError(f"{path}: a count of {count} {items}, expected 1..{MAX_ITEMS}")
             size = count * math.prod(shape)
             content = file.read(size + 1)  # to the end, where gzip compares its checksum; but no further
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

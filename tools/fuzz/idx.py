@@ -18,7 +18,7 @@ from micrograd.data.mnist import (
     FILES,
     IMAGES_MAGIC,
     LABELS_MAGIC,
-    MOST_ITEMS,
+    MAX_ITEMS,
     SIDE,
     DataError,
     read,
@@ -39,7 +39,7 @@ def expected(content: bytes, labels: bool) -> bytes | None:
     if len(content) < size:
         return None
     magic, count, *sides = struct.unpack_from(header, content)
-    if magic != (LABELS_MAGIC if labels else IMAGES_MAGIC) or not 1 <= count <= MOST_ITEMS:
+    if magic != (LABELS_MAGIC if labels else IMAGES_MAGIC) or not 1 <= count <= MAX_ITEMS:
         return None
     if sides != ([] if labels else [SIDE, SIDE]) or len(content) != size + count * (1 if labels else SIDE**2):
         return None
@@ -57,7 +57,7 @@ def announced(content: bytes) -> int:
     if len(content) < 8:
         return 0
     magic, count = struct.unpack_from(">II", content)
-    if count > MOST_ITEMS:
+    if count > MAX_ITEMS:
         return 0
     return int(count) * (SIDE**2 if magic == IMAGES_MAGIC else 1)
 
@@ -151,7 +151,7 @@ def seeds() -> list[bytes]:
     """Good files and nearly good ones, in all forms."""
     images = struct.pack(">IIII", IMAGES_MAGIC, 1, SIDE, SIDE) + bytes(SIDE**2)
     labels = struct.pack(">II", LABELS_MAGIC, 2) + b"\x03\x09"
-    most = struct.pack(">IIII", IMAGES_MAGIC, MOST_ITEMS, SIDE, SIDE)
+    most = struct.pack(">IIII", IMAGES_MAGIC, MAX_ITEMS, SIDE, SIDE)
     contents = [(0, images), (255, labels), (0, images[:-1]), (255, labels + b"\0"), (0, most), (255, b"")]
     found = [bytes([kind, form]) + content for kind, content in contents for form in range(6)]
     packed = [(0, gzip.compress(images, 9, mtime=0)), (255, gzip.compress(labels, 9, mtime=0))]

@@ -38,7 +38,7 @@ def inference_files(program: Program, kernels: Kernels, name: str, digest: str, 
         *weights_table(program, kernels),
         "static ALIGNED real data[DATA_COUNT];" if widens else "#define data weights",
         "",
-        *output_tables(program, kernels),
+        *output_tables(kernels),
         *kernels.tables,
     ]
     return files(program, kernels, name, digest, groups, tables, list(PREDICTION_PASSES), "level")

@@ -25,11 +25,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
 from codegen.backends.text import formulas
 from codegen.ir.graph import LEAVES, Op
 from codegen.ir.loops import (
     DATA,
-    GRAD,
     MULTIPLY_ADD,
     VALUE,
     Accumulate,
@@ -62,7 +62,6 @@ from micrograd import ops
 MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
 MAX_COMMENT = 112
 INDENT = "    "
-ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # how tightly a text binds
 
 WORKSPACE = "struct workspace *restrict w"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
@@ -285,44 +284,14 @@ class _Printer:
         else:
             yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
 
-    def expr(self, expr: Expr) -> tuple[str, int]:
-        """The text of an expression, and how tightly it binds."""
+    def expr(self, expr: Expr) -> Bound:
         match expr:
             case Place():
-                return f"{expr.array}[{self.index(expr)}]", PRIMARY
+                return f"{expr.array}[{index_text(self.loops, expr.array, expr.index)}]", PRIMARY
             case Name():
                 return expr.name, PRIMARY
             case Const():
                 return self.arithmetic.literal(expr.value), PRIMARY
         operands = [self.expr(operand) for operand in expr.operands]
-        if expr.op == Op.ADD:
-            return f"{_bound(operands[0], ADDITION)} + {_bound(operands[1], PRODUCT)}", ADDITION
-        if expr.op == Op.MUL:
-            return f"{_bound(operands[0], PRODUCT)} * {_bound(operands[1], PRIMARY)}", PRODUCT
         template = "MULTIPLY_ADD({}, {}, {})" if expr.op == MULTIPLY_ADD else ops.C[expr.op]
-        return template.format(*(text for text, _ in operands)), PRIMARY
-
-    def index(self, place: Place) -> str:
-        parts = []
-        base = place.index.base
-        if place.array in (DATA, GRAD, VALUE):
-            name, base = self.start(place.array, base)
-            parts.append(name)
-        if base or not (parts or place.index.steps or place.index.tables):
-            parts.append(str(base))
-        text = " + ".join(parts)
-        for stride, counter in place.index.steps:
-            step = counter if abs(stride) == 1 else f"{abs(stride)} * {counter}"
-            text += f" {'-' if stride < 0 else '+'} {step}" if text else ("-" if stride < 0 else "") + step
-        for table, inner in place.index.tables:
-            text += f"{' + ' if text else ''}{table}[{self.index(Place(table, inner))}]"
-        return text
-
-    def start(self, array: str, index: int) -> tuple[str, int]:
-        region = self.loops.region(array, index)
-        return region.name, index - region.start
-
-
-def _bound(part: tuple[str, int], binding: int) -> str:
-    text, found = part
-    return text if found >= binding else f"({text})"
+        return apply_text(expr.op, operands, template)

@@ -35,7 +35,7 @@ def module_files(program: Program, kernels: Kernels, name: str, digest: str, ope
     groups["Training"] = _training_constants(program, kernels)
     tables = [
         *_tensor_table(program, kernels),
-        *output_tables(program, kernels),
+        *output_tables(kernels),
         *_initial_data(program, kernels),
         *kernels.tables,
     ]
@@ -268,7 +268,7 @@ def number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
     return first, tuple(strides)
 
 
-def output_tables(program: Program, kernels: Kernels) -> list[str]:
+def output_tables(kernels: Kernels) -> list[str]:
     lines: list[str] = []
     rows = []
     for i, (name, places) in enumerate(kernels.outputs.items()):

@@ -161,7 +161,7 @@ def _source(
         *weights_table(program, kernels),
         "#define data weights",
         "",
-        *output_tables(program, kernels),
+        *output_tables(kernels),
         *kernels.tables,
         *kernels.functions,
         *pass_functions(kernels.calls, PREDICTION_PASSES if program.prediction is not None else PREDICTION_PASSES[1:]),

@@ -20,12 +20,11 @@ from collections.abc import Iterator
 from math import isinf, isnan
 
 from codegen.backends.c.kernels import together
+from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
 from codegen.backends.text import formulas
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     DATA,
-    GRAD,
-    VALUE,
     Accumulate,
     Apply,
     Body,
@@ -54,7 +53,6 @@ PASSES = {
 }
 INDENT = "    "
 MAX_LINE = 116
-ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # how tightly a text binds
 
 
 def parameters(passes: Pass) -> str:
@@ -113,8 +111,9 @@ def _statement(loops: Loops, stmt: Stmt) -> Iterator[str]:
             yield head
             yield from (INDENT + line for line in _body(loops, stmt.body))
         case Let():
-            value = _index(loops, DATA, stmt.value) if isinstance(stmt.value, Index) else expr_text(stmt.value, loops)
-            yield f"{stmt.name} = {value}"
+            named = stmt.value
+            text = index_text(loops, DATA, named) if isinstance(named, Index) else expr_text(named, loops)
+            yield f"{stmt.name} = {text}"
         case Local():
             yield f"{stmt.name} = [0.0] * {stmt.length}"
         case Store():
@@ -130,45 +129,16 @@ def expr_text(expr: Expr, loops: Loops | None = None) -> str:
     return _expr(expr, loops)[0]
 
 
-def _expr(expr: Expr, loops: Loops | None) -> tuple[str, int]:
-    """The text of an expression, and how tightly it binds."""
+def _expr(expr: Expr, loops: Loops | None) -> Bound:
     match expr:
         case Place():
-            return f"{expr.array}[{_index(loops, expr.array, expr.index)}]", PRIMARY
+            return f"{expr.array}[{index_text(loops, expr.array, expr.index)}]", PRIMARY
         case Name():
             return expr.name, PRIMARY
         case Const():
             return literal(expr.value), PRIMARY
     operands = [_expr(operand, loops) for operand in expr.operands]
-    if expr.op == Op.ADD:
-        return f"{_bound(operands[0], ADDITION)} + {_bound(operands[1], PRODUCT)}", ADDITION
-    if expr.op == Op.MUL:
-        return f"{_bound(operands[0], PRODUCT)} * {_bound(operands[1], PRIMARY)}", PRODUCT
-    return ops.PYTHON_TEXT[expr.op].format(*(text for text, _ in operands)), PRIMARY
-
-
-def _bound(part: tuple[str, int], binding: int) -> str:
-    text, found = part
-    return text if found >= binding else f"({text})"
-
-
-def _index(loops: Loops | None, array: str, index: Index) -> str:
-    """`P_WEIGHT + i + 10 * k`"""
-    parts = [index.origin] if index.origin else []
-    base = index.base
-    if loops is not None and array in (DATA, GRAD, VALUE) and not index.origin:
-        region = loops.region(array, base)
-        parts.append(region.name)
-        base -= region.start
-    if base or not (parts or index.steps or index.tables):
-        parts.append(str(base))
-    text = " + ".join(parts)
-    for stride, counter in index.steps:
-        step = counter if abs(stride) == 1 else f"{abs(stride)} * {counter}"
-        text += f" {'-' if stride < 0 else '+'} {step}" if text else ("-" if stride < 0 else "") + step
-    for table, inner in index.tables:
-        text += f"{' + ' if text else ''}{table}[{_index(loops, table, inner)}]"
-    return text
+    return apply_text(expr.op, operands, ops.PYTHON_TEXT[expr.op])
 
 
 def assigned(target: str, sign: str, text: str) -> list[str]:

@@ -98,7 +98,7 @@ def statement_kernels(graph: Graph, program: Program) -> Kernels:
 
 def module_text(program: Program, kernels: Kernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of registered ops."""
-    runtime = [_runtime(part) for part in ("arguments", "model")]
+    runtime = [_runtime(part) for part in ("arguments", "state", "model")]
     imports = {line for found, _ in runtime for line in found} - {FUTURE}
     parts = [
         f'"""{name}: a micrograd model in plain Python.{comment_text(program.description)}',
