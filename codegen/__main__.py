@@ -17,7 +17,7 @@ from micrograd.commands.command_line import USER_ERROR, Parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns the exit code: 0, or 2 after an error of the user's."""
+    """Runs a command and returns the exit code: 0, or 2 after a user error."""
     options = parser().parse_args(arguments)
     try:
         for path in options.command(options):
@@ -38,7 +38,7 @@ def parser() -> Parser:
     )
     shared.add_argument("--output", type=Path, default=Path("build"), metavar="DIR", help="default: build")
     shared.add_argument("--dtype", choices=DTYPES, help="default: what the program says")
-    shared.add_argument("--compiler", metavar="COMMAND", help="another C compiler than Python's own")
+    shared.add_argument("--compiler", metavar="COMMAND", help="a C compiler other than Python's own")
 
     build_parser = commands.add_parser("build", parents=[shared], help="compile a program: forward, backward, update")
     build_parser.add_argument("--name", default="nn", help="of the module; default: nn")

@@ -35,7 +35,7 @@ def compile_flags(compiler_type: str) -> list[str]:
 
 
 def write_sources(compiled: Compiled, directory: Path, name: str) -> Path:
-    """Puts the generated files and NAME.ir into a folder, all to be read, and returns the path of the main one."""
+    """Writes the generated files and NAME.ir to a folder and returns the path of the main source."""
     write_if_changed(directory / f"{name}.ir", "\n".join(graph_lines(compiled.graph)) + "\n")
     for file, text in compiled.files.items():
         write_if_changed(directory / file, text)
@@ -57,9 +57,9 @@ def build(
     target     "extension": a compiled module; "python": NAME.py; "c": NAME.c and NAME.h, for a Program without a loss
     name       of the module
     lowering   "loops", or "straightline" for one statement a node
-    compiler   the command of another C compiler than Python's own; `flags` come after the default ones
+    compiler   the command of a C compiler other than Python's own; `flags` come after the default ones
 
-    Raises ValueError as compile_program() does, RuntimeError with the compiler's output where it fails.
+    Raises ValueError as compile_program() does, RuntimeError with the compiler's output if it fails.
     """
     folder = Path(directory).resolve()
     source = write_sources(compile_program(program, name, lowering, target), folder, name)
@@ -86,7 +86,7 @@ def freeze(
     return build(frozen, directory, name, lowering, target=target, compiler=compiler, flags=flags)
 
 
-# Run by a Python of its own: setuptools works in the current folder, reads its pyproject.toml and prints.
+# Run in a separate Python process: setuptools works in the current folder, reads its pyproject.toml and prints.
 _SETUP = """
 import json, sys
 from setuptools import Extension, setup
@@ -101,7 +101,7 @@ setup(
 
 
 def compile_extension(source: Path, name: str, compiler: str | None, flags: list[str]) -> Path:
-    """Runs the C compiler on one generated file; the module comes to lie beside it."""
+    """Runs the C compiler on one generated file and puts the module beside it."""
     options = {
         "name": name,
         "sources": [str(source)],
@@ -143,7 +143,7 @@ def _default_flags() -> list[str]:
 
 
 def _compiler_settings(compiler: str | None) -> dict[str, str]:
-    """CC and LDSHARED for another compiler than the one that Python was built with."""
+    """CC and LDSHARED for a compiler other than the one that built Python."""
     if compiler is None:
         return {}
     linker = str(sysconfig.get_config_var("LDSHARED") or "cc -shared").split()

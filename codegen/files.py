@@ -16,7 +16,7 @@ def csrc() -> Path:
 
 
 def write_if_changed(path: Path, text: str) -> None:
-    """Writes through a temporary file, and not at all if the file already holds this text."""
+    """Writes atomically, through a temporary file; does not touch a file that already holds this text."""
     data = text.encode()
     if path.is_file() and path.read_bytes() == data:
         return

@@ -61,7 +61,7 @@ class Compiled:
 
     @property
     def text(self) -> str:
-        """All files, to be read."""
+        """The text of all files, one after the other."""
         return "".join(self.files.values())
 
     def explanation(self) -> str:
@@ -77,7 +77,7 @@ def compile_program(
     target    "extension": NAME.c and NAME_kernels.h, a Python module in C
               "python":    NAME.py, the same functions without a compiler, in strict float64 only
               "c":         NAME.h and NAME.c, plain C11 for a Program without a loss
-    lowering  "loops", or "straightline" for one statement a node; default: loops, but for small models in Python
+    lowering  "loops", or "straightline" for one statement a node; default: loops, except for small models in Python
 
     Raises ValueError for an unknown target or lowering, for a name that the target cannot use, and for a Program that
     the target cannot express.
@@ -119,7 +119,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
 
 def check_name(name: str) -> None:
     if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
-        raise ValueError(f"a module's name must be an ASCII identifier and no keyword, got {name!r}")
+        raise ValueError(f"a module's name must be an ASCII identifier that is not a keyword, got {name!r}")
 
 
 def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
@@ -141,12 +141,12 @@ def build_graph(program: Program) -> Graph:
 
 
 def reroll(graph: Graph, program: Program, cache_line: int) -> Rerolled:
-    """Final ir in, plain loops out. `cache_line` is to how many numbers rows are padded."""
+    """Final ir in, plain loops out. Rows are padded to multiples of `cache_line` numbers."""
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
     layout = assign_storage(graph, trees.shapes, groups, program, cache_line)  # where every value lives
     loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
-    rows = find_row_tensors(loops, layout, program.loss is not None)  # what a zero input leaves alone
+    rows = find_row_tensors(loops, layout, program.loss is not None)  # tensors whose rows a zero input skips
     return Rerolled(graph, trees.shapes, layout, mark_row_gradients(loops, rows), rows)
 
 
@@ -158,7 +158,7 @@ def _check_outputs(graph: Graph) -> None:
 
 
 def registered(graph: Graph) -> list[ops.Row]:
-    """The ops of a graph that a user has registered, in the order of the op table."""
+    """The user-registered ops of a graph, in the order of the op table."""
     return [row for row in map(ops.row, sorted(set(graph.op) - LEAVES)) if row.c_definition]
 
 
@@ -176,7 +176,7 @@ def graph_digest(graph: Graph) -> str:
 
 @contextmanager
 def no_garbage_collection() -> Iterator[None]:
-    """Millions of small objects, none of them in a cycle: the collector would walk them again and again."""
+    """Disables the cyclic collector: it would keep traversing millions of small objects, none in a cycle."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

@@ -39,7 +39,7 @@ class Floats:
 
 @dataclass(frozen=True)
 class Label:
-    """A target that arrives as one class number; `one_hot` holds one Value a class, 1 for that class, else 0."""
+    """A target that arrives as one class number; `one_hot` holds one Value per class, 1 for that class, else 0."""
 
     one_hot: Sequence[Value]
 
@@ -59,13 +59,13 @@ class Program:
     """One training step.
 
     inputs      Pixels or Floats
-    targets     a Label, Floats, or None where the loss needs none
+    targets     a Label, Floats, or None if the loss needs none
     parameters  name -> nested list of Values; every list on one level has the same length
     loss        the Value that backward() starts from; None for a model that only predicts: its parameters are
                 constants then, and a module has no gradients, no targets and no way to change them
-    outputs     name -> list of Values, what a caller may ask for. `prediction` names the one whose largest element
-                is predict()'s answer (default: the first, where there is a Label), the one that is named
-                `probabilities` is what probabilities() returns
+    outputs     name -> list of Values that a caller can request. `prediction` names the one whose largest element
+                predict() looks for (default: the first, if the targets are a Label); probabilities() returns the
+                one named `probabilities`
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
     initial     name -> (low, high) of a uniform distribution, (c, c) for a constant. Without it the module starts

@@ -1,6 +1,6 @@
 """Weight files: safetensors, read with NumPy alone.
 
-The build of a wheel reads one, and must not need more than NumPy and a C compiler on any platform. The format
+Building a wheel reads one, and must need no more than NumPy and a C compiler on any platform. The format
 (https://huggingface.co/docs/safetensors) is eight bytes with the length of a JSON header, little-endian; the header,
 which maps each name to its dtype, shape and place; then the numbers. Everything else reads and writes such files with
 the safetensors package, in micrograd/commands/checkpoint.py.
@@ -27,7 +27,7 @@ DTYPES = {"F32": "<f4", "F64": "<f8"}
 def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.floating[Any]]]:
     """The tensors of a file, float32 or float64 as they are stored.
 
-    Raises OSError where it cannot be read and ValueError for anything that is not a whole safetensors file of floats.
+    Raises OSError if it cannot be read and ValueError for anything that is not a whole safetensors file of floats.
     """
     if stat.S_ISCHR(mode := os.stat(path).st_mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         raise ValueError(f"{path}: not a file but a device or a pipe, which may have no end")
@@ -58,7 +58,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, in which the format wants each name once."""
+    """A JSON object. Raises ValueError for a repeated name, which the format forbids."""
     members = dict(pairs)
     if len(members) < len(pairs):
         raise ValueError(f"a name that stands there twice, among {[name for name, _ in pairs]}")
@@ -72,5 +72,5 @@ def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
     begin, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if any(type(number) is not int or number < 0 for number in (*shape, begin, end)):
-        raise ValueError(f"a shape or place that is no number: {shape}, {begin}, {end}")
+        raise ValueError(f"a shape or offset that is not a natural number: {shape}, {begin}, {end}")
     return DTYPES[entry["dtype"]], shape, begin, end

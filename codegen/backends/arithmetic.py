@@ -1,4 +1,4 @@
-"""How numbers read in C.
+"""The C type and the C literals of numbers.
 
 Example: in float64 0.1 is 0x1.999999999999ap-4, with dtype="float32" it is 0x1.99999ap-4f.
 """
@@ -19,6 +19,6 @@ class Arithmetic(Target):
         return "float" if self.is_float32 else "double"
 
     def literal(self, value: float) -> str:
-        """A C constant with exactly these bits (any nan is the nan), rounded to the type."""
+        """A C constant with exactly these bits (all nans become NAN), rounded to the type."""
         value = c_float(value).value if self.is_float32 else float(value)
         return c_literal(value, "f" if self.is_float32 else "")

@@ -4,9 +4,9 @@ Example: the graph of the MNIST model's loss, 120,000 nodes, becomes seven boxes
 
     parameters (39,760) -> 50 x relu(sum(P, 784 x mul(P, X))) -> 10 x sum(P, 50 x mul(P, R)) -> ...
 
-An edge is as thick as there are scalars that flow along it. What serves the gradients alone has a colour of its own,
-and what a caller can observe has a bold border. A picture of groups has at
-most MAX_BOXES boxes and MAX_EDGES edges, whatever the graph.
+An edge is as thick as there are scalars that flow along it. What only gradients need has a colour of its own, and
+what a caller can observe has a bold border. A picture of groups has at most MAX_BOXES boxes and MAX_EDGES edges,
+whatever the graph.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ LETTERS = "P parameter, X input, T target, G old gradient, C constant, R result 
 FRAMES = "bold: what a caller can see; red: what gradients alone need"
 GRADIENT = "gradient"
 WIDTH = 44  # characters of a line in a box
-MAX_BOXES = 60  # of groups: what dot still lays out in seconds, however they hang together
-MAX_EDGES = 150  # between them: the widest
+MAX_BOXES = 60  # of groups: dot lays out as many in seconds, however they are connected
+MAX_EDGES = 150  # between groups; the thinnest are left out
 LINES = 8  # of a shape, or of loops
 
 
@@ -83,7 +83,7 @@ def scalars(program: Program, limit: int = LIMIT) -> list[str]:
 
 
 def value_groups(root: Value, rankdir: str = "LR") -> list[str]:
-    """The groups of a Value's graph. Leaves that do not say what they are for are constants."""
+    """The groups of a Value's graph. Leaves without a kind are constants."""
     return _groups_alone(trace_value(root), rankdir)
 
 
@@ -190,7 +190,7 @@ def _groups(graph: Graph, prediction: str | None, prefix: str, rankdir: str = "L
 
 
 def _merged(groups: Sequence[Group]) -> list[list[int]]:
-    """Which groups share a box: none, or those of one shape where there are too many, or also the smallest of all."""
+    """The groups of each box: one each; if those are too many, one shape each; then the smallest share a box."""
     boxes = [[i] for i in range(len(groups))]
     if len(boxes) > MAX_BOXES:
         alike: dict[tuple[int, int, bool], list[int]] = {}
@@ -310,7 +310,7 @@ class _Arrays:
 
 
 def _loop_heads(kernel: Kernel) -> Iterator[str]:
-    """The heads of each loop that has no other inside, from the outside in: `k < 784, i < 50`."""
+    """For each innermost loop, the heads of its nest, outermost first: `k < 784, i < 50`."""
     paths = [path for nest in kernel.nests for path in _innermost(nest, [])]
     yield from [", ".join(path) for path in paths] if paths else ["no loop"]
 

@@ -1,4 +1,4 @@
-"""Loops -> words: which assignments a program's groups are, and how much of its work is in loops.
+"""Loops -> text: each group as an assignment, and how much of a program's work is in loops.
 
 Example output, for one group of the model in codegen/mnist.py:
 
@@ -44,7 +44,7 @@ REDUCTIONS = {int(Op.ADD): "sum", int(Op.MAX): "max"}
 
 @dataclass(frozen=True)
 class Formula:
-    """A nest in words: an assignment, and how far its counters run."""
+    """A nest as text: an assignment, and the ranges of its counters."""
 
     assignment: str
     ranges: str
@@ -55,7 +55,7 @@ class Formula:
 
 @dataclass(frozen=True)
 class Work:
-    """Scalar operations of a program: all, those in loops, those in loops whose inner one has strides 0 and 1 only."""
+    """Scalar operations of a program: all, those in loops, those whose innermost loop has strides 0 and 1 only."""
 
     nodes: int
     groups: int
@@ -77,7 +77,7 @@ def formulas(loops: Loops, kernel: Kernel) -> list[Formula]:
 
 
 def explanation(loops: Loops) -> list[str]:
-    """All groups: a line that says how many roots, then one for each nest."""
+    """All groups: a line with the number of roots, then one line per nest."""
     lines = []
     for kernel in loops.kernels:
         lines.append(f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}")

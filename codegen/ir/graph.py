@@ -1,6 +1,6 @@
 """The intermediate representation: one training step as a list of scalar operations.
 
-    graph   = node*                       in topological order: operands stand before their users
+    graph   = node*                       in topological order: operands come before their users
     node    = leaf | op operand [operand]
     leaf    = const bits                  a number
             | param i                     parameter i, in parameters() order
@@ -10,7 +10,7 @@
     op      = add | mul | pow | ...       unary or binary: the rows of the op table, micrograd.ops
                                           a constant exponent of pow is an ordinary const operand
 
-A node is three small integers: its op and its operands' numbers (a leaf's index or constant number stands in `a`).
+A node is three small integers: its op and its operands' numbers (`a` holds a leaf's index or constant number).
 Everything is a float64. `micrograd.ops` says what each op computes, how it is differentiated and how it reads in C.
 """
 
@@ -29,7 +29,7 @@ from micrograd import ops
 
 
 class Op:
-    """The numbers of the ops: the leaves', and of the op table those that passes know by name."""
+    """Op numbers: those of the leaves, and those of the table's ops that passes refer to by name."""
 
     CONST = 0
     PARAM = 1
@@ -47,7 +47,7 @@ LEAVES = frozenset(range(ops.FIRST))
 
 
 def op_name(op: int) -> str:
-    """As in the text of the ir: "add"."""
+    """The name in the text of the ir: "add"."""
     return ops.IR_LEAVES[op] if op in LEAVES else ops.row(op).name
 
 
@@ -56,7 +56,7 @@ Column = npt.NDArray[np.intc]
 
 @dataclass
 class Graph:
-    """The nodes as columns, and the nodes that somebody can observe.
+    """The nodes as columns, and which of them are observable.
 
     `loss` is a node, or -1 in a model that only predicts. `outputs` names lists of nodes. `gradients` maps a parameter
     to the node that is its new gradient; a parameter that is missing there keeps its gradient.
@@ -86,7 +86,7 @@ class Graph:
         return self.add(Op.CONST, self.constant_number(value))
 
     def constant_number(self, value: float) -> int:
-        """Constants are one when their bits are: 0.0 and -0.0 are two, and a nan equals itself."""
+        """The number of a constant, interned by its bits: 0.0 and -0.0 differ, and a nan equals itself."""
         value = float(value)
         key = pack("<d", value)
         number = self._constant_numbers.get(key)
@@ -104,7 +104,7 @@ class Graph:
         yield from self.gradients.values()
 
     def columns(self) -> tuple[npt.NDArray[np.uint8], Column, Column]:
-        """op, a and b for NumPy, without a copy: nothing can be added to the graph while one of them is around."""
+        """op, a and b for NumPy, without a copy: no node can be added while one of these views is alive."""
         return np.frombuffer(self.op, np.uint8), np.frombuffer(self.a, np.intc), np.frombuffer(self.b, np.intc)
 
     def use_counts(self, size: int) -> npt.NDArray[np.int64]:
@@ -115,8 +115,8 @@ class Graph:
     def reachable(self, *roots: int) -> bytearray:
         """For each node, 1 where one of the roots depends on it (a root depends on itself), else 0.
 
-        Found from the other side: what nothing uses is taken away, then what only that used, and so on. Few nodes are
-        taken away as a rule, so few are visited one by one.
+        Works by elimination: unused nodes go first, then those that only they used, and so on. Few nodes are
+        unreachable as a rule, so few are visited individually.
         """
         size = max(roots, default=-1) + 1  # no root depends on what comes later
         counts = self.use_counts(size)
@@ -182,14 +182,14 @@ def verify(graph: Graph) -> None:
             raise ValueError(f"%{n}: no such op: {graph.op[n]}")
         if arity[n] == 0:
             raise ValueError(f"a leaf with a bad index: {node_text(graph, n)}")
-        raise ValueError(f"operands must stand before their user: {node_text(graph, n)}")
+        raise ValueError(f"operands must come before their user: {node_text(graph, n)}")
     for root in graph.roots():
         if not 0 <= root < len(op):
-            raise ValueError(f"an observable that is no node: %{root}")
+            raise ValueError(f"an observable that is not a node: %{root}")
 
 
 class Node(ops.Operand):
-    """A node to which arithmetic appends more: a partial derivative of the op table gives its ir."""
+    """A node whose arithmetic appends to its graph: a partial derivative evaluated on Nodes emits its own ir."""
 
     __slots__ = ("graph", "n")
 

@@ -1,9 +1,9 @@
 """A plain interpreter of the loop language: the living definition of what loops mean.
 
-It runs them one iteration after the other, and so gives the numbers that the C gives in strict mode. A loop over active
-inputs leaves out what a State says can be left out; a parallel loop may be run in several parts, in any order.
+It runs one iteration after another, and so computes the numbers that the C computes in strict mode. A loop over active
+inputs visits only the inputs that the State lists; a parallel loop may run in several parts, in any order.
 
-What has not been written is None, and so is whatever is computed from it. Padding may become None, nothing else may.
+Unwritten elements are None, and so is whatever is computed from one. Only padding may become None.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ NONE = Pass(0)
 
 
 class UnwrittenError(Exception):
-    """A place is read that nothing has been written to."""
+    """A kernel stores a number that depends on an unwritten element."""
 
 
 @dataclass
 class State:
-    """The arrays. What has not been written is None.
+    """The arrays. Unwritten elements are None.
 
-    `images` are the value[] of the images of a batch: what is computed for one image reads and writes the first, and
-    gradients add all of them. `active` says for each image which inputs are not left out.
+    `images` holds one value[] for each image of a batch: kernels of a single image read and write the first, gradients
+    sum over all of them. `active` lists the active inputs of each image.
     """
 
     loops: Loops
@@ -69,7 +69,7 @@ def run(state: State, passes: Pass, skip: Pass = NONE, parts: int = 1) -> None:
     for kernel in state.loops.kernels:
         if kernel.passes & passes and not kernel.passes & skip:
             shared = any(_is_parallel(stmt) for nest in kernel.nests for stmt in nest)
-            for part in reversed(range(parts if shared else 1)):  # no order of the parts may matter
+            for part in reversed(range(parts if shared else 1)):  # the order of the parts must not matter
                 _Run(kernel, state, part, parts if shared else 1).nests()
 
 
@@ -136,7 +136,7 @@ class _Run:
 
     def read(self, array: str, i: int) -> float | None:
         elements = self.array(array)
-        return elements[i] if 0 <= i < len(elements) else None  # lanes of padding may read past the end
+        return elements[i] if 0 <= i < len(elements) else None  # padding lanes may read past the end
 
     def value(self, expr: Expr) -> float | None:
         match expr:
@@ -167,5 +167,5 @@ class _Run:
             region = self.state.loops.region(target.array, i)
             if not region.is_padding(i):
                 place = f"{target.array}[{i}] ({region.title})"
-                raise UnwrittenError(f"kernel {self.kernel.number} makes {place} from what nothing has written")
+                raise UnwrittenError(f"kernel {self.kernel.number} computes {place} from unwritten elements")
         array[i] = number  # type: ignore[index]

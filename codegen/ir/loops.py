@@ -13,16 +13,16 @@
 
 Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals.
 `reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
-Counters, Lets and Locals are in scope from where they stand to the end of the body that they stand in.
+Counters, Lets and Locals are in scope from their statement to the end of the enclosing body.
 
 The kind of a loop says what is known about its iterations:
 
-    sequential   they run one after the other
-    in order     the same, and no compiler may be tempted to do otherwise
-    lanes        they are independent of one another: elements of a vector register
-    images       image by image, in their order; `value` is that of the image
-    active       as sequential, over inputs; one is left out if it is 0 and its row of weights is finite
-    parallel     they are independent, and shared out among threads
+    sequential   they run one after another
+    in order     the same, and the C compiler must not vectorise them
+    lanes        they are independent: elements of a vector register
+    images       they are the images of a batch, in order; `value` is the array of the image
+    active       as sequential, over inputs; an input is skipped if it is 0 and its row of weights is finite
+    parallel     they are independent, and divided among threads
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ class Pass(IntFlag):
     LOSS = 1
     PREDICTION = 2
     OUTPUTS = 4
-    GRADIENTS = 8  # the adjoints that they are made of
-    DENSE_GRADIENTS = 16  # gradients of parameters
-    ROW_GRADIENTS = 32  # gradients of row tensors, which run time code computes when it has to: see schedule.rows
+    GRADIENTS = 8  # the adjoints
+    DENSE_GRADIENTS = 16  # the gradients of parameters, from adjoints
+    ROW_GRADIENTS = 32  # those of row tensors, which run-time code computes on demand: see schedule.rows
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """base + sum(stride * counter) + sum(table[index]), counted from `origin` on if that names an index."""
+    """base + sum(stride * counter) + sum(table[index]), plus the index that `origin` names, if any."""
 
     base: int
     steps: tuple[tuple[int, str], ...] = ()
@@ -70,7 +70,7 @@ class Index:
         return sum([stride for stride, name in self.steps if name == counter])
 
     def looks_up(self, counter: str) -> bool:
-        """Whether a table says how the counter moves it."""
+        """Whether the counter selects an entry of a table."""
         return any(index.depends_on(counter) for _, index in self.tables)
 
     def depends_on(self, counter: str) -> bool:
@@ -110,7 +110,7 @@ class For:
 
 @dataclass(frozen=True, slots=True)
 class Let:
-    """Names a number, or, where `value` is an Index, the place that other indices start from."""
+    """Names a number or, if `value` is an Index, an index that others can have as their origin."""
 
     name: str
     value: Expr | Index
@@ -143,7 +143,7 @@ Body: TypeAlias = "tuple[Stmt, ...]"
 
 @dataclass(frozen=True)
 class Kernel:
-    """A group as loops. `nodes` are the first and the last node that it computes, `roots` says how many."""
+    """A group as loops. It computes `roots` nodes, `nodes` being the first and the last."""
 
     number: int
     passes: Pass
@@ -160,7 +160,7 @@ class Kernel:
 class Region:
     """A part of an array: rows of `row` numbers and padding, `row_length` apart. Padding may hold anything.
 
-    `name` is what generated code calls its start, `title` what people call it.
+    `name` is the name of its start in generated code, `title` its name in explanations.
     """
 
     start: int
@@ -233,7 +233,7 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
 
 
 def reads(stmt: Stmt) -> Iterator[Place]:
-    """The places that a statement itself reads, but for what it accumulates to."""
+    """The places that a statement itself reads, except the target of an Accumulate."""
     for expr in expressions(stmt):
         for part in subexpressions(expr):
             if type(part) is Place:
@@ -297,7 +297,7 @@ def moved(index: Index, counter: str, to: Index) -> Index:
 
 
 def substituted(body: Body, counter: str, to: Index) -> Body:
-    """The body with a counter replaced in every place that it moves; see moved()."""
+    """The body with a counter replaced in every index; see moved()."""
 
     def change(expr: Expr) -> Expr:
         return Place(expr.array, moved(expr.index, counter, to)) if type(expr) is Place else expr

@@ -1,9 +1,9 @@
-"""What legal loops are. Tests and the fuzzer verify the loops after each pass.
+"""The rules that legal loops obey. Tests and the fuzzer check them after each pass.
 
-* Counters, names and Locals are in scope where they are used, and no counter hides another.
-* Every place is inside its array; lanes of padding may read up to SLACK numbers past its end.
-* Nothing but value[], grad[] and Locals is written, and each element of the first two in one nest only. In one
-  iteration of lanes or of a parallel loop nothing is written that another iteration writes.
+* Counters, names and Locals are in scope where they are used, and no counter shadows another.
+* Every place is inside its array; padding lanes may read up to SLACK numbers past its end.
+* Only value[], grad[] and Locals are written, and each element of the first two by one nest only. No two iterations
+  of lanes or of a parallel loop write the same element.
 * Before rows are padded: what a kernel reads of value[] is an input, a target, or written by an earlier kernel.
 """
 
@@ -42,7 +42,7 @@ Ints = npt.NDArray[np.int64]
 
 
 def verify_loops(loops: Loops, is_padded: bool = True) -> None:
-    """Raises ValueError, with the statement's text, for anything that is not legal. `is_padded`: rows may be."""
+    """Raises ValueError, with the statement's text, for anything illegal. `is_padded`: lanes may include padding."""
     written = {VALUE: np.zeros(loops.lengths[VALUE] + SLACK, bool), GRAD: np.zeros(loops.lengths[DATA] + SLACK, bool)}
     known = written[VALUE]
     for region in loops.regions[VALUE]:
@@ -56,7 +56,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
             for array, indices in checker.stored.items():
                 elements = np.unique(np.concatenate(indices))
                 if array == VALUE and known[elements].any():
-                    _fail(kernel, f"{array}[{elements[known[elements]][0]}] has been written before")
+                    _fail(kernel, f"{array}[{elements[known[elements]][0]}] is written by two nests")
                 written[array][elements] = True
 
 

@@ -20,8 +20,9 @@ becomes:
     gradient 0 %6
 
 Reverse accumulation in the engine's own order: nodes backwards, operands from left to right, each contribution added
-to what is there already. A parameter starts from its old gradient, everything else from nothing, where the engine
-starts from 0.0: the sum differs at most in the sign of a zero. Only nodes that depend on a parameter get an adjoint.
+to the sum so far. A parameter's sum starts from its old gradient, any other from its first contribution, where the
+engine starts from 0.0: the results differ at most in the sign of a zero. Only nodes that depend on a parameter get an
+adjoint.
 
 A contribution is `partial * g`, g being the adjoint of the node and the partial a row's in the op table. It is
 evaluated once for each op, on the nodes of a small graph, and copied from there for each node.
@@ -39,14 +40,14 @@ RESULT, LEFT, RIGHT = range(3)  # the first nodes of a slope's graph
 
 @dataclass
 class Slope:
-    """A partial derivative as ir. Its node is -1 where it is 1 everywhere: the contribution is g itself."""
+    """A partial derivative as ir. `node` is -1 for the constant 1: then g itself is the contribution."""
 
     steps: Graph
     node: int
 
     @classmethod
     def of(cls, op: ops.Row, i: int) -> Slope | None:
-        """By operand i; None where no gradient flows."""
+        """The derivative by operand i; None if no gradient flows to it."""
         graph = Graph()
         result, *operands = [Node(graph, graph.add(Op.INPUT, k)) for k in range(RIGHT + 1)]
         slope = op.slope(i, result, operands[: op.arity])

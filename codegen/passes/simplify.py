@@ -17,8 +17,8 @@ becomes:
     %2 = mul %0 %1
     %3 = add %2 %2
 
-Two nodes are one when op and operands are (a + b and b + a are two: which one would name the other is not worth a
-rule). x * 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
+Nodes of the same op and operands are merged. a + b and b + a stay two nodes: no rule says which would represent both.
+x * 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _merge(graph: Graph) -> None:
-    """Folds constants and lets users of repeated nodes read the first one. What nothing reads any more stays behind.
+    """Folds constants and redirects users of repeated nodes to the first one. Dead nodes remain.
 
-    What a node becomes depends on what its operands have become, so this visits every node in turn, in a tight loop.
+    A node's replacement depends on those of its operands, so this visits the nodes one by one, in a tight loop.
     """
     op, a, b = graph.op, graph.a, graph.b
     last_leaf, constant, detach = Op.TARGET, Op.CONST, Op.DETACH
     size = len(graph)
-    # For each node, the one that is read instead, and whether it is a constant. Both end with an element for the b
-    # that leaves and unary ops lack, -1.
+    # For each node, the one that is read instead, and whether it is a constant. Both have an extra
+    # last element for b = -1, the operand that leaves and unary ops lack.
     same = array("i", np.append(np.arange(size, dtype=np.intc), np.intc(-1)).tobytes())
     is_constant = bytearray(graph.columns()[0] == constant) + b"\0"
     # For each op: both operands as one integer -> the first such node.

@@ -1,4 +1,4 @@
-"""Value graph -> ir: the one place where the compiler looks at Values.
+"""Value graph -> ir: the only place where the compiler reads Values.
 
 Example input, with parameter w, input x and a plain Value(2.0):
 
@@ -14,9 +14,9 @@ becomes:
     %5 = relu %4
     loss %5
 
-Nodes are numbered here, in the order in which the Values were created: everything that the loss or an output depends
-on, and nothing else. Backwards, that is the order in which gradients are accumulated. Leaves that the Program does not
-declare are constants.
+Whatever the loss or an output depends on becomes a node, and nothing else does. Nodes are numbered in order of
+creation; gradients are accumulated in the reverse of that order. Leaves that the Program does not declare are
+constants.
 """
 
 from collections.abc import Iterable, Sequence
@@ -27,7 +27,7 @@ from micrograd import ops
 from micrograd.engine import Value
 from micrograd.order import creation
 
-# For each kind of leaf: where a declared Value stands among its kind, by the Value's identity.
+# For each kind of leaf: the position of each declared Value among its kind, by the Value's identity.
 Leaves = list[tuple[int, dict[int, int]]]
 
 
@@ -45,7 +45,7 @@ def trace(program: Program) -> Graph:
 
 
 def trace_value(root: Value) -> Graph:
-    """The forward graph of a Value without a Program, `root` as its loss: leaves are what they were made as."""
+    """The forward graph of a Value without a Program, `root` as its loss. Leaves keep the kind in their `_op`."""
     graph = Graph()
     marked: dict[str, list[Value]] = {"weight": [], "bias": [], "input": []}
     for value in creation([root]):

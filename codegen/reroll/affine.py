@@ -8,7 +8,7 @@ becomes two loops, the innermost first:
 
     3 times, strides (1, 1, 0)    2 times, strides (3, 0, 10)
 
-Where the progression ends, another piece begins; where it keeps ending, the rows become an index table.
+Where the progression ends, another piece begins; rows that need too many pieces become an index table.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def peel(rows: Ints) -> tuple[list[Loop], int]:
 
 def fit(rows: Ints) -> list[Piece]:
     """Covers all rows, in order: by few nests where they are regular, else by one loop over a table."""
-    most = min(max(4, len(rows) // MIN_TABLE), MAX_PIECES)
+    max_pieces = min(max(4, len(rows) // MIN_TABLE), MAX_PIECES)
     pieces: list[Piece] = []
     start = 0
     while start < len(rows):
-        if len(pieces) == most and len(rows) >= MIN_TABLE:
+        if len(pieces) == max_pieces and len(rows) >= MIN_TABLE:
             return [Piece(0, len(rows), [_table(rows)])]
         loops, length = peel(rows[start:])
         pieces.append(Piece(start, length, loops))

@@ -6,9 +6,9 @@ Example input: the roots of a layer, and of the layer after it
 
 becomes two groups, of three roots and of two.
 
-Equal shape, not equal depth: a chain of max puts the gradients of its operands at as many depths, and still they are
-one loop. A group is split by depth only where it would depend on itself, directly or through others, as the steps of
-a recurrence do: in the strongly connected components of the graph of groups (Tarjan, 1972).
+Roots of equal shape may differ in depth: the gradients in a chain of max are all at different depths, and still form
+one loop. A group is split by depth only if it would depend on itself, directly or through others, as the steps of a
+recurrence do: in the strongly connected components of the graph of groups (Tarjan, 1972).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def passes_of(graph: Graph, prediction: str | None) -> list[int]:
 
 
 def computed_by(size: int, groups: list[Group]) -> Ints:
-    """For each node the number of the group that computes it, -1 where none does. A copied leaf is still a leaf."""
+    """For each node the number of the group that computes it, -1 if none does. A copied leaf stays a leaf."""
     owner = np.full(size, -1, dtype=np.int64)
     for i, group in enumerate(groups):
         computed = group.roots[(group.leaves != group.roots[:, None]).all(axis=1)]

@@ -1,4 +1,4 @@
-"""Where everything lives: data[] and grad[] for parameters, value[] for inputs, targets and roots.
+"""Storage: data[] and grad[] for parameters, value[] for inputs, targets and roots.
 
 Example input: a group of 50 roots relu(sum(P, 784 x mul(P, X))), its P being two tensors
 
@@ -6,11 +6,11 @@ Example input: a group of 50 roots relu(sum(P, 784 x mul(P, X))), its P being tw
 
 becomes:
 
-    data[0 .. 39200)       layers.0.weight, stored [784][50]: what the 50 sums read together lies together
+    data[0 .. 39200)       layers.0.weight, stored [784][50]: what the 50 sums read in one step is contiguous
     data[39200 .. 39250)   layers.0.bias
     value[GROUP_0 .. +50)  the group's results, in the order of its leaves: neuron 0, 1, 2, ...
 
-A group whose instances read from different arrays is split first, so that one index formula can serve the rest.
+A group whose instances read from different arrays is split first, so that one index formula serves each part.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from codegen.reroll.affine import peel
 from codegen.reroll.groups import Group, Ints
 from codegen.reroll.trees import Shapes
 
-MAX_LITERALS = 4  # more different constants in one place become a table
+MAX_LITERALS = 4  # more distinct constants in one position become a table
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Run:
 
 @dataclass
 class GroupLayout:
-    """A group with its runs and its place: results go to value[offset ...], or to grad[] for gradients."""
+    """A group with its runs and its storage: results go to value[offset ...], or to grad[] for gradients."""
 
     group: Group
     runs: list[Run]
@@ -102,7 +102,7 @@ class Layout:
 def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], int | None]:
     """A root's shape as runs of terms, the unary ops on top of them, and how the terms are combined.
 
-    A gradient is always a sum, of what is there already and the terms of this image.
+    A gradient is always a sum: of the old gradient and the term of this image.
     """
     if is_gradient and shapes.terms(shape) is None:
         old, term = shapes.operands(shape)
@@ -123,7 +123,7 @@ def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run
 
 
 def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, cache_line: int) -> Layout:
-    """Splits and orders the groups' instances, and gives every tensor and every root its place."""
+    """Splits and orders the groups' instances, and assigns storage to every tensor and root."""
     op = np.frombuffer(graph.op, dtype=np.uint8)
     leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
     declared, tensor_of = _declared_order(program)
@@ -164,7 +164,7 @@ def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:
         layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))
     else:
         layout.index[roots] = places
-        # Single roots share an array: side by side, many of them can still be read in one loop.
+        # Single roots share an array, so that one loop can still read many of them side by side.
         array[roots] = stored.number if len(roots) > 1 else -1
 
 
@@ -173,7 +173,7 @@ def aligned(count: int, cache_line: int) -> int:
 
 
 def padded(count: int, cache_line: int) -> int:
-    """Lanes in whole vectors, or else in halves, where that wastes at most a quarter; else as many as there are."""
+    """`count` rounded up to whole vectors, or else to half vectors, if that adds at most a quarter; else `count`."""
     for width in (cache_line, cache_line // 2):
         whole = aligned(count, width)
         if 4 * whole <= 5 * count:

@@ -1,4 +1,4 @@
-"""Groups -> the loop language, in its plainest form: one root after the other, one term after the other.
+"""Groups -> the loop language, in its plainest form: one root at a time, one term at a time.
 
 Example input: the nest of 50 roots relu(sum(P, 784 x mul(P, X))) becomes:
 
@@ -85,12 +85,12 @@ def tree(shapes: Shapes, shape: int, leaves: Iterator[Expr]) -> Expr:
 
 
 def neutral(op: int) -> float:
-    """What a sum or a maximum starts from, so that no term is changed by it."""
+    """The neutral element of a sum or a maximum: combined with a term, it leaves the bits of the term."""
     return -0.0 if op == Op.ADD else -math.inf
 
 
 def is_neutral(expr: Expr | Index, op: int) -> bool:
-    """Whether that is what a sum or a maximum without a first term of its own starts from."""
+    """Whether an expression is the neutral element of an op: the start of a sum without a first term of its own."""
     return isinstance(expr, Const) and repr(expr.value) == repr(neutral(op))
 
 
@@ -108,7 +108,7 @@ def _kernel(graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, t
 
 
 class _Nest:
-    """One nest of a group, on its way to the loop language."""
+    """Translates one nest of a group to the loop language."""
 
     def __init__(
         self, shapes: Shapes, stored: GroupLayout, nest: Nest, tables: dict[str, list[float]], table_numbers: Iterator[int]
@@ -117,14 +117,14 @@ class _Nest:
         self.table_numbers = table_numbers
         self.counters = [counter(ROOT_COUNTERS, i) for i in range(len(nest.loops))]
         self.terms_counted = 0
-        self.named: dict[tuple[int, int], str] = {}  # tables of this nest, by the identity of what they are made from
+        self.named: dict[tuple[int, int], str] = {}  # tables of this nest, by the identity of their source
 
     def body(self) -> Body:
         combine, terms = self.stored.combine, self.nest.terms
         body: Body
         if combine is None:
             body = (Store(self.result(), self.term(terms[0], 0, [], [])),)
-        elif self.stored.group.is_gradient:  # the first term is the gradient that is there already
+        elif self.stored.group.is_gradient:  # the first term is the old gradient
             body = self.accumulate(self.result(), combine, terms[1:])
         else:
             start: Expr = Const(neutral(combine))
@@ -174,7 +174,7 @@ class _Nest:
     def walk(
         self, loops: list[Loop], counters: list[str], column: int
     ) -> tuple[tuple[tuple[int, str], ...], tuple[tuple[str, Index], ...]]:
-        """How loops move a column's index: by strides, and by tables."""
+        """How a column's index depends on loops: strides, and tables."""
         if not loops:
             return (), ()
         steps = [(int(loop.strides[column]), name) for loop, name in zip(loops, counters, strict=True)]

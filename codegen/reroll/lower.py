@@ -36,12 +36,12 @@ class Terms:
 
 @dataclass(frozen=True)
 class Nest:
-    """One loop nest of a group; without loops, one instance of it."""
+    """One loop nest of a group; without loops, a single instance."""
 
     first: Ints  # the first instance's row of indices: result, then leaves
     loops: list[Loop]  # the innermost last
     terms: list[Terms]
-    tables: dict[int, list[float]]  # column of Group.leaves -> constants in the order of the walk
+    tables: dict[int, list[float]]  # column of Group.leaves -> constants in loop order
     literals: dict[int, float]  # column of Group.leaves -> the one constant
 
 
@@ -84,7 +84,7 @@ def _relative(runs: list[Run], indices: Ints) -> tuple[list[Ints], list[Ints]]:
 
 
 def _segments(run: Run, indices: Ints) -> list[Run]:
-    """A run cut where instances go on differently, as where the terms come from one array and then from another."""
+    """A run cut where its instances continue differently, as when terms come from one array and then from another."""
     steps = np.diff(run.columns(indices), axis=1)
     alike = (steps == steps[0]).all(axis=(0, 2))
     starts = [0, *(np.flatnonzero(~alike) + 1).tolist(), run.count]
@@ -95,7 +95,7 @@ def _segments(run: Run, indices: Ints) -> list[Run]:
 
 
 def _results(layout: Layout, stored: GroupLayout) -> Ints:
-    """Where each root of the group goes, in value[] or, for gradients, in grad[]."""
+    """The index of each root in value[] or, for gradients, in grad[]."""
     roots = stored.group.roots
     return layout.index[roots] if stored.group.is_gradient else np.arange(len(roots)) + stored.offset
 
@@ -103,7 +103,7 @@ def _results(layout: Layout, stored: GroupLayout) -> Ints:
 def _constants(
     graph: Graph, stored: GroupLayout, indices: Ints
 ) -> tuple[dict[int, list[float]], dict[int, float], Ints]:
-    """Constant leaves: one and the same everywhere is a literal, else a table in the order of the walk."""
+    """Constant leaves: a literal if the constant is the same everywhere, else a table in loop order."""
     tables: dict[int, list[float]] = {}
     literals: dict[int, float] = {}
     indices = indices.copy()

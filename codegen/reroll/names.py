@@ -1,4 +1,4 @@
-"""The names that generated code and explanations use for tensors and groups, in one place."""
+"""The names that generated code and explanations use for tensors and groups."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def tensor_names(names: Iterable[str]) -> list[str]:
 
 
 def c_identifier(name: str) -> str:
-    """A name with everything replaced that cannot stand inside a C identifier."""
+    """The name with _ for each character that a C identifier cannot contain."""
     return re.sub(r"\W", "_", name, flags=re.ASCII)
 
 

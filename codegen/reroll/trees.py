@@ -11,9 +11,9 @@ becomes one root:
     %10: relu(sum(P, 2 x mul(P, X)))  with the leaves  b0  w00 x0  w01 x1
 
 A left spine of `add` (or of `max`) whose inner nodes have one use is one sum of ordered terms: the order of the
-additions stays what it was. A node that is used once is part of its user's tree. A node that is used more often, or
+additions is preserved. A node that is used once is part of its user's tree. A node that is used more often, or
 observed, or that would make a tree too large, is a *root*: it is computed once, into storage of its own. A sum of
-three or more terms is accumulated in a loop, so it can only stand at the top of a tree, or under unary ops there.
+three or more terms is accumulated in a loop, so it can only be at the top of a tree, or under unary ops at the top.
 
 A root's *shape* is its tree with the leaves replaced by their kinds (P parameter, G old gradient, X input, T target,
 C constant, R another root), equal neighbours in a sum counted. Shapes are interned: equal shape, equal number.
@@ -67,11 +67,11 @@ class Shapes:
         return None
 
     def operands(self, number: int) -> list[int]:
-        """The shapes of what an op takes that is no sum or maximum of runs."""
+        """The operand shapes of an op that is not a sum or maximum of runs."""
         return [x for x in self[number][1:] if isinstance(x, int)]
 
     def kinds(self, number: int) -> list[int]:
-        """The kind of each leaf, in order, one term of a run standing for all of them."""
+        """The kind of each leaf, in order; a run counts as one term."""
         if self.is_leaf(number):
             return [number]
         runs = self.terms(number)
@@ -79,7 +79,7 @@ class Shapes:
         return [kind for part in parts for kind in self.kinds(part)]
 
     def text(self, number: int, constants: Iterator[str] | None = None) -> str:
-        """`relu(sum(P, 784 x mul(P, X)))`. With `constants`, those stand where there would be a C."""
+        """`relu(sum(P, 784 x mul(P, X)))`. With `constants`, they replace the letter C, in order."""
         if number == Op.CONST and constants is not None:
             return next(constants)
         if self.is_leaf(number):
@@ -111,7 +111,7 @@ def find_trees(graph: Graph) -> Trees:
     kind, inner, single, pending = nodes.kind, nodes.inner, nodes.single, nodes.pending
     trees = Trees(Shapes())
     intern = trees.shapes.intern
-    # A node waits here until its only user has decided whether to take it in: shape, leaves, size (0: has a sum).
+    # A node waits here until its only user has decided whether to inline it: shape, leaves, size (0: has a sum).
     waiting: dict[int, Tree] = {}
 
     def operand(n: int, sum_allowed: bool = False) -> Tree:
@@ -150,7 +150,7 @@ def find_trees(graph: Graph) -> Trees:
             waiting[n] = tree
         else:
             trees.shape_of[n], trees.leaves_of[n], _ = tree
-    assert not waiting, "a node that nobody uses"
+    assert not waiting, "a node without users"
     for n in graph.roots():
         if op[n] in LEAVES:
             trees.shape_of[n], trees.leaves_of[n] = op[n], (n,)
@@ -166,7 +166,7 @@ def _innermost(shapes: Shapes, shape: int) -> int:
 
 
 class _Nodes:
-    """What can be said about each node before the graph is cut, a byte a node.
+    """What is known about each node before the graph is cut, one byte per node.
 
     kind      as a leaf of a tree: its own op, or another root
     inner     inside a left spine: has no tree of its own

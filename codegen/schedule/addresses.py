@@ -1,4 +1,4 @@
-"""What an innermost loop does not change of an index is added up before it.
+"""The part of an index that is invariant in an innermost loop -> computed before it.
 
 Example input:
 
@@ -13,7 +13,7 @@ becomes:
         for k < 50:
             sum += mul(data[at + k], value[800 + k])
 
-For Python, which would compute it again each time. C compilers do that themselves.
+For Python, which would compute it again in each iteration. C compilers do this themselves.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def name_addresses(loops: Loops) -> Loops:
 
 
 def _split(index: Index, counter: str) -> tuple[Index, Index]:
-    """What a counter leaves alone, and what it moves."""
+    """The part of an index that does not depend on a counter, and the part that does."""
     steps, tables = index.steps, index.tables
     fixed = Index(
         index.base,

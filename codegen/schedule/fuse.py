@@ -1,4 +1,4 @@
-"""A product that is added is rounded once, if the Program has fma=True and the processor can.
+"""Products that are added -> multiply-adds, rounded once if the processor can, in a Program with fma=True.
 
 Example input:
 

@@ -1,4 +1,4 @@
-"""What an innermost loop does not change is read before it.
+"""Loads that are invariant in an innermost loop -> loads before it.
 
 Example input:
 
@@ -13,8 +13,8 @@ becomes:
         lanes i < 12:
             sum[i] += mul(data[39256 + i + 12k], x)
 
-A compiler may not do that itself: it would have to know that what the lanes write is not what they read. Outside of all
-other loops it would save nothing.
+A C compiler cannot do this: it does not know that the lanes' stores do not alias the load. A loop that is not inside
+another one would gain nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from codegen.schedule.nest import each_nest
 
 
 def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES,), at_top: bool = False) -> Loops:
-    """Hoists out of innermost loops of these kinds; `at_top`: also out of one that stands in no other loop."""
+    """Hoists out of innermost loops of these kinds; `at_top`: also out of a loop that is not inside another."""
 
     def change(kernel: Kernel, nest: Body) -> Body:
         names = ("x" if i == 0 else f"x{i}" for i in count())

@@ -1,4 +1,4 @@
-"""Gradients of one image -> gradients of some images of a batch, in their order.
+"""Gradients of one image -> gradients summed over a block of images, in order.
 
 Example input:
 
@@ -13,7 +13,7 @@ becomes:
             images image:
                 grad[12i + j] += mul(value[800 + i], value[920 + j])
 
-Each gradient adds its images in their order, so it has the bits of one image after the other.
+Each gradient adds the images in order, so it has the same bits as with one image at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from __future__ import annotations
 from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Pass
 from codegen.schedule.nest import around, each_nest, root_loops
 
-MAX_IMAGES = 64  # of a block: at most so many times does the loop run
+MAX_IMAGES = 64  # in a block: an upper bound of the iterations
 
 
 def add_images(loops: Loops) -> Loops:

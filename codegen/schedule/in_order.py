@@ -1,4 +1,4 @@
-"""Loops over terms that walk backwards past few lanes are marked: no compiler shall vectorise them.
+"""Loops over terms that walk backwards, with few lanes -> loops that the C compiler must not vectorise.
 
 Example input:
 
@@ -10,8 +10,8 @@ becomes:
     for in order k < 10:
         sum += mul(-1, value[930 - k])
 
-gcc 12 vectorises such a sum, if it goes on in an outer loop, and adds wrong elements. What it keeps in order anyway
-gains nothing from vectors.
+gcc 12 vectorises such a sum if it continues in an outer loop, and adds the wrong elements. A sum whose order must be
+kept gains nothing from vectors anyway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import replace
 from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Stmt, reads, statements
 from codegen.schedule.nest import each_nest
 
-PEELED = 16  # lanes that gcc unrolls at most before it looks for sums to vectorise
+MAX_UNROLLED = 16  # lanes: gcc unrolls at most this many before it looks for sums to vectorise
 
 
 def keep_order(loops: Loops) -> Loops:
@@ -42,5 +42,5 @@ def _marked(stmt: Stmt) -> Stmt:
         return replace(stmt, body=tuple([_marked(inner) for inner in stmt.body]))
     lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
     goes_back = any(place.index.stride(stmt.counter) < 0 for inner in statements(stmt.body) for place in reads(inner))
-    is_marked = stmt.kind == Kind.SEQUENTIAL and lanes <= PEELED and goes_back
+    is_marked = stmt.kind == Kind.SEQUENTIAL and lanes <= MAX_UNROLLED and goes_back
     return replace(stmt, kind=Kind.IN_ORDER) if is_marked else stmt

@@ -57,7 +57,7 @@ def split_into_lanes(loops: Loops, where: Callable[[Body], bool] = lambda nest: 
 
 
 def _distributed(body: Body, lane: For, names: dict[str, Place]) -> Body:
-    """The body with the loop over lanes around each statement, and an element for each lane instead of a number."""
+    """Loop distribution: the loop over lanes goes around each statement, and each Let gets one element per lane."""
 
     def change(expr: Expr) -> Expr:
         return names.get(expr.name, expr) if type(expr) is Name else expr

@@ -1,4 +1,4 @@
-"""What passes ask of a nest: which of its loops go over roots, and where the result goes."""
+"""What passes share: which loops of a nest run over roots, where its result goes, and how to rebuild it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def result(nest: Body) -> Place:
 
 
 def root_loops(nest: Body) -> list[For]:
-    """The loops over roots, from the outside in: each is all that stands in the one before, and moves the result."""
+    """The loops over roots, outermost first: each is the whole body of the one before, and the result depends on it."""
     loops: list[For] = []
     body = nest
     if len(nest) == 1 and type(nest[0]) is For:
@@ -27,7 +27,7 @@ def root_loops(nest: Body) -> list[For]:
 
 
 def around(loops: Iterable[For], body: Body) -> Body:
-    """The body inside of loops like these."""
+    """The body inside copies of these loops, outermost first."""
     for loop in reversed(list(loops)):
         body = (For(loop.counter, loop.count, body, loop.kind, loop.input),)
     return body
@@ -46,7 +46,7 @@ def each_nest(loops: Loops, change: Callable[[Kernel, Body], Body], straight: bo
 
 
 def with_lanes(body: Body, lane: str, count: int) -> Body:
-    """The body with so many lanes, and as many elements in its Locals."""
+    """The body with `count` lanes, and `count` elements in its Locals."""
     changed: list[Stmt] = []
     for stmt in body:
         match stmt:

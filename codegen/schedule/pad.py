@@ -10,8 +10,8 @@ becomes:
     lanes i < 12:
         value[920 + i] = mul(value[880 + i], value[870])
 
-What a padding lane reads may be anything, also what stands after an array's end; what it writes is padding. Ops
-that are computed by a library function are not worth it.
+A padding lane may read anything, even past an array's end, but writes only padding. Lanes that call a library function
+are not padded: each padding lane would be a call more.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def pad_lanes(loops: Loops) -> Loops:
 
 
 def _padded(loops: Loops, nest: Body, lanes: For) -> int:
-    """How many lanes there can be."""
+    """The number of lanes, padding included."""
     target, counter = result(nest), lanes.counter
     region = loops.region(target.array, target.index.base)
     others = [stride for stride, name in target.index.steps if name != counter]

@@ -1,4 +1,4 @@
-"""Gradients are shared out among threads.
+"""Loops over gradients -> parallel loops, divided among threads.
 
 Example input:
 
@@ -12,8 +12,8 @@ becomes:
         local sum[12]
         ...
 
-and a nest that does not begin with a loop over roots goes as a whole to one thread: it becomes the body of a parallel
-loop of one iteration. Each number is computed by one thread, in the order in which one thread alone would do it.
+A nest that does not begin with a loop over roots goes to one thread as a whole: it becomes the body of a parallel loop
+of one iteration. One thread computes each number, adding in the same order as a single thread would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Sums that may be reordered -> several sums, so that their additions need not wait for one another.
+"""Sums that may be reordered -> several sums, so that additions do not wait for one another.
 
 Example input:
 
@@ -22,8 +22,8 @@ becomes:
         sum += mul(data[110 + k], value[100 + k])
     value[200] = add(add(sum, sum_1), add(sum_2, sum_3))
 
-With lanes each sum has an element for each of them. Only long loops with few lanes are worth it, and only a Program
-with reorder=True allows it.
+With lanes, each sum has one element per lane. Only long loops with few lanes gain from this, and only a Program with
+reorder=True allows it.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ from codegen.ir.loops import (
 from codegen.schedule.nest import each_nest
 from codegen.schedule.target import Target
 
-PARTS = 4  # as many additions are under way at a time
+PARTS = 4  # additions in flight at a time
 
 
 def split_sums(loops: Loops, target: Target) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
-        if kernel.is_gradient or not any(_goes_in_parts(stmt, target) for stmt in statements(nest)):
+        if kernel.is_gradient or not any(_is_splittable(stmt, target) for stmt in statements(nest)):
             return nest
-        return _at_sum(nest, target)
+        return _split_at_sum(nest, target)
 
     return each_nest(loops, change)
 
 
-def _goes_in_parts(stmt: Stmt, target: Target) -> bool:
+def _is_splittable(stmt: Stmt, target: Target) -> bool:
     """A long innermost loop of additions, around too few lanes to keep the processor busy."""
     if type(stmt) is not For or stmt.kind != Kind.SEQUENTIAL or stmt.count < 2 * PARTS or len(stmt.body) != 1:
         return False
@@ -80,13 +80,13 @@ def _adds(body: Body) -> bool:
     return type(stmt) is Accumulate and stmt.op == Op.ADD
 
 
-def _at_sum(body: Body, target: Target) -> Body:
-    """Goes down to where the sum is declared."""
+def _split_at_sum(body: Body, target: Target) -> Body:
+    """Descends to the declaration of the sum and splits it there."""
     declaration = body[0]
     if not isinstance(declaration, Let | Local):
         (loop,) = body
         assert isinstance(loop, For)
-        return (For(loop.counter, loop.count, _at_sum(loop.body, target), loop.kind, loop.input),)
+        return (For(loop.counter, loop.count, _split_at_sum(loop.body, target), loop.kind, loop.input),)
     name = declaration.name
     starts = 1 if isinstance(declaration, Let) else 2  # a Local is filled by a loop over lanes
     result: list[Stmt] = list(body[:starts])
@@ -132,7 +132,7 @@ def _runs(body: Body, name: str, target: Target) -> Body:
     for stmt in body:
         if not isinstance(stmt, For) or stmt.kind == Kind.LANES:
             result.append(stmt)
-        elif _goes_in_parts(stmt, target):
+        elif _is_splittable(stmt, target):
             count, rest = divmod(stmt.count, PARTS)
             parts = [
                 substituted(_renamed(stmt.body, name, part), stmt.counter, Index(part, ((PARTS, "from"),)))

@@ -1,4 +1,4 @@
-"""Which passes a target has, in order. Each can be switched off, and the loops compute the same numbers."""
+"""The passes of each target, in order. Each can be switched off, and the loops compute the same numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from codegen.schedule.unroll import unroll
 
 @dataclass
 class Rerolled:
-    """What is scheduled: plain loops, and what is known about where they keep things."""
+    """The input of a schedule: plain loops, and the storage that they use."""
 
     graph: Graph
     shapes: Shapes
@@ -38,7 +38,7 @@ class Rerolled:
     rows: dict[int, RowTensor]
 
     def place_of(self, n: int) -> int:
-        """Where an observed node stands in value[]; -1 if there is no loss."""
+        """The index of an observed node in value[]; -1 for -1, a missing loss."""
         copies = self.layout.copies
         return -1 if n < 0 else copies[n] if n in copies else int(self.layout.index[n])
 
@@ -52,13 +52,13 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
-        "registers": keep_in_registers,  # and are kept in registers meanwhile
+        "registers": keep_in_registers,  # and accumulate in registers
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": pad_lanes,  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
-        "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than there are registers for
+        "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
         "hoist": hoist,  # reads out of the lanes
-        "in order": keep_order,  # loops that no compiler may touch
+        "in order": keep_order,  # loops that gcc would vectorise wrongly
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
     }
@@ -67,7 +67,7 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
 
 
 def python_passes(found: Rerolled) -> dict[str, Pass]:
-    """The passes of Python: no lanes but where rows are skipped for all of them at once."""
+    """The passes of Python: no lanes, except where rows are skipped for all of them at once."""
     return {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),
         "unroll": lambda loops: unroll(loops, single_roots_only=False),

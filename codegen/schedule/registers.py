@@ -1,4 +1,4 @@
-"""Gradients that many terms are added to are kept in registers meanwhile.
+"""Gradients that accumulate many terms -> sums in registers.
 
 Example input:
 
@@ -16,7 +16,7 @@ becomes:
                 sum += mul(value[800 + i], value[920 + j])
             grad[12i + j] = sum
 
-A single row of gradients with one term an image stays as it is: there is nothing to keep between two terms.
+A single row of gradients with one term per image stays in memory: nothing would be reused between two terms.
 """
 
 from __future__ import annotations

@@ -14,13 +14,13 @@ the term of an input that is 0 adds nothing, so its whole row of weights is left
         for j < 50:
             grad[56i + j] += mul(value[i], value[1016 + j])
 
-the row of that input stays as it is, so it is not touched, and neither update nor zero_grad have to visit it. This
-needs every weight of the row, and every factor value[1016 + j], to be finite: 0 * inf is nan. The generated code checks
-that; rows with a non-finite weight are never skipped.
+the row of that input does not change, and neither update() nor zero_grad() has to visit it. This requires every weight
+of the row, and every factor value[1016 + j], to be finite: 0 * inf is nan. The generated code checks that; rows with a
+non-finite weight are never skipped.
 
 A *row tensor* is one for which all of this holds: stored as one row for each input, all inputs in order, and written
-by one nest of gradients alone. Its gradient is then an outer product, inputs times factors, so it need not be
-written down at all before somebody looks: csrc/rows.h can take a step with the two vectors.
+by one nest of gradients alone. Its gradient is then an outer product, inputs times factors, which is materialized only
+when it is read: csrc/rows.h can take a step with the two vectors.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from codegen.schedule.nest import result, root_loops
 class RowTensor:
     """A tensor as rows, one for each input: data[offset + row_length * input + lane].
 
-    Its gradient is that of before plus value[input] * value[factor + lane].
+    A backward pass adds value[input] * value[factor + lane] to its gradient.
     """
 
     place: TensorPlace
     lanes: int
     row_length: int  # lanes and padding
     factor: int
-    copy: int = 0  # where a block of images keeps its copy of the factors
+    copy: int = 0  # offset in the copies of factors that a block of images keeps
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What a loop over inputs reads of a tensor: for each input one row of as many numbers as there are lanes."""
+    """The rows that a loop over inputs reads from a tensor: `lanes` numbers for each input."""
 
     offset: int
     lanes: int
@@ -59,8 +59,8 @@ class Rows:
 def find_row_tensors(loops: Loops, layout: Layout, is_trained: bool) -> dict[int, RowTensor]:
     """The row tensors, by their offset in data[].
 
-    In a model that only predicts, no gradient is written and all weights are finite constants: whatever is read as
-    rows can be left out as rows.
+    In a model that only predicts, no gradient is written and all weights are finite constants: all rows
+    that are read can be skipped.
     """
     if not is_trained:
         read = [rows for kernel in loops.kernels for nest in kernel.nests for _, rows in rows_read(nest, loops)]
@@ -80,7 +80,7 @@ def find_row_tensors(loops: Loops, layout: Layout, is_trained: bool) -> dict[int
 
 
 def mark_row_gradients(loops: Loops, rows: dict[int, RowTensor]) -> Loops:
-    """The gradients of row tensors become a pass of their own."""
+    """Moves the gradients of row tensors to a pass of their own."""
     return loops.with_kernels(
         [
             replace(kernel, passes=Pass.ROW_GRADIENTS)
@@ -92,7 +92,7 @@ def mark_row_gradients(loops: Loops, rows: dict[int, RowTensor]) -> Loops:
 
 
 def rows_read(nest: Body, loops: Loops) -> list[tuple[For, Rows]]:
-    """The loops over all inputs inside a nest that take one row of weights each, the same inputs for every root."""
+    """The loops over all inputs in a nest, with the rows of weights that they read; all roots read the same inputs."""
     roots = root_loops(nest)
     if len(roots) != 1:
         return []

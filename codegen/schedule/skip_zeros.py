@@ -51,7 +51,7 @@ def skip_zeros(loops: Loops, rows: dict[int, RowTensor]) -> Loops:
 
 
 def reads_inputs(loops: Loops) -> bool:
-    """Whether anything but row tensors, and loops over active inputs, reads inputs from value[]."""
+    """Whether a statement reads inputs from value[]; loops over active inputs and row tensors do not."""
     return any(
         is_input(place, loops)
         for kernel in loops.kernels

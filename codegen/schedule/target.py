@@ -1,4 +1,4 @@
-"""What the loops are scheduled for: the type of numbers, and what of strict mode a Program has given up."""
+"""What the loops are scheduled for: the type of numbers, and which relaxations of strict mode a Program allows."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Target:
         return 16 * self.cache_line
 
     def lane_block(self, lanes: int) -> int:
-        """How many lanes make a block of at most max_lanes: whole vectors, and blocks of one size if that can be."""
+        """The lanes of a block, at most max_lanes: whole vectors, and blocks of equal size if possible."""
         fewest = -(-lanes // self.max_lanes)
         widths = [-(-lanes // n // self.cache_line) * self.cache_line for n in range(fewest, 4 * fewest + 1)]
         return lanes if fewest == 1 else next((width for width in widths if lanes % width == 0), widths[0])

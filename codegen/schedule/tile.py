@@ -1,4 +1,4 @@
-"""More lanes than there are registers for -> blocks of lanes.
+"""More lanes than registers can hold -> blocks of lanes.
 
 Example input, with 16 lanes at most:
 
@@ -23,8 +23,7 @@ becomes:
         lanes i < 8:
             value[16 + i + 8block] = sum[i]
 
-If no width divides the lanes, what is left over stands once more behind the loop. Lanes that are not accumulated need
-no blocks.
+If no width divides the lanes, a shorter block follows the loop. Lanes that accumulate nothing need no blocks.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ def _tiled(body: Body, target: Target) -> Body:
 
 
 def _block(body: Body, lane: str, start: Index, width: int, suffix: str = "") -> Body:
-    """So many lanes of a body, from a start on, with Locals of that length and names that end in a suffix."""
+    """`width` lanes of a body from `start` on, with Locals of that length whose names end in `suffix`."""
     locals_ = {stmt.name for stmt in body if type(stmt) is Local}
 
     def change(expr: Expr) -> Expr:

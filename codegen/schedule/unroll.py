@@ -11,7 +11,7 @@ becomes:
 
     value[12] = tanh(add(add(add(value[3], mul(data[0], value[8])), mul(data[1], value[9])), mul(data[2], value[10])))
 
-In C that is done where there is one root, so that there are no lanes to add up side by side; in Python everywhere.
+C unrolls only nests of a single root, which have no lanes to compute side by side; Python unrolls all.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def _expression(body: Body) -> Body:
 
 
 def _count(body: list[Stmt]) -> int:
-    """How many terms; more than enough where a loop cannot be unrolled."""
+    """The number of terms; more than MAX_TERMS if a loop cannot be unrolled."""
     total = 0
     for stmt in body:
         if isinstance(stmt, For):

@@ -5,9 +5,9 @@ Example: 784 x 50 weights, all of them numbers that float32 holds exactly, becom
     static ALIGNED const float weights[44464] = { ... };
     static ALIGNED real data[DATA_COUNT];
 
-where data[] is filled from the table when the module is imported: half the size on the disk, and kernels that need not
-convert what they load, which costs some processors half of their speed. Weights of the model's own type are read from
-the table itself.
+where data[] is filled from the table when the module is imported: half the size on disk, and kernels need not convert
+on each load, which would halve their speed on some processors. Weights of the model's own type are read from the table
+itself.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def inference_files(program: Program, kernels: Kernels, name: str, digest: str, 
 
 
 def weights_table(program: Program, kernels: Kernels) -> list[str]:
-    """The weights as a table of constants: of floats where that loses nothing, which is half the memory."""
-    if kernels.lowering == "straightline":  # has them in its statements
+    """The weights as a table of constants: of floats if they are exact, in half the memory."""
+    if kernels.lowering == "straightline":  # its statements contain the weights
         return []
     is_float = program.dtype == "float32" or fits_float32(program)
     literal = Arithmetic("float32" if is_float else "float64").literal

@@ -15,7 +15,7 @@ is printed as
             sum[i] += data[P_LAYERS_1_WEIGHT + i + 12 * k] * x;
     }
 
-Nothing is decided here: not what a loop is for, nor what stands before it.
+The passes in `schedule` take all decisions; this only prints them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
 from micrograd import ops
 
-MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
+MAX_STATEMENTS = 100  # in a function: compile time is superlinear in its length
 MAX_COMMENT = 112
 INDENT = "    "
 
@@ -78,9 +78,9 @@ PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that
 
 @dataclass
 class Kernels:
-    """A lowering's result: C functions, and where it keeps what the wrappers ask for.
+    """A lowering's result: C functions, and the storage that the wrappers read.
 
-    `calls` are the functions in the order in which a pass calls those that it needs.
+    `calls` lists the functions in the order in which they run, each with the passes that need it.
     """
 
     lowering: str
@@ -91,7 +91,7 @@ class Kernels:
     tensors: list[TensorPlace]
     tensor_names: list[str]
     row_tensors: list[RowTensor]
-    reads_inputs: bool  # from value[], not only as the rows of row tensors
+    reads_inputs: bool  # from value[], besides those of row tensors
     value_count: int
     data_count: int
     loss: int
@@ -104,7 +104,7 @@ class Kernels:
 
 
 def kernels_of(found: Rerolled, scheduled: Loops, program: Program) -> Kernels:
-    """Scheduled loops as C functions, and the places that these use."""
+    """Scheduled loops as C functions, and the storage that they use."""
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     functions, calls = kernel_functions(scheduled, found.loops, arithmetic)
     rows = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
@@ -128,7 +128,7 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program) -> Kernels:
 
 
 def _offsets(found: Rerolled) -> list[tuple[str, int]]:
-    """Names for places in value[]. INPUT, TARGET and LOSS are there even if nothing has them."""
+    """Names for places in value[]. INPUT and TARGET are always defined, LOSS if the graph has one."""
     places = {"INPUT": 0, "TARGET": found.layout.target_offset}
     places |= {region.name: region.start for region in found.loops.regions[VALUE]}
     if found.graph.loss >= 0:
@@ -163,7 +163,7 @@ def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> tupl
 
 
 def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
-    """Neighbours that make up one function."""
+    """Consecutive kernels that share a function: they belong to the same passes, and the function stays short."""
     found: list[Kernel] = []
     count = 0
     for kernel in kernels:
@@ -177,7 +177,7 @@ def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
 
 
 def _comment(plain: Loops, kernel: Kernel) -> list[str]:
-    """What a kernel computes, and which nodes of the graph that are."""
+    """What a kernel computes, as a formula, and the nodes of the graph."""
     first, *others = formulas(plain, kernel)
     nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
     ranges = f" for {first.ranges}" if first.ranges else ""
@@ -194,7 +194,7 @@ def pass_functions(calls: list[tuple[Pass, str]], names: Iterable[str] = PASSES)
     lines: list[str] = []
     for function in names:
         passes, parameters = PASSES[function]
-        skip = Pass.LOSS if passes == Pass.GRADIENTS else Pass(0)  # forward has left these behind
+        skip = Pass.LOSS if passes == Pass.GRADIENTS else Pass(0)  # forward() has computed these
         arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
         listed = ", ".join(arguments)
         body = [f"{INDENT}AT_LEVEL({name})({listed});" for has, name in calls if has & passes and not has & skip]

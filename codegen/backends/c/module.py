@@ -1,6 +1,6 @@
 """Kernels -> nn.c and nn_kernels.h: what the hand-written C in csrc/ is compiled against.
 
-nn.c says what the model is: constants, the offsets of its arrays, its tables. It includes nn_kernels.h once for each
+nn.c describes the model: constants, the offsets of its arrays, its tables. It includes nn_kernels.h once for each
 SIMD level, and then the wrappers of the Python module. nn_kernels.h has the kernels, and one function for each pass
 that calls them in order. Together they are one translation unit, in which everything is static.
 """
@@ -19,11 +19,11 @@ from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from micrograd import __version__
 
-CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two looks at the signals: milliseconds
-MAX_BLOCK = 64  # images of a batch that are in work at a time
+CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds
+MAX_BLOCK = 64  # images of a batch that are processed at a time
 MAX_THREADS = 64  # that a caller may ask for
 MAX_WORKSPACES = 2**26  # bytes
-SLACK = 16  # numbers after the last: padded lanes may read past it
+SLACK = 16  # numbers after the last one: padding lanes may read past it
 ROW_COLUMNS = ("offset", "lanes", "length", "block", "factor", "copy")  # of ROW_TENSORS: see csrc/rows.h
 
 Constants = list[tuple[str, object]]
@@ -104,7 +104,7 @@ def offsets(kernels: Kernels) -> list[str]:
 def shared_constants(
     program: Program, kernels: Kernels, name: str, digest: str, operations: int
 ) -> dict[str, Constants]:
-    """What csrc/ asks of every model."""
+    """The constants that csrc/ requires of every model."""
     arithmetic = Arithmetic.of(program)
     loops = kernels.lowering != "straightline"
     module: Constants = [
@@ -134,7 +134,7 @@ def shared_constants(
 
 
 def input_constants(program: Program, kernels: Kernels) -> Constants:
-    """What ops.h, workspace.h and scan.h ask of every model."""
+    """The constants that ops.h, workspace.h and scan.h require of every model."""
     inputs, arithmetic = program.inputs, Arithmetic.of(program)
     count = len(inputs.values)
     return [
@@ -153,7 +153,7 @@ def _workspaces(kernels: Kernels) -> int:
 
 
 def _training_constants(program: Program, kernels: Kernels) -> Constants:
-    """What only a model that can be trained has."""
+    """The constants that only a model with a loss has."""
     targets = program.targets
     assert isinstance(targets, Label | Floats | None)
     loops = kernels.lowering == "loops"
@@ -171,7 +171,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
 
 
 def _row_table(program: Program, kernels: Kernels) -> list[str]:
-    """The row tensors for the loops in csrc/rows.h, whose compiler sees the numbers as constants."""
+    """The row tensors as an X macro for csrc/rows.h, so that the C compiler sees their sizes as constants."""
     if program.loss is None:
         return []
     names = {place.offset: name for place, name in zip(kernels.tensors, kernels.tensor_names, strict=True)}
@@ -193,7 +193,7 @@ def string(text: str) -> str:
 
 
 def comment_text(text: str) -> str:
-    """What of a description can stand in a comment."""
+    """A description without the characters that could end a comment."""
     return " " + re.sub(r"[^A-Za-z0-9_ ,.;:()-]", "", text) if text else ""
 
 
@@ -233,7 +233,7 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
 
 
 def _empty(rows: Sequence[object]) -> list[str]:
-    """C has no empty initialiser: arrays of nothing hold one element that is never read."""
+    """C11 has no empty initialisers: an empty array gets one element, which is never read."""
     return [] if rows else ["    {0},"]
 
 
@@ -250,7 +250,7 @@ def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:
 
 
 def number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
-    """Parameter numbers as first + sum(index * stride), if that is what they are and indices are their digits."""
+    """Parameter numbers as first + sum(index * stride), or None. Strides nest: a number determines its indices."""
     numbers = np.array(tensor.numbers, dtype=np.int64).reshape(tensor.shape)
     origin = (0,) * numbers.ndim
     strides = []
@@ -294,7 +294,7 @@ def _spans(places: Ints) -> list[tuple[int, int, int]]:
 
 
 def _initial_data(program: Program, kernels: Kernels) -> list[str]:
-    """Without declared distributions the weights of the traced parameters, in the order of data[]."""
+    """Without declared distributions: the weights of the traced parameters, in the order of data[]."""
     if program.initial is not None:
         return []
     return table("static const real initial_data", weights_text(program, kernels, Arithmetic.of(program).literal))

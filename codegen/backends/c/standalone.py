@@ -6,11 +6,11 @@ Example: of the model nn_infer, with the outputs logits and probabilities, the h
     int nn_infer_predict(struct nn_infer_workspace *w, const unsigned char *inputs);
     void nn_infer_probabilities(struct nn_infer_workspace *w, const unsigned char *inputs, double *result);
 
-and the source is an amalgamation: the constants and the weights, the headers of csrc/ that kernels need, each of them
-once and as it is, and the kernels of the extension module.
+and the source is an amalgamation: the constants and the weights, the headers of csrc/ that kernels need, each once and
+unchanged, and the kernels of the extension module.
 
-Names. What a user names gets a prefix: NAME_ before the functions, NAME in capitals before the constants. Where the two
-parts together are a word that the source uses itself, as `op_relu` is, the function's name gets a number.
+Names. What a user names gets a prefix: NAME_ before the functions, NAME in capitals before the constants. If that
+gives a word of the source itself, such as `op_relu`, the function's name gets a number.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from codegen.reroll.names import c_identifier
 BEFORE_KERNELS, AFTER_KERNELS = ("ops.h", "workspace.h"), ("scan.h",)  # headers of csrc/
 INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
 WORD = re.compile(r"[A-Za-z_]\w*")
-NUMBERED = re.compile(r"(group|part|output)_\d+|groups_\d+_to_\d+|table_\d+_\d+")  # what the compiler names
+NUMBERED = re.compile(r"(group|part|output)_\d+|groups_\d+_to_\d+|table_\d+_\d+")  # names that the compiler generates
 OWN = ("predict", "workspace", "inputs", "h_included")  # functions and constants of every model
 KEYWORDS = ("static_assert", "thread_local", "const_cast", "static_cast", "dynamic_cast", "reinterpret_cast")
 
@@ -42,7 +42,7 @@ NOTES = (
 
 
 def standalone_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:
-    """NAME.h and NAME.c of a Program without a loss, however many operations it has."""
+    """NAME.h and NAME.c of a Program without a loss. `operations` is for the other printers of files alone."""
     included: set[str] = set()
     before, after = ("".join(_amalgamated(names, included)) for names in (BEFORE_KERNELS, AFTER_KERNELS))
     used = set(WORD.findall(before + after)) | {"data", "weights", *KEYWORDS, *(f"{name}_{own}" for own in OWN)}
@@ -79,7 +79,7 @@ def _amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
 
 
 def _types(program: Program) -> tuple[str, str]:
-    """Of an input, and of all other numbers."""
+    """The C types of an input and of all other numbers."""
     real = Arithmetic.of(program).type
     return "unsigned char" if isinstance(program.inputs, Pixels) else real, real
 

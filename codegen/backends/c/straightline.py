@@ -1,5 +1,4 @@
-"""Forward ir -> C, one statement a node and one for each gradient that flows back: how micrograd graphs were compiled
-before there were loops.
+"""Forward ir -> C without loops: one statement per node, and one for each contribution to a gradient.
 
 Example input, with a parameter %0 and an input %1:
 
@@ -17,7 +16,7 @@ and, with adjoints behind the values and all but the parameters' starting from z
     grad[0] += value[0] * value[7];
     value[5] += data[0] * value[7];
 
-Nothing is simplified and autodiff takes no part: this is micrograd's own `_backward`, node by node, as the op table
+Nothing is simplified and autodiff is not involved: this is micrograd's own `_backward`, node by node, as the op table
 prints it. It is the baseline that the loops are measured against, and a second opinion on what a gradient is.
 """
 
@@ -36,11 +35,11 @@ from codegen.reroll.names import tensor_names
 from micrograd import ops
 from micrograd.texts import Dialect, Text
 
-CHUNK = 1000  # statements in a function: compilers are super-linear in its length
+MAX_STATEMENTS = 1000  # in a function: compile time is superlinear in its length
 
 
 def straightline(graph: Graph, program: Program) -> Kernels:
-    """Statements for a traced graph, in functions of at most CHUNK."""
+    """Statements for a traced graph, in functions of at most MAX_STATEMENTS."""
     tensors, places = declared_layout(program)
     if program.loss is None:
         _inline_weights(graph, program)
@@ -169,7 +168,7 @@ def _functions(statements: list[tuple[Pass, str]]) -> tuple[list[str], list[tupl
     start = 0
     while start < len(statements):
         end = start
-        while end < len(statements) and end - start < CHUNK and statements[end][0] == statements[start][0]:
+        while end < len(statements) and end - start < MAX_STATEMENTS and statements[end][0] == statements[start][0]:
             end += 1
         name = f"part_{len(calls)}"
         text += [f"NOT_JOINED static void AT_LEVEL({name})(struct workspace *restrict w)", "{"]

@@ -25,7 +25,7 @@ KNOWN = {"math", "INF", "NAN", *vars(builtins), *(name for name in vars(ieee) if
 
 
 def definitions(rows: Iterable[ops.Row]) -> list[str]:
-    """The lines that define the functions of registered ops. Raises ValueError where a source cannot be had."""
+    """The lines that define the functions of registered ops. Raises ValueError for a missing source."""
     return [line for row in rows for line in ("", "", *_source(row).splitlines())]
 
 

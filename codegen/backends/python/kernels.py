@@ -10,7 +10,7 @@ Example: the nest of 10 x sum(P, 50 x mul(P, R)) is printed as
         value[GROUP_1 + i] = sum
 
 The loops run over lists: PyPy compiles them to machine code, and CPython runs them as fast as slices and
-comprehensions. The built-in sum() of floats is not used: it adds with a compensation from Python 3.12 on.
+comprehensions. The built-in sum() is not used: from Python 3.12 on it compensates the rounding errors of floats.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ MAX_LINE = 116
 
 
 def parameters(passes: Pass) -> str:
-    """What a function or a pass takes."""
+    """The parameters of a function or a pass."""
     return f"data, {'grad, ' * bool(passes & Pass.DENSE_GRADIENTS)}value, active"
 
 
 def literal(value: float) -> str:
-    """A constant with exactly these bits (any nan is the nan)."""
+    """A constant with exactly these bits (all nans become NAN)."""
     if isnan(value):
         return "NAN"
     if isinf(value):
@@ -91,7 +91,7 @@ def functions(loops: Loops, plain: Loops) -> list[str]:
                 lines += [INDENT + line for line in _body(loops, nest)]
         calls.append((passes, f"{name}({parameters(passes)})"))
     for name, passes in PASSES.items():
-        skip = Pass.LOSS if passes & Pass.GRADIENTS else Pass(0)  # forward has left these behind
+        skip = Pass.LOSS if passes & Pass.GRADIENTS else Pass(0)  # forward() has computed these
         body = [INDENT + call for has, call in calls if has & passes and not has & skip]
         lines += ["", "", f"def {name}({parameters(passes)}):", *(body or [INDENT + "pass"])]
     return lines
@@ -142,12 +142,12 @@ def _expr(expr: Expr, loops: Loops | None) -> Bound:
 
 
 def assigned(target: str, sign: str, text: str) -> list[str]:
-    """An assignment, in parentheses over several lines where it is too long for one."""
+    """An assignment, in parentheses over several lines if it is too long for one."""
     line = f"{target} {sign} {text}"
     return [line] if len(line) <= MAX_LINE - 16 else [f"{target} {sign} (", *wrapped(text), ")"]
 
 
 def wrapped(text: str) -> list[str]:
-    """A text over several lines, between an opening and a closing line: it is broken at spaces alone."""
+    """A text as indented lines, broken only at spaces."""
     wrapper = textwrap.TextWrapper(MAX_LINE, INDENT, INDENT, break_long_words=False, break_on_hyphens=False)
     return wrapper.wrap(text)

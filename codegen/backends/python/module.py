@@ -1,8 +1,8 @@
 """Program -> a Python module that computes what the C module does, bit for bit, without a compiler.
 
-Example input: the MNIST program becomes nn.py, from top to bottom: what the model is, micrograd's arithmetic
-(micrograd/ieee.py, copied), the loops (kernels.py) or statements (statements.py), the functions that nn has too
-(runtime/). It imports the standard library alone and runs on CPython and PyPy from 3.9 on.
+Example input: the MNIST program becomes nn.py, from top to bottom: the model's constants, micrograd's arithmetic
+(micrograd/ieee.py, copied), the loops (kernels.py) or statements (statements.py), the functions of nn
+(runtime/). It imports only the standard library and runs on CPython and PyPy from 3.9 on.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
 from micrograd import __version__, ieee
 
-# Up to so many nodes, and as many leaves, every root gets a statement of its own. PyPy gives up on compiling functions
-# that are a few times longer.
+# Models of at most this many nodes, and at most this many leaves, get one statement per root. PyPy does not compile
+# functions that are a few times longer.
 STRAIGHT_LINE_NODES = 1000
 
 FUTURE = "from __future__ import annotations"
@@ -45,7 +45,7 @@ def check_strict(program: Program) -> None:
 
 
 def is_small(program: Program, graph: Graph) -> bool:
-    """Whether statements are better than loops."""
+    """Whether a model is small enough for one statement per root."""
     leaves = len(program.parameter_values) + len(program.inputs.values) + len(program.target_values)
     return len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
 
@@ -179,7 +179,7 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
 
 
 def _dense_spans(kernels: Kernels) -> list[tuple[int, int]]:
-    """What of data[] and grad[] is not in rows, as few spans."""
+    """The parts of data[] and grad[] outside row tensors, in as few spans as possible."""
     rows = {row.place.offset for row in kernels.row_tensors}
     spans: list[tuple[int, int]] = []
     for place in kernels.tensors:
@@ -197,7 +197,7 @@ def _arithmetic(module: ModuleType) -> list[str]:
 
 
 def _runtime(part: str) -> tuple[list[str], list[str]]:
-    """A file of runtime/: the lines of its imports; its docstring, and what follows `if TYPE_CHECKING`, as lines."""
+    """A file of runtime/: its import lines; its docstring as a comment, with the lines after `if TYPE_CHECKING`."""
     source = Path(__file__).with_name("runtime").joinpath(f"{part}.py").read_text(encoding="utf-8")
     module, lines = ast.parse(source), source.splitlines()
     imports = [lines[node.lineno - 1] for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]

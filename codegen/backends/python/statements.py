@@ -20,10 +20,10 @@ from codegen.reroll.trees import Trees, find_trees
 
 
 class StraightLine:
-    """A small graph, one statement for each root, everything but the arrays in local variables.
+    """A small graph, one statement for each root, with parameters, inputs, targets and roots in local variables.
 
-    Names: p0, p1, ... parameters, x inputs, t targets, r the roots. `slots` is where a root stands in value[], behind
-    inputs and targets; those of the loss come first.
+    Names: p0, p1, ... parameters, x inputs, t targets, r the roots. `slots` maps a root to its index in value[], after
+    inputs and targets; the roots of the loss come first.
     """
 
     def __init__(self, graph: Graph, program: Program, places: Ints) -> None:
@@ -57,7 +57,7 @@ class StraightLine:
             for run in runs
             for _ in range(run.count)
         ]
-        adds = is_gradient and len(terms) == 2  # to the gradient that is there
+        adds = is_gradient and len(terms) == 2  # to the old gradient
         total, *others = terms[adds:]
         for term in others:
             assert combine is not None
@@ -87,7 +87,7 @@ class StraightLine:
         leaves = [f"x{i}" for i in range(self.inputs)] + [f"t{i}" for i in range(self.targets)]
         for name, need in PASSES.items():
             backward = bool(need & Pass.GRADIENTS)
-            skip = Pass.LOSS if backward else Pass(0)  # forward has left these behind
+            skip = Pass.LOSS if backward else Pass(0)  # forward() has computed these
             known = leaves + [f"r{i}" for i in range(self.of_loss)] if backward else leaves
             body = [line for has, found in self.statements if has & need and not has & skip for line in found]
             unpacked = [

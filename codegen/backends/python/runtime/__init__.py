@@ -1,4 +1,4 @@
-"""The hand-written part of every generated Python module. ../module.py copies it; nobody imports it.
+"""The hand-written part of every generated Python module. ../module.py copies it; nothing imports it.
 
-It runs on Python 3.9, which is what PyPy is where distributions carry it.
+It runs on Python 3.9, the version that the PyPy of distributions implements.
 """

@@ -1,4 +1,4 @@
-"""Checks of arguments: a wrong type is a TypeError, a wrong size or range a ValueError that says what came."""
+"""Checks of arguments: a wrong type is a TypeError, a wrong size or range a ValueError that says what was passed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The model's state, and the passes that change it: forward, the gradients of row tensors, a step.
 
-Row tensors hold one row for each input. A row is left out where its input is 0 and all its weights are finite: then
+Row tensors hold one row for each input. A row is skipped if its input is 0 and all its weights are finite: then
 every term that it adds is 0. An input is active otherwise. A row of the gradient is dirty when a backward pass has
 added to it since the last zero_grad().
 """
