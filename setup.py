@@ -16,7 +16,7 @@ from setuptools.errors import CompileError, LinkError
 
 ROOT = Path(__file__).resolve().parent
 WEIGHTS = ROOT / "weights" / "mnist.safetensors"
-# What the C is made from. The same inputs give the same file, so it is made once.
+# The inputs of the generated C, which is made again only if one of them changes.
 GENERATORS = sorted([*ROOT.glob("codegen/**/*.py"), *ROOT.glob("micrograd/**/*.py"), WEIGHTS])
 HEADERS = sorted(ROOT.glob("csrc/*.h"))
 # One wheel for CPython 3.11 and all later ones that have a GIL. Only the oldest of them can build it: newer
@@ -24,7 +24,7 @@ HEADERS = sorted(ROOT.glob("csrc/*.h"))
 ABI3 = sys.version_info[:2] == (3, 11) and not sysconfig.get_config_var("Py_GIL_DISABLED")
 IS_WRITABLE = os.access(ROOT, os.W_OK)
 OPTIONS: dict[str, dict[str, str]] = {"bdist_wheel": {"py_limited_api": "cp311"}} if ABI3 else {}
-if not IS_WRITABLE:  # setuptools would put its notes and results beside the sources
+if not IS_WRITABLE:  # setuptools would write metadata and results beside the sources
     elsewhere = tempfile.mkdtemp(prefix="micrograd-nn-")
     OPTIONS |= {"egg_info": {"egg_base": elsewhere}, "build": {"build_base": elsewhere}}
 

@@ -19,7 +19,7 @@ from micrograd.dot import DrawError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command and returns the exit code: 0, 2 after an error of the user's, 130 after Ctrl-C."""
+    """Runs a command and returns the exit code: 0, 2 after a user error, 130 after Ctrl-C."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
@@ -29,7 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of a pipe has seen enough. Python must not fail again when it flushes on its way out.
+        # The reader has closed the pipe. Python must not fail again when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except KeyboardInterrupt:

@@ -7,7 +7,7 @@ Example: `text([node("a", "x | y"), edge("a", "b")])` is
         "a" -> "b"
     }
 
-Statements are plain strings, so that nothing here but `digraph` and `render` needs a package or a program.
+Statements are plain strings: only `digraph` and `render` need a package or a program.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import graphviz
 
-LONGEST = 60  # characters of a name
+MAX_NAME = 60  # characters of a name
 INDENT = "    "
 FORMATS = ("svg", "png", "pdf")
 
@@ -32,14 +32,14 @@ NO_PROGRAM = (
 
 
 class DrawError(Exception):
-    """Why there is no picture, in words."""
+    """A picture cannot be drawn; the message says why."""
 
 
-def escaped(name: object, longest: int | None = LONGEST) -> str:
-    """Any text as part of a label, of a record too. Control characters become spaces, long texts are cut."""
+def escaped(name: object, max_length: int | None = MAX_NAME) -> str:
+    """A text as part of a label, even of a record. Control characters become spaces, long texts are cut."""
     text = str(name).replace("\r\n", "\n")
-    if longest is not None and len(text) > longest:
-        text = text[: longest - 1] + "…"
+    if max_length is not None and len(text) > max_length:
+        text = text[: max_length - 1] + "…"
     text = "".join(c if c.isprintable() or c == "\n" else " " for c in text)
     for special in "\\{}|<>":
         text = text.replace(special, "\\" + special)
@@ -47,9 +47,11 @@ def escaped(name: object, longest: int | None = LONGEST) -> str:
 
 
 def record(fields: Sequence[str], rankdir: str, stacked: bool = False) -> str:
-    """The label of a box with several fields, escaped ones: beside one another, or stacked. Graphviz turns records
-    with the picture's direction."""
-    # No spaces around fields: before one that does not begin in ASCII, some versions of dot lose all its other spaces.
+    """The label of a box of several fields, which are escaped already: side by side, or stacked.
+
+    Graphviz rotates records with the direction of the picture.
+    """
+    # No spaces around fields: before one that does not begin in ASCII, some versions of dot drop all its other spaces.
     label = "|".join(fields)
     return f"{{{label}}}" if stacked == (rankdir == "TB") else label
 

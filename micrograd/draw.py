@@ -4,9 +4,9 @@ Example: for a = Value(2, label="a"), b = Value(3, label="b"), `to_dot(a * b)` h
 `b | data 3 | grad 0` and `data 6 | grad 0`, and a small `*` between them.
 
 `trace`, `to_dot` and `to_json` need the standard library only. `draw_dot` makes an object of the package graphviz from
-the same text. A picture of more than LIMIT nodes would show nothing: there groups are drawn instead, roots of equal
-shape in one box. Who can find groups says so by the entry point "groups" in the group "micrograd.draw": a function of
-a Value and a direction that returns DOT statements. That is the compiler, where it is installed.
+the same text. A picture of more than LIMIT nodes would be unreadable, so groups are drawn instead, roots of equal
+shape in one box. The package that finds groups, which is the compiler if it is installed, registers the entry point
+"groups" in the group "micrograd.draw": a function of a Value and a direction that returns DOT statements.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from micrograd.engine import Value
 
-LIMIT = 200  # nodes that are drawn one by one: dot lays out as many in seconds, and they can still be read
-NESTING = 100  # JSON objects inside one another
+LIMIT = 200  # nodes that are drawn individually: dot lays out as many in seconds, and they are still legible
+MAX_NESTING = 100  # depth of JSON objects
 COLORS = {"weight": "#dcebfa", "bias": "#dcebfa", "input": "#e0f2dc", "target": "#fdf0c8"}
 
 
@@ -40,8 +40,8 @@ def trace(root: Value) -> tuple[list[Value], list[tuple[Value, Value]]]:
 def to_dot(root: Value, rankdir: str = "LR", limit: int | None = None) -> str:
     """The graph as a DOT file. `rankdir`: "LR", left to right, or "TB", top to bottom.
 
-    A graph of more than `limit` nodes is drawn as its groups, which needs codegen. None: never.
-    Raises TypeError for what is no Value, ValueError for another direction.
+    A graph of more than `limit` nodes is drawn as its groups, which needs codegen; with None, never.
+    Raises TypeError for anything but a Value, ValueError for an unknown direction.
     """
     return dot.text(_picture(root, rankdir, limit))
 
@@ -63,7 +63,7 @@ def _picture(root: Value, rankdir: str, limit: int | None) -> list[str]:
 
 
 def _groups(count: int) -> Callable[[Value, str], list[str]]:
-    """What draws the groups of a graph of so many nodes."""
+    """The function that draws groups. `count`, the size of the graph, is for the error without one."""
     for found in entry_points(group="micrograd.draw", name="groups"):
         groups: Callable[[Value, str], list[str]] = found.load()
         return groups
@@ -78,7 +78,7 @@ def statements(
 ) -> list[str]:
     """The DOT statements of a graph, node by node.
 
-    `leaves`: a kind, "target" being another one, and a name for leaves that have none, by the Value's identity.
+    `leaves`: for leaves that have none of their own, a kind (also "target") and a name, by the Value's identity.
     """
     nodes = order.topo(roots)
     number = {id(node): i for i, node in enumerate(nodes)}
@@ -115,13 +115,13 @@ def to_json(root: Value) -> str:
             {"id": 0, "operation": "weight", "value": 2.0, "grad": 0.0, "label": "a", "children": []},
             {"id": 1, "operation": "", "value": 3.0, "grad": 0.0, "children": []}]}
 
-    `id` is the position in topo(). A leaf has no children, and its operation says what it is for, if that is known.
+    `id` is the position in topo(). A leaf has no children; its operation is its kind, if it has one.
     `label` is there where it is not empty, `exponent` where the operation is `**` with a number. A number that JSON
     cannot write is one of the strings "nan", "inf" and "-inf", which Python's float() reads as well.
 
-    Every node is written once: where it is used again stands {"id": 0} alone, so the text grows with the number of
-    nodes. Objects are nested at most 100 deep, for the sake of parsers: for what would lie deeper stands {"id": 17},
-    and the node in full is in a list under the root's key "deeper".
+    Every node is written in full once, and as {"id": 0} where it is used again, so the text grows with the number of
+    nodes. Objects are nested at most 100 deep, because parsers have limits: a deeper node is {"id": 17}, and in full in
+    a list under the root's key "deeper".
     """
     nodes, _ = trace(root)
     number = {id(node): i for i, node in enumerate(nodes)}
@@ -138,7 +138,7 @@ def to_json(root: Value) -> str:
             children.append(reference)
             if id(child) not in written:
                 written.add(id(child))
-                if depth < NESTING:
+                if depth < MAX_NESTING:
                     waiting.append((child, reference, depth + 1))
                 else:
                     deeper.append({})

@@ -31,16 +31,16 @@ class Value:
     `data` and `grad` are floats. `_prev` holds the operands in order, `_op` names the operation and `_exponent` is the
     constant exponent of `**`, None where the exponent is a Value itself. A leaf's `_op` is "", or says what the leaf
     is for: "weight", "bias" or "input". That changes no number, only C text (`compile`) and pictures. `label` is a
-    name for pictures. `_id` is a running number: a node's is larger than those of its operands. `_order` is what
-    recompute() and backward() remember of the order of a graph, at its root.
+    name for pictures. `_id` is a running number: a node's is larger than those of its operands. `_order` caches,
+    at the root of a graph, the orders of recompute() and backward().
 
     Raises TypeError for anything that is not a real number (OverflowError for an int that no float can hold), and for
-    comparisons and truth tests: a graph is traced once and compiled, so a branch on a Value would be decided once and
-    for all.
+    comparisons and truth tests: a graph is traced once and compiled, so a branch on a Value would be decided only
+    once, at that time.
     """
 
     __slots__ = ("_exponent", "_id", "_op", "_order", "_prev", "data", "grad", "label")
-    _order: tuple[list[Value], list[Value]] | None  # missing until it is needed: Values are made by the million
+    _order: tuple[list[Value], list[Value]] | None  # unset until needed: a program creates millions of Values
 
     def __init__(self, data: float, _children: tuple[Value, ...] = (), _op: str = "", label: str = "") -> None:
         if type(data) is not float:
@@ -169,13 +169,13 @@ class Value:
     def apply(self, op: str | ops.Row, *others: Number) -> Value:
         """Any op of the table, by its name or row, with self as its left operand: `x.apply("min", 0.0)`.
 
-        Raises ValueError for an unknown name, TypeError for a wrong number of operands or what is no operand.
+        Raises ValueError for an unknown name, TypeError for a wrong number or type of operands.
         """
         result: Value = ops.apply(op, self, *others)
         return result
 
     def _from_op(self, op: ops.Row, operands: Sequence[Number]) -> Value:
-        """What a row of the table makes of operands one of which is a Value."""
+        """Applies a row of the table to operands, at least one of which is a Value."""
         values = tuple([_value(x) for x in operands])
         for x, value in zip(operands, values, strict=True):
             if value is None:
@@ -210,10 +210,10 @@ class Value:
         return self.data
 
     def _sort(self) -> tuple[list[Value], list[Value]]:
-        """The graph's inner nodes without self: all, from the oldest to the youngest; those with gradient, backwards.
+        """The inner nodes except self: all of them, oldest first; those that pass gradient on, youngest first.
 
-        Operands never change, so this is remembered; without self, because that would be a reference cycle. Of nested
-        graphs only the one used last remembers: a long chain of roots would hold a list at each.
+        Operands never change, so the result is cached. It leaves self out to avoid a reference cycle. Of nested graphs
+        only the one used last has a cache: else each root of a long chain would hold a list.
         """
         nodes = order.creation([self])
         passing = list(order.gradient_order(nodes))
@@ -227,7 +227,7 @@ class Value:
         """The C statement that computes this node: `data[2] = data[0]*data[1];`.
 
         Nodes are numbered as in `graph.topo()` (default: this node's own graph). A plain leaf is a constant; "weight",
-        "bias" and "input" leaves are set elsewhere and give "". Raises ValueError where this node is not in `graph`,
+        "bias" and "input" leaves are set elsewhere and give "". Raises ValueError if this node is not in `graph`,
         or is a leaf of another kind.
         """
         return statements.forward(self, graph)
@@ -307,7 +307,7 @@ class Value:
         return state | getattr(self, "__dict__", {})
 
     def __setstate__(self, state: dict[str, object]) -> None:
-        """A copy, or what another process has written: younger than its operands, older than what comes."""
+        """Restores a copied or unpickled node; nodes created later still get larger numbers."""
         global _ids
         for name, value in state.items():
             setattr(self, name, value)
@@ -319,7 +319,7 @@ class Value:
 
 
 def _value(other: object) -> Value | None:
-    """A Value for an operand, None for what is neither a Value nor a number."""
+    """The operand as a Value; None if it is neither a Value nor a number."""
     if isinstance(other, Value):
         return other
     if isinstance(other, numbers.Real):
@@ -331,7 +331,7 @@ def _plain(number: float) -> str:
     return repr(number).removesuffix(".0")
 
 
-# The table as the engine runs it: one function a row, made when its symbol is first met.
+# The table as the engine runs it: one function per row, made on the first use of its symbol.
 
 
 class _Forward(dict[str, Callable[[Value], float]]):

@@ -36,9 +36,9 @@ def softmax(logits: Sequence[Value]) -> list[Value]:
 
 
 def cross_entropy(logits: Sequence[Value], target: int | Sequence[Value | float]) -> Value:
-    """-sum_i target_i * log_softmax(logits)_i. `target` is a class index or one weight a class (one-hot, say).
+    """-sum_i target_i * log_softmax(logits)_i. `target` is a class index or one weight per class (one-hot, say).
 
-    Raises ValueError for an index outside the logits or another number of weights.
+    Raises ValueError for an index outside the logits or a wrong number of weights.
     """
     logp = log_softmax(logits)
     if not isinstance(target, Sequence):
@@ -52,7 +52,7 @@ def cross_entropy(logits: Sequence[Value], target: int | Sequence[Value | float]
 
 
 def mse(predictions: Sequence[Value], targets: Sequence[Value | float]) -> Value:
-    """The mean of (prediction - target)**2. Raises ValueError where the lengths differ."""
+    """The mean of (prediction - target)**2. Raises ValueError for different lengths."""
     if len(predictions) != len(targets):
         raise ValueError(f"{len(predictions)} predictions, but {len(targets)} targets")
     errors = [p - t for p, t in zip(predictions, targets, strict=True)]

@@ -11,7 +11,7 @@ from micrograd.engine import Value
 
 Nested: TypeAlias = "Value | Sequence[Nested]"
 
-# The nonlinearities of a Neuron: what computes each, and what a Neuron that has it is called.
+# The activations of a Neuron: the function, and the name in the Neuron's repr.
 ACTIVATIONS = {
     "relu": (Value.relu, "ReLU"),
     "tanh": (Value.tanh, "Tanh"),
@@ -44,7 +44,7 @@ class Module:
 
 
 class Neuron(Module):
-    """act(b + w[0] * x[0] + w[1] * x[1] + ...), act being `activation`, or nothing where `nonlin` is False.
+    """act(b + w[0] * x[0] + w[1] * x[1] + ...), act being `activation`, or the identity if `nonlin` is False.
 
     `bound`: the weights are drawn from random.uniform(-bound, bound). Raises ValueError for an activation other than
     "relu", "tanh" and "sigmoid".
@@ -81,7 +81,7 @@ class Layer(Module):
         self.neurons = [Neuron(nin, **kwargs) for _ in range(nout)]
 
     def __call__(self, x: Sequence[Value | float]) -> Any:
-        """A list of Values; the Value itself where there is one neuron only, as in micrograd."""
+        """A list of Values; the Value itself if there is only one neuron, as in micrograd."""
         out = [n(x) for n in self.neurons]
         return out[0] if len(out) == 1 else out
 
@@ -100,7 +100,7 @@ class Layer(Module):
 
 
 class MLP(Module):
-    """Layers in a row, with `activation` ("relu", "tanh" or "sigmoid") after each but the last.
+    """Layers in sequence, with `activation` ("relu", "tanh" or "sigmoid") after each but the last.
 
     `last_nonlin` puts it after the last one as well.
     `init`: "micrograd" draws every weight from uniform(-1, 1). "fan_in" draws from uniform(-k, k) with

@@ -1,6 +1,6 @@
-"""The op table: what every operation is called, computes, is differentiated by and reads like.
+"""The op table: the name of every operation, its function, its derivatives, and its text in generated code.
 
-Example: the row of tanh, and what is made of it in the engine, the ir, C and Python:
+Example: the row of tanh, and its form in the engine, the ir, C and Python:
 
     tanh = _row("tanh", "tanh", math.tanh, (lambda y, a: 1.0 - y * y,), "op_tanh({})", "math.tanh({})")
 
@@ -33,7 +33,7 @@ from typing import Any, TypeAlias
 
 from micrograd import ieee
 
-# The derivative by one operand, from the result and the operands; a float if it is that everywhere; None: no gradient.
+# The derivative by one operand: a function of the result and the operands, a constant, or None for no gradient.
 Partial: TypeAlias = "Callable[..., Any] | float | None"
 
 FIRST = 5  # the smallest number of an op: the ir's leaves come before
@@ -46,7 +46,7 @@ IR_LEAVES = ("const", "param", "grad", "input", "target")
 class Row:
     """One op. `name` is the ir's, `symbol` is `Value._op`; `c` and `python` are templates with a {} for each operand.
 
-    `c_definition` and `python_definition` are what generated code carries along for a registered op: "" for what
+    `c_definition` and `python_definition` are included in generated code for a registered op: "" for ops that
     csrc/ops.h and micrograd.ieee define already. A `python_definition` of None is the source of `function`.
     """
 
@@ -86,13 +86,13 @@ class Row:
         return f"<op {self.name}>"
 
     def slope(self, i: int, result: Any, operands: Sequence[Any]) -> Any:
-        """The derivative by operand i, of the kind of the operands; None where no gradient flows."""
+        """The derivative by operand i, of the kind of the operands; None if no gradient flows."""
         partial = self.partials[i]
         return partial(result, *operands) if callable(partial) else partial
 
 
 class Operand:
-    """What a partial derivative may be evaluated on besides floats: +, - and * become ops by `_from_op`.
+    """What partial derivatives are evaluated on besides floats: +, - and * become ops by `_from_op`.
 
     Division and ** are missing on purpose. Their floats would raise where C gives inf; ops.power(x, -1.0) does not.
     """
@@ -135,7 +135,7 @@ class Operand:
 
 
 class _Symbols(dict[str, Row]):
-    """Rows by the engine's symbol. A symbol without a row says how to get one."""
+    """Rows by the engine's symbol. The error for a missing row says how to add one."""
 
     def __missing__(self, symbol: str) -> Row:
         raise ValueError(f"no op is called {symbol!r}: micrograd.ops.register({symbol!r}, ...) adds one")
@@ -147,7 +147,7 @@ class _Names(dict[str, Row]):
         raise ValueError(f"no op is called {name!r}: micrograd.ops.register({name!r}, ...) adds one; there are {known}")
 
 
-# The views. The lists are indexed by number, and their first FIRST entries are no ops.
+# The views. The lists are indexed by number, and their first FIRST entries are not ops.
 ROWS: list[Row] = []
 BY_NAME = _Names()
 BY_SYMBOL = _Symbols()
@@ -164,7 +164,7 @@ def row(number: int) -> Row:
 
 
 def count() -> int:
-    """How many op numbers there are, the leaves' among them."""
+    """The number of op numbers in use, including those of leaves."""
     return FIRST + len(ROWS)
 
 
@@ -185,8 +185,8 @@ def register(
     """Adds an op to the table and returns its row, which can be called on Values: `cube(x)`, or `x.apply("cube")`.
 
     name      lower case, as in the ir; generated code calls the op `op_NAME`
-    function  takes one or two floats and returns a float. It defines the op, so it must not raise at the edges: C
-              has inf and nan there. See micrograd.ieee.
+    function  takes one or two floats and returns a float. It defines the op, so it must not raise in edge cases, where
+              C has inf and nan. See micrograd.ieee.
     partials  the derivative by each operand: a function of the result and the operands that uses +, -, * and other
               ops (`ops.exp(a)`, `ops.power(a, -1.0)`) only, a float if it is the same everywhere, or None for an
               operand to which no gradient flows. The gradient is `partial * g`.
@@ -196,8 +196,8 @@ def register(
     python    for generated Python: the source of a function called op_NAME that needs `math` and the functions of
               micrograd.ieee at most; by default the source of `function`
 
-    Raises TypeError or ValueError for what cannot be an op, and for a name or symbol that is taken; then nothing has
-    changed. Register before the first graph is compiled, in the same order in every process: an op's number is its
+    Raises TypeError or ValueError for arguments that make no op, and for a name or symbol that is taken; then the table
+    is unchanged. Register before the first graph is compiled, in the same order in every process: an op's number is its
     position in the table.
     """
     symbol = name if symbol is None else symbol
@@ -232,7 +232,7 @@ def _check_function(name: str, function: Callable[..., float], partials: tuple[P
 
 
 def _check_partials(name: str, partials: tuple[Partial, ...]) -> None:
-    """Each is evaluated once, on operands that refuse everything that floats can do and ir nodes cannot."""
+    """Evaluates each once, on operands that refuse whatever floats support and ir nodes do not."""
     for i, partial in enumerate(partials):
         if not callable(partial):
             if not isinstance(partial, float | None):

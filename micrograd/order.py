@@ -48,7 +48,7 @@ def creation(roots: Iterable[Value]) -> list[Value]:
     """Every node that one of the roots depends on, from the oldest to the youngest."""
     found = list(dict.fromkeys(roots))
     seen = set(found)
-    for node in found:  # which grows meanwhile
+    for node in found:  # which grows during the loop
         for child in node._prev:
             if child not in seen:
                 seen.add(child)

@@ -11,9 +11,9 @@ becomes, forwards and backwards:
     grad[0] += data[1]*grad[2];
     grad[1] += data[0]*grad[2];
 
-Nodes are numbered in the order of topo(), and every node has a place of its own in data[] and grad[]. A leaf says what
-it is by its `_op`: "weight" and "bias" are parameters, "input" is set before each pass, "" is a constant. There is no
-Program and no compiler: what is written is the engine's own forward and _backward, by the op table. The C needs the
+Nodes are numbered in the order of topo(), and every node has its own element of data[] and grad[]. The `_op` of a leaf
+is its kind: "weight" and "bias" are parameters, "input" is set before each pass, "" is a constant. There is no
+Program and no compiler: the statements are the engine's own forward and _backward, by the op table. The C needs the
 functions of csrc/ops.h (and definitions_code(), if ops were registered), and data[] and grad[] of type double.
 """
 
@@ -45,7 +45,7 @@ def backward(node: Value, graph: Value | None = None) -> list[str]:
 
 
 def forward_code(loss: Value) -> str:
-    """The whole forward pass: constants and operations, a line each."""
+    """The whole forward pass: constants and operations, one per line."""
     nodes = loss.topo()
     numbers = _numbers(nodes)
     return _lines(_forward(node, numbers) for node in nodes)
@@ -67,7 +67,7 @@ def backward_code(loss: Value) -> str:
 
 
 def definitions_code(loss: Value) -> str:
-    """The functions of the registered ops that the other code calls, "" if there are none: a line each."""
+    """The functions of the registered ops that the other code calls, "" if there are none: one per line."""
     nodes = loss.topo()
     numbers, dialect = _numbers(nodes), _dialect()
     for node in nodes:
@@ -79,7 +79,7 @@ def definitions_code(loss: Value) -> str:
 def update_code(loss: Value, parameters: Sequence[Value], learning_rate: float) -> str:
     """A step of gradient descent: `data[0] -= 0.5*grad[0];` for each parameter that the loss depends on.
 
-    Raises ValueError for a Value that is no "weight" or "bias" leaf.
+    Raises ValueError for a Value that is not a "weight" or "bias" leaf.
     """
     numbers = _numbers(loss.topo())
     rate = c_literal(learning_rate)
@@ -90,7 +90,7 @@ def update_code(loss: Value, parameters: Sequence[Value], learning_rate: float) 
 def set_input_code(loss: Value, inputs: Sequence[Value]) -> str:
     """`data[3] = buf[0];` for each input that the loss depends on, numbered in buf[] as in `inputs`.
 
-    Raises ValueError for a Value that is no "input" leaf.
+    Raises ValueError for a Value that is not an "input" leaf.
     """
     numbers = _numbers(loss.topo())
     return _lines(f"data[{n}] = buf[{i}];" for i, n in _found("input", inputs, (INPUT,), numbers))

@@ -1,4 +1,4 @@
-"""Rows of the op table as C, for what writes one statement a node.
+"""Rows of the op table as C, for printers of one statement per node.
 
 Example: with the operands `data[0]` and `data[1]` and the gradient `grad[2]`, the row of pow becomes what the node
 computes, and what it adds to the gradient of its left operand:
@@ -7,7 +7,7 @@ computes, and what it adds to the gradient of its left operand:
     (data[1] * op_pow(data[0], (data[1] + -1.0))) * grad[2]
 
 The second is the row's own partial derivative, evaluated on `Text` operands. The compiler's straight-line code and the
-C of one node (`statements`) are written like this; they differ in where operands stand and in spaces.
+C of one node (`statements`) are printed like this; they differ in the names of operands and in spaces.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ from micrograd import ops
 
 @dataclass
 class Dialect:
-    """How numbers read, and whether + and * stand without spaces. `used` collects the rows that were written."""
+    """How literals are written, and whether + and * have no spaces (`tight`). `used` collects the rows printed."""
 
     literal: Callable[[float], str]
     tight: bool = False
     used: dict[int, ops.Row] = field(default_factory=dict)
 
     def definition(self, op: ops.Row, operands: Sequence[Text]) -> Text:
-        """An op of operands, in parentheses where they need them."""
+        """An op applied to operands, which get parentheses if they need them."""
         self.used[op.number] = op
         template = op.c.replace(" ", "") if self.tight and op.is_infix else op.c
         parts = [f"({x.text})" if x.loose else x.text for x in operands]
         return Text(template.format(*parts), self, op.is_infix)
 
     def contribution(self, op: ops.Row, i: int, result: Text, operands: Sequence[Text | float], g: Text) -> str:
-        """What is added to the gradient of operand i, which has one. A float stands for a constant operand."""
+        """The term added to the gradient of operand i, which must have one. A constant operand is a float."""
         slope = op.slope(i, result, operands)
         text: Text = g if isinstance(slope, float) and slope == 1.0 else ops.mul(slope, g)
         return text.text
 
     def definitions(self) -> list[str]:
-        """The C of the registered ops that were written."""
+        """The C definitions of the registered ops that were printed."""
         return [op.c_definition for _, op in sorted(self.used.items()) if op.c_definition]
 
 
 class Text(ops.Operand):
-    """A C expression. It is loose if + and * bind less than what may stand around it."""
+    """A C expression. A loose one has + or * at the top: as an operand it needs parentheses."""
 
     __slots__ = ("dialect", "loose", "text")
 
@@ -60,7 +60,7 @@ class Text(ops.Operand):
 
 
 def c_literal(value: float, suffix: str = "") -> str:
-    """A C constant with exactly these bits (any nan is the nan). `suffix` is the type's: "f" for float."""
+    """A C constant with exactly these bits (all nans become NAN). `suffix` is the type's: "f" for float."""
     value = float(value)
     if value != value:
         return "NAN"

@@ -392,7 +392,7 @@ def test_the_patience_is_for_all_files_together(tmp_path: Path, small: dict[str,
 def test_a_steady_server_may_take_longer(
     tmp_path: Path, small: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mnist, "SLOWEST", 5000)
+    monkeypatch.setattr(mnist, "MIN_SPEED", 5000)
     content = zlib.compress(small[NAMES[0]], 0, wbits=zlib.MAX_WBITS | 16)
 
     def steady(connection: socket.socket) -> None:

@@ -56,7 +56,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
             for array, indices in checker.stored.items():
                 elements = np.unique(np.concatenate(indices))
                 if array == VALUE and known[elements].any():
-                    _fail(kernel, f"{array}[{elements[known[elements]][0]}] is written by two nests")
+                    _fail(kernel, f"{array}[{elements[known[elements]][0]}] has been written before")
                 written[array][elements] = True
 
 

@@ -1,6 +1,6 @@
 """python -m micrograd check: the installed modules have the bits of the interpreted engine, on this machine.
 
-The engine and the standard library are all it takes. Each SIMD level and number of threads has a process of its own,
+It needs only the engine and the standard library. Each SIMD level and number of threads has a process of its own,
 because a module chooses its level when it is imported.
 """
 
@@ -25,7 +25,7 @@ from micrograd.commands.observations import FROZEN_WEIGHTS, Interpreted, expecte
 
 LEVELS = ("baseline", "avx2", "avx512")
 THREADS = (1, 3)
-PATIENCE = 120  # seconds for what takes a fraction of one
+PATIENCE = 120  # seconds; a process takes a fraction of one
 DIFFERENT = 1  # the exit code
 
 Numbers = Mapping[str, Sequence[float]]
@@ -82,7 +82,7 @@ def check(_options: argparse.Namespace) -> int:
 
 
 def compare(name: str, level: str, expected: Numbers) -> list[str] | None:
-    """What differs, in words; None where the processor does not have the level."""
+    """The differences as text; None if the processor does not have the level."""
     problems = []
     for threads in THREADS:
         where = f"{name} at {level} with {threads} thread{'s' if threads > 1 else ''}"
@@ -100,7 +100,7 @@ def compare(name: str, level: str, expected: Numbers) -> list[str] | None:
 
 
 def observed(name: str, level: str, threads: int) -> Numbers | None:
-    """What a module shows in a process of its own, None without that level. Raises RuntimeError where that fails."""
+    """What a module computes in a process of its own; None without that level. Raises RuntimeError if it fails."""
     path = os.pathsep.join(entry or os.getcwd() for entry in sys.path)  # what this process would import
     try:
         done = subprocess.run(
@@ -112,7 +112,7 @@ def observed(name: str, level: str, threads: int) -> Numbers | None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise RuntimeError(f"no end after {PATIENCE} s") from None
+        raise RuntimeError(f"timed out after {PATIENCE} s") from None
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["it said nothing"]
         raise RuntimeError(f"the process ended with {done.returncode}: {lines[-1]}")
@@ -121,7 +121,7 @@ def observed(name: str, level: str, threads: int) -> Numbers | None:
 
 
 def difference(expected: Numbers, seen: Numbers) -> str | None:
-    """The first number that has other bits, in words, and how many have. None where all are equal."""
+    """The first number with different bits, as text, and how many differ. None if all are equal."""
     if [(what, len(numbers)) for what, numbers in expected.items()] != [(w, len(n)) for w, n in seen.items()]:
         return "a model of another shape"
     first = None
@@ -139,7 +139,7 @@ def difference(expected: Numbers, seen: Numbers) -> str | None:
 
 
 def bits(number: float) -> bytes:
-    """The sign of a zero and the payload of a nan are not promised."""
+    """The bits that are compared: not the sign of a zero, nor the payload of a nan."""
     return b"nan" if number != number else struct.pack("<d", 0.0 if number == 0.0 else number)
 
 

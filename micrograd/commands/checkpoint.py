@@ -1,7 +1,7 @@
-"""Parameters in files: save and load them in the safetensors format, which holds numbers and nothing that runs.
+"""Parameters in files: save and load them in the safetensors format, which holds numbers and no code.
 
 The same numbers and metadata give the same bytes. The metadata end with the SHA-256 of the whole file, the digest
-itself taken as 64 zeros: safetensors has no checksum of its own, and a flipped bit in a weight would be a weight.
+itself taken as 64 zeros: safetensors has no checksum of its own, and a flipped bit in a weight would go unnoticed.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ NO_DIGEST = "0" * 64
 
 
 class CheckpointError(ValueError):
-    """A file that is no checkpoint, or not one of this model."""
+    """A file that is not a checkpoint, or not one of this model."""
 
 
 class DamagedError(CheckpointError):
-    """A file that is not what was written."""
+    """A file that does not hold what was written."""
 
 
 def save(
@@ -39,10 +39,10 @@ def save(
 ) -> None:
     """Writes the tensors of `state`, float64 buffers of any strides, and `metadata` to a file.
 
-    Another file of that name is replaced in one step when the new one is safely on the disk: whatever happens, the
-    name belongs to a whole checkpoint, the old one or the new one. With `keep` the old one gets that name, in the same
-    folder, and for a moment there is only that. No view of `state` is kept. Raises OSError where the file cannot be
-    written and ImportError where NumPy or safetensors is not installed.
+    An existing file is replaced atomically, after the new one has been synced to disk: whatever happens, the name
+    belongs to a complete checkpoint, the old one or the new one. With `keep` the old one gets that name, in the same
+    folder, and for a moment only that name exists. No view of `state` is kept. Raises OSError if the file cannot be
+    written and ImportError if NumPy or safetensors is not installed.
     """
     _check_packages()
     import numpy as np
@@ -70,7 +70,7 @@ def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
     """The tensors of a checkpoint, for each expected name one of the expected shape, float64 (float32 is widened).
 
     A file without a checksum, of another program's say, is taken as it is. Raises DamagedError for a file that is not
-    whole, CheckpointError for one that holds anything else than the expected tensors, OSError for one that cannot be
+    whole, CheckpointError for one that holds anything but the expected tensors, OSError for one that cannot be
     read and ImportError where NumPy or safetensors is not installed.
     """
     _check_packages()
@@ -122,7 +122,7 @@ def check_writable(path: str | Path) -> None:
 
 @contextlib.contextmanager
 def _opened(path: str | Path) -> Iterator[Any]:
-    """The file as safetensors opens it, when its checksum is right. Raises CheckpointError and OSError."""
+    """The file as safetensors opens it, its checksum verified. Raises CheckpointError and OSError."""
     from safetensors import SafetensorError, safe_open
 
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
@@ -153,7 +153,7 @@ def _sealed(content: bytes, metadata: Mapping[str, str]) -> bytes:
 
 
 def _digest(path: str | Path, noted: str) -> str:
-    """The SHA-256 of a file in whose header `noted` stands in place of 64 zeros."""
+    """The SHA-256 of a file, 64 zeros taken for the `noted` digest in its header."""
     with open(path, "rb") as file:
         start = file.read(8)
         header = file.read(int.from_bytes(start, "little"))
@@ -164,7 +164,7 @@ def _digest(path: str | Path, noted: str) -> str:
 
 
 def _noted(digest: str) -> bytes:
-    """The checksum as the header has it."""
+    """The checksum as it is written in the header."""
     return f'"{CHECKSUM}":"{digest}'.encode()
 
 
@@ -182,7 +182,7 @@ def _temporary(target: Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Puts a rename on the disk, where folders can be synchronised: Windows cannot, nor some network file systems."""
+    """Syncs a rename to disk, if folders can be synced: not on Windows, nor on some network file systems."""
     if os.name != "posix":
         return
     with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""What the command lines of this project share: a parser that explains an error in one line, and types of arguments."""
+"""Shared by all command lines of this project: a parser that explains an error in one line, and argument types."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import math
 from collections.abc import Callable
 from typing import NoReturn
 
-USER_ERROR = 2  # the exit code after an error of the user's
+USER_ERROR = 2  # the exit code after a user error
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
 
 class UsageError(Exception):
-    """Something the user has to put right, in words."""
+    """A mistake of the user, explained in the message."""
 
 
 class Parser(argparse.ArgumentParser):

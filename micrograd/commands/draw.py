@@ -61,7 +61,7 @@ def draw(options: argparse.Namespace) -> int:
 
 
 def statements(model: Path, what: str) -> list[str]:
-    """The picture of a model file, as DOT statements. Raises DrawError for a model that is none, OSError."""
+    """The picture of a model file, as DOT statements. Raises DrawError for a file that is no model, OSError."""
     from codegen.backends import pictures
 
     program = _load(model)
@@ -76,7 +76,7 @@ def statements(model: Path, what: str) -> list[str]:
 def _load(model: Path) -> Program:
     from codegen import load
 
-    with model.open("rb"):  # what cannot be read is no fault in the model
+    with model.open("rb"):  # an unreadable file is not a fault of the model
         pass
     try:
         return load(model)

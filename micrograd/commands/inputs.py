@@ -1,4 +1,4 @@
-"""What the commands that use the compiled model read: the module, its weights, the images."""
+"""Inputs of the commands that use the compiled model: the module, its weights, the images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load_data(options: argparse.Namespace) -> mnist.Data:
 
 
 def compiled_model(name: str = "nn") -> ModuleType:
-    """nn, which can be trained, or nn_infer, which has been."""
+    """nn, which trains, or nn_infer, whose weights are constants. Raises ImportError if it is not installed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:

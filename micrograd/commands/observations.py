@@ -1,8 +1,8 @@
-"""What can be seen of the wheel's net while it is used, by the interpreted engine or by a compiled module.
+"""Everything observable about the wheel's net in use, run by the interpreted engine or by a compiled module.
 
 `python -m micrograd check` compares the two. `python -m micrograd.commands.observations MODULE THREADS` prints what nn
-or nn_infer shows, as JSON: {what: its float64 numbers, their bytes in hexadecimal digits}, or null at a SIMD level that
-the processor does not have.
+or nn_infer computes, as JSON: {what: its float64 numbers, their bytes in hexadecimal digits}, or null at a SIMD level
+that the processor does not have.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def examples() -> dict[str, tuple[int, bytes]]:
 
 
 class System(Protocol):
-    """A net that is used."""
+    """The operations of a net, by the engine or by a compiled module."""
 
     def reset(self, seed: int) -> None: ...
     def forward(self, label: int, pixels: bytes) -> float: ...
@@ -84,7 +84,7 @@ class System(Protocol):
 
 
 class Interpreted:
-    """The engine's own Values: the leaves are set, the graph is computed again, gradients flow back.
+    """The engine's own Values: sets the leaves, recomputes the graph, propagates gradients.
 
     That is Value.recompute() and Value.backward(), with the order of the nodes found once.
     """
@@ -172,7 +172,7 @@ class Interpreted:
 
 
 class Compiled:
-    """The module nn, with so many threads where it takes threads."""
+    """The module nn; functions that take `threads` get this number."""
 
     def __init__(self, nn: ModuleType, threads: int) -> None:
         self.nn = nn
@@ -214,7 +214,7 @@ class Compiled:
 
 
 def observe(system: System) -> Iterator[tuple[str, Sequence[float]]]:
-    """Uses a net in all the ways that there are, and yields what it shows: in words, and in numbers."""
+    """Runs every operation of a net and yields each observation: a description, and numbers."""
     images = examples()
     yield from _all("the weights at import:", system.parameters())
     system.reset(SEED)
@@ -268,7 +268,7 @@ def observe(system: System) -> Iterator[tuple[str, Sequence[float]]]:
 
 
 def expected_of_frozen() -> Iterator[tuple[str, Sequence[float]]]:
-    """What nn_infer must show: recorded logits, and what the engine makes of them on this machine."""
+    """What nn_infer must show: recorded logits, and what the engine computes from them on this machine."""
     predictions = []
     for name, texts in FROZEN_LOGITS.items():
         logits = [float.fromhex(text) for text in texts]

@@ -1,4 +1,4 @@
-"""python -m micrograd eval | predict: saved weights tested, and images with what the model makes of them."""
+"""python -m micrograd eval | predict: tests saved weights, and shows images with the model's predictions."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
 
 PIXELS = SIDE * SIDE
-EXAMPLES = 10  # images that `predict` shows where none is asked for
+EXAMPLES = 10  # images that `predict` shows by default
 BLOCKS = " ▀▄█"  # for two pixels, one above the other: none, the upper, the lower, both
-SHADES = " .:-=+*#%@"  # for two pixels where there are no blocks, from black to white
+SHADES = " .:-=+*#%@"  # for two pixels in encodings without blocks, from black to white
 BAR = 30  # characters of a certain prediction
 
 PGM_SPACE = rb"(?:\s|#[^\n]*\n)+"

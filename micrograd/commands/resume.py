@@ -1,8 +1,8 @@
-"""Checkpoints of a training run: whatever ends the process, all but the last images of its work is in a file.
+"""Checkpoints of a training run: however the process ends, only the work since the last one is lost.
 
 FILE has the parameters, how far the run has come, and what determines how it goes on: the model, the images, the
-weights that it began with, batch size, learning rate and seed. Gradient descent as it is here has no other state.
-FILE.previous is the checkpoint before, which is taken where FILE is damaged.
+weights that it began with, batch size, learning rate and seed. Plain gradient descent has no other state.
+FILE.previous is the checkpoint before that, which is used if FILE is damaged.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Run:
     best_accuracy: float = -1.0
 
     def place(self, count: int) -> str:
-        """Where it stands, in words. count: images of an epoch."""
+        """The position as text. count: images of an epoch."""
         if self.images == count:
             return f"the end of epoch {self.epoch}"
         return f"epoch {self.epoch}, image {self.images:,} of {count:,}"
@@ -86,9 +86,9 @@ class Checkpoints:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
-        """For as long as this process uses the files. What killed processes have left half written is deleted.
+        """Holds the lock while this process uses the files, and deletes temporary files of killed processes.
 
-        Raises OSError where checkpoints cannot be written and UsageError where another process has the lock.
+        Raises OSError if checkpoints cannot be written and UsageError if another process has the lock.
         """
         checkpoint.check_writable(self.path)
         with self.target.with_name(f".{self.target.name}.lock").open("ab") as file:
@@ -101,7 +101,7 @@ class Checkpoints:
             yield
 
     def check_unused(self) -> None:
-        """Raises UsageError where there is a checkpoint that a new run would replace."""
+        """Raises UsageError if there is a checkpoint that a new run would replace."""
         for path, shown in ((self.target, self.path), (self.previous, self.previous)):
             if path.exists():
                 raise UsageError(f"{shown} is there already: --resume goes on from it, or delete it")
@@ -131,7 +131,7 @@ class Checkpoints:
         return None
 
     def _set_aside(self, damage: list[str]) -> None:
-        """So that the next write() does not put a damaged checkpoint in the place of the good previous one."""
+        """Renames a damaged FILE: the next write() would replace the good previous checkpoint by it."""
         what = f"{self.target}: no such file"
         if damage:
             os.replace(self.target, self.damaged)
@@ -139,7 +139,7 @@ class Checkpoints:
         print(f"warning: {what}; taking {self.previous}", file=sys.stderr)
 
     def write(self, nn: ModuleType, run: Run, now: Settings, count: int) -> None:
-        """Raises nothing where the file cannot be written: a later one may be. A line on stderr says so."""
+        """Writes a checkpoint. A failure is only reported on stderr: a later write may succeed."""
         info = nn.info()
         metadata = {key: str(info[key]) for key in ("architecture", "digest", "version")}
         metadata |= {"settings": json.dumps(now), "run": json.dumps(asdict(run))}
@@ -179,7 +179,7 @@ def _read(path: Path, nn: ModuleType, now: Settings, count: int) -> tuple[Run, d
 
 
 def _lock(file: IO[Any]) -> bool:
-    """Whether this process has the lock now. It ends with the process, however that ends."""
+    """Tries to take the lock; returns whether it did. The lock ends with the process, however that ends."""
     if sys.platform == "win32":
         import msvcrt
 

@@ -88,7 +88,7 @@ def add_parser(commands: Any) -> None:
 
 
 class Progress:
-    """A bar on stderr for the whole run if somebody is looking there, and a line on stdout for each epoch."""
+    """A bar on stderr for the whole run if that is a terminal, and a line on stdout for each epoch."""
 
     def __init__(self, total: int) -> None:
         self.bar: Any = None
@@ -135,7 +135,7 @@ def terminate(*_: object) -> NoReturn:
 
 @dataclass
 class Job:
-    """A run with all that it works with."""
+    """A run and everything that it needs."""
 
     nn: ModuleType
     data: Data
@@ -177,7 +177,7 @@ def train(options: argparse.Namespace) -> int:
 
 
 def check_options(options: argparse.Namespace) -> None:
-    """Raises UsageError for options that do not go together."""
+    """Raises UsageError for options that contradict one another."""
     if options.checkpoint is None:
         if options.resume or options.every is not None:
             raise UsageError(f"{'--resume' if options.resume else '--every'} needs --checkpoint FILE")
@@ -226,7 +226,7 @@ def train_with(nn: ModuleType, options: argparse.Namespace, checkpoints: Checkpo
 
 
 def resumed(checkpoints: Checkpoints, nn: ModuleType, now: Settings, options: argparse.Namespace, count: int) -> Run:
-    """Where the run begins: with --resume at its checkpoint, if there is one."""
+    """The start of the run: with --resume its checkpoint, if there is one."""
     run = checkpoints.read(nn, now, count) if options.resume else None
     if run is None:
         if options.resume:
@@ -252,7 +252,7 @@ def train_epochs(job: Job) -> None:
 
 
 def train_epoch(job: Job) -> None:
-    """Trains and tests once, and keeps `run` up to date meanwhile: an interrupt may come at any time."""
+    """Trains and tests once. `run` is always up to date: an interrupt may come at any time."""
     run, data = job.run, job.data
     seed = job.options.seed + run.epoch - 1
     if run.images == 0 and job.every >= job.count:
@@ -269,7 +269,7 @@ def train_epoch(job: Job) -> None:
 
 
 def train_in_pieces(job: Job, seed: int) -> None:
-    """What is left of an epoch, with checkpoints: the images in the order of nn.train(seed), whole steps a call."""
+    """The rest of an epoch, with checkpoints: images in the order of nn.train(seed), whole steps per call."""
     import numpy as np
 
     order = list(range(job.count))

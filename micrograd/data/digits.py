@@ -1,4 +1,4 @@
-"""Digits that look handwritten, for training where MNIST cannot be had.
+"""Digits that look handwritten, for training without MNIST.
 
 A digit is a few strokes of a pen: smooth curves through control points. Each image is one of several ways to write
 its digit, with the control points moved a little, the whole of it bent, slanted and turned, and the pen broad or
@@ -23,7 +23,7 @@ BOX = 20  # pixels, the longer side of a digit
 CENTRE = 14.5  # pixels from the left and the top, where MNIST has the centre of the ink: the middle of pixel 14
 GRID = 2 * SIDE  # cells on a side of the grid that collects the ink before it spreads into pixels
 SPREAD = 0.85  # pixels, how far it spreads: the standard deviation of a Gaussian
-DOT = 1.5  # pixels of stroke, the ink more that the pen leaves where it comes down and where it lifts
+DOT = 1.5  # pixels of stroke: the extra ink where the pen comes down and where it lifts
 SPACING = 2  # hundredths of a digit's height, between neighbouring points of a stroke
 BATCH = 1000  # images drawn at a time: it bounds the memory
 
@@ -172,7 +172,7 @@ def generate(count: int, seed: int | Sequence[int] = 0) -> tuple[bytes, bytes]:
     """(images, labels): count x 28 x 28 bytes, from 0 for paper to 254 for ink, and count bytes 0..9, in random order.
 
     The same count and seed give the same images, as long as NumPy's random streams stay as they are. Raises
-    ValueError for a negative count or seed and ImportError where NumPy is not installed.
+    ValueError for a negative count or seed and ImportError if NumPy is not installed.
     """
     try:
         import numpy as np

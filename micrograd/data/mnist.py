@@ -1,7 +1,7 @@
 """MNIST: find, download, verify and read its four idx files.
 
 An idx file is a header of big-endian 32-bit numbers, the magic number and the size of each dimension, and then the
-items: one byte a pixel or a label.
+items: one byte per pixel or label.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ MIRRORS = (
     "https://storage.googleapis.com/cvdf-datasets/mnist/",
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
 )
-PATIENCE = 10.0  # seconds of waiting for all mirrors together
-SLOWEST = 50_000  # bytes per second that count as progress and not as waiting
+PATIENCE = 10.0  # seconds to wait, for all mirrors together
+MIN_SPEED = 50_000  # bytes per second that count as progress and not as waiting
 
 
 class DataError(ValueError):
-    """An idx file with other content than there should be."""
+    """An idx file with invalid content."""
 
 
 class DownloadError(OSError):
@@ -75,10 +75,10 @@ def load(
     """The training and the test set.
 
     From the folder `data` if given, else the folder $MICROGRAD_MNIST if set, else the user's cache ($MICROGRAD_CACHE,
-    or where the system keeps caches), filled by a download if need be. Where that fails, one line on stderr says why,
-    and the built-in digits take MNIST's place; `source="digits"` asks for them in the first place.
+    or where the system keeps caches), filled by a download if need be. If that fails, one line on stderr says why,
+    and the built-in digits replace MNIST; `source="digits"` selects them directly.
 
-    Raises FileNotFoundError and DataError for a named folder without good files, and ImportError where the built-in
+    Raises FileNotFoundError and DataError for a named folder without valid files, and ImportError if the built-in
     digits or a download need a package that is not installed.
     """
     if source == "digits":
@@ -125,11 +125,11 @@ def read_labels(path: Path) -> bytes:
 
 
 def download(folder: Path, mirrors: Sequence[str] = MIRRORS, patience: float = PATIENCE) -> None:
-    """Puts those of MNIST's files into `folder` that are not there yet, or not with the right content.
+    """Downloads those of MNIST's files that `folder` does not have, or has with wrong content.
 
-    mirrors: base URLs, tried in turn; patience: the seconds after which no answer, or next to none, from any of them
-    is the end. Nothing but whole and verified files ever gets its name in the folder. Raises DownloadError with a
-    reason for each mirror, OSError where the folder cannot be written and ImportError where pooch is not installed.
+    mirrors: base URLs, tried in turn; patience: the seconds to wait for them without an answer or with too slow a one.
+    A file gets its name in the folder only when it is complete and verified. Raises DownloadError with a reason for
+    each mirror, OSError if the folder cannot be written and ImportError if pooch is not installed.
     """
     missing = [name for name in FILES if not _is_whole(folder, name)]
     reasons = []
@@ -148,21 +148,21 @@ def download(folder: Path, mirrors: Sequence[str] = MIRRORS, patience: float = P
 
 
 class _Clock:
-    """How long to wait for a server: a few seconds to begin with, and as much again as the bytes come in."""
+    """The deadline of a server: `seconds` from the start, and later as bytes come in."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._end = time.monotonic() + seconds
 
     def count(self, received: int) -> None:
-        self._end = min(self._end + received / SLOWEST, time.monotonic() + self.seconds)
+        self._end = min(self._end + received / MIN_SPEED, time.monotonic() + self.seconds)
 
     def left(self) -> float:
         return self._end - time.monotonic()
 
 
 class _Sink:
-    """A file for pooch to write a download to: in memory, bounded, and closed to a thread that nobody waits for."""
+    """A file for pooch to write a download to: in memory, bounded, closed when the waiting ends."""
 
     def __init__(self, limit: int, clock: _Clock) -> None:
         self.content = bytearray()
@@ -172,7 +172,7 @@ class _Sink:
 
     def write(self, chunk: bytes) -> None:
         if self.closed:
-            raise DownloadError("nobody waits any more")
+            raise DownloadError("timed out")
         self.content += chunk
         self._clock.count(len(chunk))
         if len(self.content) > self._limit:
@@ -185,8 +185,8 @@ class _Sink:
 def _fetch(mirror: str, name: str, clock: _Clock) -> bytes:
     """The verified content of one file.
 
-    The waiting is done in another thread: a time limit of the HTTP client's is one for each packet, and there is none
-    for the name server. It only ends the thread, some time after this function has given up.
+    Another thread does the download: the HTTP client's timeout applies to each packet, and does not cover name
+    resolution. It only ends that thread, some time after this function has given up.
     """
     try:
         import pooch
@@ -199,7 +199,7 @@ def _fetch(mirror: str, name: str, clock: _Clock) -> bytes:
 
     def receive() -> None:
         try:
-            download = pooch.HTTPDownloader(timeout=2 * clock.seconds, allow_redirects=False)  # to who knows where
+            download = pooch.HTTPDownloader(timeout=2 * clock.seconds, allow_redirects=False)  # they may lead anywhere
             download(mirror + name + ".gz", sink, None)
         except Exception as error:
             errors.append(error)
@@ -207,7 +207,7 @@ def _fetch(mirror: str, name: str, clock: _Clock) -> bytes:
 
     threading.Thread(target=receive, daemon=True).start()
     while (left := clock.left()) > 0 and not done.wait(left):
-        pass  # what came in the meantime may have prolonged the time
+        pass  # bytes that came meanwhile may have moved the deadline
     sink.closed = True
     if not done.is_set():
         raise DownloadError(f"no answer, or a very slow one, in {clock.seconds:g} s")
@@ -228,14 +228,14 @@ def _fetch(mirror: str, name: str, clock: _Clock) -> bytes:
 
 
 def _root(error: BaseException) -> str:
-    """What went wrong to begin with: HTTP clients wrap a "Connection refused" in several layers of their own."""
+    """The root cause: HTTP clients wrap a "Connection refused" in several layers of their own."""
     while (inner := error.__cause__ or error.__context__) is not None:
         error = inner
     return getattr(error, "strerror", None) or str(error)
 
 
 def _store(path: Path, content: bytes) -> None:
-    """Writes a file in one step: under another name first, so that a part of it is never taken for the whole."""
+    """Writes a file atomically: under another name first, so that no reader sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent)
     try:
@@ -281,7 +281,7 @@ def _find(folder: Path, name: str) -> Path:
 
 
 def _read(path: Path, magic: int, items: str, shape: tuple[int, ...]) -> bytes:
-    """What follows the header of an idx file, checked against it. `items` of `shape` bytes are expected."""
+    """The content of an idx file after its header, which must declare `items` of `shape` bytes. Raises DataError."""
     header = struct.Struct(f">{2 + len(shape)}I")
     try:
         with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
