@@ -98,7 +98,9 @@ def counter(letters: str, i: int) -> str:
     return letters[i] if i < len(letters) else f"{letters[0]}{i}"
 
 
-def _kernel(graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, tables: dict[str, list[float]]) -> Kernel:
+def _kernel(
+    graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, tables: dict[str, list[float]]
+) -> Kernel:
     group = stored.group
     table_numbers = count()
     nests = [_Nest(shapes, stored, nest, tables, table_numbers).body() for nest in lower(graph, layout, stored)]
@@ -111,7 +113,12 @@ class _Nest:
     """Translates one nest of a group to the loop language."""
 
     def __init__(
-        self, shapes: Shapes, stored: GroupLayout, nest: Nest, tables: dict[str, list[float]], table_numbers: Iterator[int]
+        self,
+        shapes: Shapes,
+        stored: GroupLayout,
+        nest: Nest,
+        tables: dict[str, list[float]],
+        table_numbers: Iterator[int],
     ) -> None:
         self.shapes, self.stored, self.nest, self.tables = shapes, stored, nest, tables
         self.table_numbers = table_numbers
