@@ -76,6 +76,14 @@ def formulas(loops: Loops, kernel: Kernel) -> list[Formula]:
     return [_Words(loops).formula(nest) for nest in kernel.nests]
 
 
+def summary(loops: Loops, kernel: Kernel) -> str:
+    """A kernel in one comment: its first nest, and how many more there are."""
+    first = _Words(loops).formula(kernel.nests[0])
+    ranges = f" for {first.ranges}" if first.ranges else ""
+    more = f", and {len(kernel.nests) - 1} more nests" if len(kernel.nests) > 1 else ""
+    return f"{first.assignment}{ranges}{more}"
+
+
 def explanation(loops: Loops) -> list[str]:
     """All groups: a line with the number of roots, then one line per nest."""
     lines = []

@@ -21,8 +21,8 @@ from tools.fuzz.models import Pair
 from tools.fuzz.objects import ERRORS, FLOATS, Trap, buffer, content, plain, strided, wrapped
 
 DOCUMENTED = (TypeError, ValueError, RuntimeError, FloatingPointError)
-MOST_CALLS = 24  # of one sequence
-MOST_IMAGES = 70  # more than one block
+MAX_CALLS = 24  # of one sequence
+MAX_IMAGES = 70  # more than one block
 ALL, SOME = 150, 16  # parameters that are compared after each call
 DEPTH = 2  # of calls inside of calls
 
@@ -47,7 +47,7 @@ class Session:
         self.pair.renew(self.module)
         self.last = self.state()
         transcript: Transcript = [self.last]
-        for _ in range(MOST_CALLS):
+        for _ in range(MAX_CALLS):
             if not self.c:
                 break
             transcript += self.step()
@@ -201,11 +201,11 @@ class Session:
 
     def do_predict_batch(self, name: str) -> object:
         given = self.options(threads=self.threads, progress=self.progress)
-        return self.module.predict_batch(self.pixels(1 + self.c.below(MOST_IMAGES)), **given)
+        return self.module.predict_batch(self.pixels(1 + self.c.below(MAX_IMAGES)), **given)
 
     def do_evaluate(self, name: str) -> object:
         given = self.options(threads=self.threads, progress=self.progress)
-        count = 1 + self.c.below(MOST_IMAGES)
+        count = 1 + self.c.below(MAX_IMAGES)
         return self.module.evaluate(self.pixels(count), self.target(count), **given)
 
     def do_train(self, name: str) -> object:
@@ -222,7 +222,7 @@ class Session:
             given["progress"] = self.progress(must_raise=True)
         if epochs != 1:
             given["epochs"] = epochs
-        count = 1 + self.c.below(MOST_IMAGES)
+        count = 1 + self.c.below(MAX_IMAGES)
         return self.module.train(self.pixels(count), self.target(count), **given)
 
     def do_element(self, name: str) -> object:

@@ -21,7 +21,7 @@ import pytest
 
 WARM_UP = 3
 QUIET_ROUNDS = 3  # that leave nothing behind; in one of them something else may have been freed
-MOST_ROUNDS = 100  # the interpreter has lists of objects to use again, of up to 80
+MAX_ROUNDS = 100  # the interpreter has lists of objects to use again, of up to 80
 repeated: list[str] = []
 not_repeated: dict[str, str] = {}  # and why
 # What a test did that makes repeating it useless, by event of sys.addaudithook().
@@ -65,12 +65,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
         return True
     loaded.clear()  # now, as Python's own may have been loaded at first
     # Memory for the numbers is there before the first of them is taken.
-    counted = {name: array("q", [0] * (MOST_ROUNDS + 1)) for name in COUNTERS}
+    counted = {name: array("q", [0] * (MAX_ROUNDS + 1)) for name in COUNTERS}
     gc.collect()
     gc.freeze()  # what is there now is left out of the collections to come, which makes them quick
     quiet = dict.fromkeys(COUNTERS, 0)  # rounds that left nothing behind
     try:
-        for run in range(-WARM_UP, MOST_ROUNDS + 1):
+        for run in range(-WARM_UP, MAX_ROUNDS + 1):
             if run > -WARM_UP:
                 nn.reset(1)  # the model that a test begins with
                 test(**given)

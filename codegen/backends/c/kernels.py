@@ -21,12 +21,13 @@ The passes in `schedule` take all decisions; this only prints them.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
-from codegen.backends.text import formulas
+from codegen.backends.shared import together
+from codegen.backends.text import formulas, summary
 from codegen.ir.graph import LEAVES, Op
 from codegen.ir.loops import (
     DATA,
@@ -59,7 +60,6 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
 from micrograd import ops
 
-MAX_STATEMENTS = 100  # in a function: compile time is superlinear in its length
 MAX_COMMENT = 112
 INDENT = "    "
 
@@ -162,27 +162,10 @@ def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> tupl
     return lines, calls
 
 
-def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
-    """Consecutive kernels that share a function: they belong to the same passes, and the function stays short."""
-    found: list[Kernel] = []
-    count = 0
-    for kernel in kernels:
-        if found and (kernel.passes != found[0].passes or count >= MAX_STATEMENTS):
-            yield found
-            found, count = [], 0
-        found.append(kernel)
-        count += sum(1 for nest in kernel.nests for _ in statements(nest))
-    if found:
-        yield found
-
-
 def _comment(plain: Loops, kernel: Kernel) -> list[str]:
     """What a kernel computes, as a formula, and the nodes of the graph."""
-    first, *others = formulas(plain, kernel)
     nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
-    ranges = f" for {first.ranges}" if first.ranges else ""
-    more = f", and {len(others)} more nests" if others else ""
-    text = f"{first.assignment}{ranges}{more}: {nodes}".replace("*/", "* /").replace("/*", "/ *")
+    text = f"{summary(plain, kernel)}: {nodes}".replace("*/", "* /").replace("/*", "/ *")
     if len(text) <= MAX_COMMENT:
         return [f"/* {text} */"]
     lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)

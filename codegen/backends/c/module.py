@@ -7,14 +7,14 @@ that calls them in order. Together they are one translation unit, in which every
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import PASSES, Kernels, pass_functions
-from codegen.program import Floats, Label, Pixels, Program, Tensor
+from codegen.backends.shared import comment_text, number_strides, walk
+from codegen.program import Floats, Label, Pixels, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from micrograd import __version__
@@ -192,11 +192,6 @@ def string(text: str) -> str:
     return f'"{"".join(plain)}"'
 
 
-def comment_text(text: str) -> str:
-    """A description without the characters that could end a comment."""
-    return " " + re.sub(r"[^A-Za-z0-9_ ,.;:()-]", "", text) if text else ""
-
-
 def enum(comment: str, entries: Iterable[tuple[str, int]]) -> list[str]:
     lines = [f"    {name} = {offset}," for name, offset in entries]
     return [f"/* {comment} */", "enum {", *lines, "};", ""] if lines else []
@@ -239,33 +234,6 @@ def _empty(rows: Sequence[object]) -> list[str]:
 
 def _list(numbers: Sequence[int]) -> str:
     return f"{{{', '.join(map(str, numbers)) or '0'}}}"
-
-
-def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:
-    """sum(index * stride) for each element of a tensor, in C order."""
-    total = np.zeros(shape, dtype=np.int64)
-    for axis, stride in enumerate(strides):
-        total += (np.arange(shape[axis]) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-    return total.ravel()
-
-
-def number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
-    """Parameter numbers as first + sum(index * stride), or None. Strides nest: a number determines its indices."""
-    numbers = np.array(tensor.numbers, dtype=np.int64).reshape(tensor.shape)
-    origin = (0,) * numbers.ndim
-    strides = []
-    for axis in range(numbers.ndim):
-        neighbour = tuple(int(a == axis) for a in range(numbers.ndim))
-        strides.append(int(numbers[neighbour] - numbers[origin]) if tensor.shape[axis] > 1 else 0)
-    first = int(numbers[origin])
-    if (first + walk(tensor.shape, strides) != numbers.ravel()).any():
-        return None
-    reach = 0
-    for stride, length in sorted((s, n) for s, n in zip(strides, tensor.shape, strict=True) if n > 1):
-        if stride <= reach:
-            return None
-        reach += stride * (length - 1)
-    return first, tuple(strides)
 
 
 def output_tables(kernels: Kernels) -> list[str]:

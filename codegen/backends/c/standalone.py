@@ -22,7 +22,8 @@ from pathlib import Path
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import weights_digest, weights_table
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, pass_functions
-from codegen.backends.c.module import SLACK, comment_text, defines, input_constants, offsets, output_tables
+from codegen.backends.c.module import SLACK, defines, input_constants, offsets, output_tables
+from codegen.backends.shared import comment_text
 from codegen.files import csrc
 from codegen.program import Pixels, Program
 from codegen.reroll.names import c_identifier

@@ -22,15 +22,13 @@ prints it. It is the baseline that the loops are measured against, and a second 
 
 from __future__ import annotations
 
-import numpy as np
-
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import Kernels
+from codegen.backends.shared import declared_layout
 from codegen.ir.graph import LEAVES, Graph, Op
 from codegen.ir.loops import Pass
 from codegen.program import Program
 from codegen.reroll.groups import Ints, passes_of
-from codegen.reroll.layout import TensorPlace
 from codegen.reroll.names import tensor_names
 from micrograd import ops
 from micrograd.texts import Dialect, Text
@@ -147,19 +145,6 @@ class _Arrays:
                 return f"value[{self.target_offset + number}]"
             case _:
                 return f"value[{self.first + n}]"
-
-
-def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
-    """Tensors in C order, one after the other, and the place of each parameter."""
-    tensors: list[TensorPlace] = []
-    places = np.zeros(len(program.parameter_values), dtype=np.int64)
-    offset = 0
-    for tensor in program.tensors:
-        strides = tuple(int(np.prod(tensor.shape[axis + 1 :])) for axis in range(len(tensor.shape)))
-        tensors.append(TensorPlace(tensor, offset, strides, len(tensor.numbers)))
-        places[list(tensor.numbers)] = offset + np.arange(len(tensor.numbers))
-        offset += len(tensor.numbers)
-    return tensors, places
 
 
 def _functions(statements: list[tuple[Pass, str]]) -> tuple[list[str], list[tuple[Pass, str]]]:

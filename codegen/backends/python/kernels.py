@@ -19,9 +19,9 @@ import textwrap
 from collections.abc import Iterator
 from math import isinf, isnan
 
-from codegen.backends.c.kernels import together
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
-from codegen.backends.text import formulas
+from codegen.backends.shared import together
+from codegen.backends.text import summary
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     DATA,
@@ -83,9 +83,7 @@ def functions(loops: Loops, plain: Loops) -> list[str]:
         passes = kernels[0].passes
         lines += ["", "", f"def {name}({parameters(passes)}):"]
         for kernel in kernels:
-            formula, *others = formulas(plain, plain_kernels[kernel.number])
-            more = f", and {len(others)} more nests" if others else ""
-            comment = f"{formula.assignment}{' for ' if formula.ranges else ''}{formula.ranges}{more}"
+            comment = summary(plain, plain_kernels[kernel.number])
             lines += textwrap.wrap(comment, MAX_LINE, initial_indent="    # ", subsequent_indent="    #   ")
             for nest in kernel.nests:
                 lines += [INDENT + line for line in _body(loops, nest)]

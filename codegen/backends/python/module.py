@@ -15,10 +15,9 @@ from pathlib import Path
 from types import ModuleType
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.module import comment_text, number_strides, walk
-from codegen.backends.c.straightline import declared_layout
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
 from codegen.backends.python.statements import StraightLine
+from codegen.backends.shared import comment_text, declared_layout, number_strides, walk
 from codegen.ir.graph import Graph
 from codegen.ir.loops import DATA, VALUE, Loops
 from codegen.program import Label, Pixels, Program
@@ -51,7 +50,7 @@ def is_small(program: Program, graph: Graph) -> bool:
 
 
 @dataclass
-class Kernels:
+class PythonKernels:
     """A lowering's result: functions, and where they find parameters, inputs and results."""
 
     lowering: str
@@ -64,10 +63,10 @@ class Kernels:
     outputs: dict[str, list[int]]
 
 
-def loop_kernels(found: Rerolled, loops: Loops) -> Kernels:
+def loop_kernels(found: Rerolled, loops: Loops) -> PythonKernels:
     """Scheduled loops as functions."""
     tensors = [(region.name, region.start) for region in loops.regions[DATA]]
-    return Kernels(
+    return PythonKernels(
         lowering="loops",
         functions=functions(loops, found.loops),
         offsets=[*tensors, *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "LOSS"))],
@@ -79,12 +78,12 @@ def loop_kernels(found: Rerolled, loops: Loops) -> Kernels:
     )
 
 
-def statement_kernels(graph: Graph, program: Program) -> Kernels:
+def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
     """A statement for each root."""
     tensors, places = declared_layout(program)
     written = StraightLine(graph, program, places)
     slots = written.slots
-    return Kernels(
+    return PythonKernels(
         lowering="straightline",
         functions=written.functions(),
         offsets=[],
@@ -96,7 +95,7 @@ def statement_kernels(graph: Graph, program: Program) -> Kernels:
     )
 
 
-def module_text(program: Program, kernels: Kernels, name: str, digest: str, definitions: list[str]) -> str:
+def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of registered ops."""
     runtime = [_runtime(part) for part in ("arguments", "state", "model")]
     imports = {line for found, _ in runtime for line in found} - {FUTURE}
@@ -124,7 +123,7 @@ def module_text(program: Program, kernels: Kernels, name: str, digest: str, defi
     return "\n".join(parts) + "\n"
 
 
-def _constants(program: Program, kernels: Kernels, digest: str) -> list[str]:
+def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[str]:
     inputs = program.inputs
     initial = program.initial and {name: (float(low), float(high)) for name, (low, high) in program.initial.items()}
     entries: list[tuple[str, object]] = [
@@ -166,7 +165,7 @@ def _list(start: str, items: Iterable[str], end: str) -> list[str]:
     return [start + "".join(body).strip() + end] if len(body) < 2 else [start, *body, end]
 
 
-def _initial_data(program: Program, kernels: Kernels) -> list[str]:
+def _initial_data(program: Program, kernels: PythonKernels) -> list[str]:
     """Without declared distributions the weights of the traced parameters, in the order of data[]."""
     if program.initial is not None:
         return []
@@ -178,7 +177,7 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
     return [literal(x) for x in data]
 
 
-def _dense_spans(kernels: Kernels) -> list[tuple[int, int]]:
+def _dense_spans(kernels: PythonKernels) -> list[tuple[int, int]]:
     """The parts of data[] and grad[] outside row tensors, in as few spans as possible."""
     rows = {row.place.offset for row in kernels.row_tensors}
     spans: list[tuple[int, int]] = []

@@ -1,0 +1,74 @@
+"""What the C and the Python backend share: tensor layouts, which kernels make a function, text in comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from codegen.ir.loops import Kernel, statements
+from codegen.program import Program, Tensor
+from codegen.reroll.groups import Ints
+from codegen.reroll.layout import TensorPlace
+
+MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
+
+
+def comment_text(text: str) -> str:
+    """A description without the characters that could end a comment."""
+    return " " + re.sub(r"[^A-Za-z0-9_ ,.;:()-]", "", text) if text else ""
+
+
+def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:
+    """sum(index * stride) for each element of a tensor, in C order."""
+    total = np.zeros(shape, dtype=np.int64)
+    for axis, stride in enumerate(strides):
+        total += (np.arange(shape[axis]) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+    return total.ravel()
+
+
+def number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:
+    """Parameter numbers as first + sum(index * stride), or None. Strides nest: a number determines its indices."""
+    numbers = np.array(tensor.numbers, dtype=np.int64).reshape(tensor.shape)
+    origin = (0,) * numbers.ndim
+    strides = []
+    for axis in range(numbers.ndim):
+        neighbour = tuple(int(a == axis) for a in range(numbers.ndim))
+        strides.append(int(numbers[neighbour] - numbers[origin]) if tensor.shape[axis] > 1 else 0)
+    first = int(numbers[origin])
+    if (first + walk(tensor.shape, strides) != numbers.ravel()).any():
+        return None
+    reach = 0
+    for stride, length in sorted((s, n) for s, n in zip(strides, tensor.shape, strict=True) if n > 1):
+        if stride <= reach:
+            return None
+        reach += stride * (length - 1)
+    return first, tuple(strides)
+
+
+def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
+    """Tensors in C order, one after the other, and the place of each parameter."""
+    tensors: list[TensorPlace] = []
+    places = np.zeros(len(program.parameter_values), dtype=np.int64)
+    offset = 0
+    for tensor in program.tensors:
+        strides = tuple(int(np.prod(tensor.shape[axis + 1 :])) for axis in range(len(tensor.shape)))
+        tensors.append(TensorPlace(tensor, offset, strides, len(tensor.numbers)))
+        places[list(tensor.numbers)] = offset + np.arange(len(tensor.numbers))
+        offset += len(tensor.numbers)
+    return tensors, places
+
+
+def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
+    """Consecutive kernels that share a function: they belong to the same passes, and the function stays short."""
+    found: list[Kernel] = []
+    count = 0
+    for kernel in kernels:
+        if found and (kernel.passes != found[0].passes or count >= MAX_STATEMENTS):
+            yield found
+            found, count = [], 0
+        found.append(kernel)
+        count += sum(1 for nest in kernel.nests for _ in statements(nest))
+    if found:
+        yield found
