@@ -173,7 +173,7 @@ def test_a_model_of_670_000_parameters(compiled, tmp_path):
     seconds, memory = usage.ru_utime - before.ru_utime, usage.ru_maxrss / 2**20
     lines = sum((tmp_path / name).read_text().count("\n") for name in ("large.c", "large_kernels.h"))
     print(f"670,000 parameters: {seconds:.1f} s, {memory:.2f} GiB, {lines} lines")
-    assert lines <= 1.2 * compiled.text.count("\n")
+    assert lines <= 1.25 * compiled.text.count("\n")  # one layer more
     assert memory <= 3
     assert seconds <= 120  # of the processor, 16 to 40 here: a cost that grew faster than the model would take hours
 
