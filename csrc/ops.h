@@ -34,6 +34,12 @@
 #define STORE_BARRIER ((void)0)
 #endif
 
+#if defined(__GNUC__) || defined(__clang__)
+#define MAYBE_UNUSED __attribute__((unused))
+#else
+#define MAYBE_UNUSED
+#endif
+
 /*
  * gcc before 14 fuses products with alternating additions and subtractions side by side, even with -ffp-contract=off.
  * TABLE hides the signs of a table's numbers from it. In straight-line code anything may end up side by side, so
@@ -43,7 +49,7 @@
 #define TABLE static __attribute__((used)) /* gcc must assume that other code changes it */
 #define NOT_JOINED __attribute__((optimize("no-tree-slp-vectorize")))
 #else
-#define TABLE static const
+#define TABLE static const MAYBE_UNUSED /* a frozen model may have weights that no output depends on */
 #define NOT_JOINED
 #endif
 

@@ -433,3 +433,13 @@ def test_the_example_reads_a_picture(tmp_path):
         done = subprocess.run(["./digit", "picture.pgm"], cwd=tmp_path, capture_output=True, text=True, check=False)
         assert done.returncode == 2
         assert message in done.stderr
+
+
+@pytest.mark.parametrize("compiler", [c for c in ("gcc", "clang") if shutil.which(c)])
+def test_weights_that_no_output_depends_on_are_no_warning(compiler, tmp_path):
+    x, w = [Value(0.0), Value(0.0)], [Value(0.5), Value(0.1)]
+    out = x[0] * x[1]
+    program = Program(Floats(x), None, {"w": w}, (out * w[0] + w[1]) ** 2, {"out": [out]})
+    path = freeze(program, weights_of(program), tmp_path, f"unused_{compiler}", compiler=compiler, flags=WARNINGS)
+    module = load_extension(path, f"unused_{compiler}")
+    assert module.outputs(array("d", [2.0, 3.0])) == {"out": (6.0,)}
