@@ -61,6 +61,10 @@ def build(
 
     Raises ValueError as compile_program() does, RuntimeError with the compiler's output if it fails.
     """
+    if isinstance(flags, str) or not isinstance(flags, list | tuple | None):
+        raise TypeError(f"flags must be a list of strings, not {flags!r}")
+    if target != "extension" and (compiler is not None or flags):
+        raise ValueError(f"compiler and flags are for target='extension'; target={target!r} compiles nothing")
     folder = Path(directory).resolve()
     source = write_sources(compile_program(program, name, lowering, target), folder, name)
     return compile_extension(source, name, compiler, flags or []) if target == "extension" else source

@@ -82,6 +82,8 @@ def compile_program(
     Raises ValueError for an unknown target or lowering, for a name that the target cannot use, and for a Program that
     the target cannot express.
     """
+    if not isinstance(program, Program):
+        raise TypeError(f"the program must be a codegen.Program, not {type(program).__name__}")
     if target not in TARGETS:
         raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
     if lowering not in (None, "loops", "straightline"):
@@ -118,6 +120,8 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
 
 
 def check_name(name: str) -> None:
+    if not isinstance(name, str):
+        raise TypeError(f"a module's name must be a string, not {type(name).__name__}")
     if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
         raise ValueError(f"a module's name must be an ASCII identifier that is not a keyword, got {name!r}")
 

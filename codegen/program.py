@@ -100,6 +100,8 @@ class Program:
             if not isinstance(named, Mapping):
                 raise TypeError(f"{what} must map names to Values, not be a {type(named).__name__}")
         for name in (*self.parameters, *self.outputs):
+            if not isinstance(name, str):
+                raise TypeError(f"a name of a parameter or an output must be a string, not {name!r}")
             if not name or "\0" in name:
                 raise ValueError(f"a name of a parameter or an output must not be empty or hold NUL, got {name!r}")
         if not isinstance(self.inputs, Pixels | Floats):

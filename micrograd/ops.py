@@ -23,9 +23,11 @@ this order.
 
 from __future__ import annotations
 
+import ast
 import math
 import numbers
 import re
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
@@ -193,7 +195,7 @@ def register(
     c         a C expression of type real in the operands `a` and `b`, or the text of a `static inline` function called
               op_NAME. It may use what csrc/ops.h has, and has to give the bits that `function` gives.
     symbol    `Value._op`; by default the name
-    python    for generated Python: the source of a function called op_NAME that needs `math` and the functions of
+    python    for generated Python: the source of one function that needs `math` and the functions of
               micrograd.ieee at most; by default the source of `function`
 
     Raises TypeError or ValueError for arguments that make no op, and for a name or symbol that is taken; then the table
@@ -207,8 +209,11 @@ def register(
         raise ValueError(f"an op's name is a lower-case identifier and not that of a leaf, got {name!r}")
     if symbol in LEAF_SYMBOLS:
         raise ValueError(f"{symbol!r} is the symbol of a leaf")
+    if not isinstance(partials, Sequence):
+        raise TypeError(f"{name}: partials must be a list, not {type(partials).__name__}")
     partials = tuple(partials)
     _check_function(name, function, partials)
+    _check_source(name, python)
     _check_partials(name, partials)
     with _lock:
         if name in BY_NAME or symbol in BY_SYMBOL:
@@ -223,12 +228,27 @@ def register(
 def _check_function(name: str, function: Callable[..., float], partials: tuple[Partial, ...]) -> None:
     if len(partials) not in (1, 2):
         raise ValueError(f"{name}: an op has one or two operands and a partial for each, got {len(partials)} partials")
+    for x in (0.5, 0.0, -0.5, math.inf, -math.inf, math.nan):
+        try:
+            result = function(*[x] * len(partials))
+        except Exception as error:
+            raise ValueError(f"{name}: the function of {len(partials)} floats fails at {x}: {error}") from error
+        if type(result) is not float:
+            raise TypeError(f"{name}: the function must return a float, but at {x} it is {type(result).__name__}")
+
+
+def _check_source(name: str, python: str | None) -> None:
+    """The source for generated Python must be one def; generated code renames it."""
+    if python is None:
+        return
+    if not isinstance(python, str):
+        raise TypeError(f"{name}: python must be the source of a function, not {type(python).__name__}")
     try:
-        result = function(*[0.5] * len(partials))
-    except Exception as error:
-        raise ValueError(f"{name}: the function of {len(partials)} floats fails at 0.5: {error}") from error
-    if type(result) is not float:
-        raise TypeError(f"{name}: the function must return a float, not {type(result).__name__}")
+        body = ast.parse(textwrap.dedent(python)).body
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"{name}: python is not the source of a function: {error}") from error
+    if len(body) != 1 or not isinstance(body[0], ast.FunctionDef):
+        raise ValueError(f"{name}: python must be the source of one function")
 
 
 def _check_partials(name: str, partials: tuple[Partial, ...]) -> None:
@@ -247,18 +267,49 @@ def _check_partials(name: str, partials: tuple[Partial, ...]) -> None:
 
 
 class _Probe(Operand):
+    __eq__ = __ne__ = Operand._refuse
+    __hash__ = object.__hash__
+
     def _from_op(self, op: Row, operands: Sequence[Any]) -> _Probe:
         if any(not isinstance(x, _Probe | numbers.Real) for x in operands):
             raise TypeError(f"{op.name} of {', '.join(type(x).__name__ for x in operands)}")
+        for x in operands:
+            if not isinstance(x, _Probe):
+                float(x)  # OverflowError for an int that no float holds
         return self
 
 
 def _c_definition(name: str, c: str, arity: int) -> str:
-    if re.search(rf"\bop_{name}\(", c):
-        return c.strip()
-    if not c.strip() or re.search("[;{}\n]", c):
+    """The C of an op as a function. Raises ValueError for text that cannot be one."""
+    text = c.strip()
+    operands = ["real a", "real b"][:arity]
+    if re.search(r"""["'\\#\0]|//|/\*""", text):
+        raise ValueError(f"{name}: c must not have quotes, comments, directives or backslashes, got {c!r}")
+    if text.startswith("static inline"):
+        signature = rf"static inline real op_{name}\(real \w+{', real .w+' * (arity - 1)}\)\s*".replace(".w", r"\w")
+        body = re.sub(signature, "", text, count=1)
+        if body == text or not body.startswith("{") or not _is_one_block(body):
+            raise ValueError(f"{name}: c must be one function static inline real op_{name}({', '.join(operands)})")
+        return text
+    names = set(re.findall(r"\b[A-Za-z_]\w*", text))
+    is_expression = text and not re.search("[;{}\n]", text) and _is_balanced(text)
+    if not is_expression or "return" in names or f"op_{name}" in names or (arity == 1 and "b" in names):
         raise ValueError(f"{name}: c must be an expression in {'a and b'[: 4 * arity - 3]}, or define op_{name}()")
-    return f"static inline real op_{name}({', '.join(['real a', 'real b'][:arity])}) {{ return {c.strip()}; }}"
+    return f"static inline real op_{name}({', '.join(operands)}) {{ return {text}; }}"
+
+
+def _is_balanced(text: str, pair: str = "()") -> bool:
+    depth = 0
+    for character in text:
+        depth += (character == pair[0]) - (character == pair[1])
+        if depth < 0:
+            return False
+    return depth == 0
+
+
+def _is_one_block(text: str) -> bool:
+    """Whether nothing follows the brace that closes the first one."""
+    return _is_balanced(text, "{}") and not any(_is_balanced(text[: i + 1], "{}") for i in range(len(text) - 1))
 
 
 def _add(new: Row) -> Row:

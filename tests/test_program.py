@@ -168,3 +168,20 @@ def test_a_file_without_a_program_is_refused(tmp_path, text, error, message):
     path.write_text(text)
     with pytest.raises(error, match=message):
         load(path)
+
+
+def test_wrong_kinds_are_named():
+    from codegen import build, compile_program
+
+    x = Value(0.0)
+    with pytest.raises(TypeError, match="a name of a parameter or an output must be a string, not 5"):
+        Program(Floats([x]), None, {}, x, {5: [x]})
+    program = Program(Floats([x]), None, {}, x * x)
+    with pytest.raises(TypeError, match=r"the program must be a codegen\.Program, not NoneType"):
+        compile_program(None)
+    with pytest.raises(TypeError, match="a module's name must be a string, not int"):
+        compile_program(program, 5)
+    with pytest.raises(TypeError, match="flags must be a list of strings, not '-O0'"):
+        build(program, "nowhere", flags="-O0")
+    with pytest.raises(ValueError, match="compiler and flags are for target='extension'"):
+        build(program, "nowhere", target="python", compiler="gcc")

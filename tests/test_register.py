@@ -189,10 +189,29 @@ GOOD = {"name": "good", "function": lambda x: x, "partials": [1.0], "c": "a"}
         ({"partials": [lambda y, a: "a"]}, TypeError, "partial 0 gives str"),
         ({"partials": [lambda a: a]}, ValueError, "partial 0 is no function"),
         ({"function": lambda x, y: x}, ValueError, "the function of 1 floats fails at 0.5"),
-        ({"function": lambda x: 1}, TypeError, "must return a float, not int"),
+        ({"function": lambda x: 1}, TypeError, "must return a float, but at 0.5 it is int"),
         ({"c": ""}, ValueError, "c must be an expression in a, or define op_good"),
         ({"c": "return a;"}, ValueError, "c must be an expression"),
-        ({"c": "static inline real op_bad(real a) { return a; }"}, ValueError, r"or define op_good\(\)"),
+        (
+            {"c": "static inline real op_bad(real a) { return a; }"},
+            ValueError,
+            r"one function static inline real op_good",
+        ),
+        ({"c": "static inline real op_good(real a) { return a; } int b;"}, ValueError, "c must be one function"),
+        ({"c": "static inline real op_good(real a, real b) { return a; }"}, ValueError, "c must be one function"),
+        *(({"c": c}, ValueError, "c must be an expression in a") for c in ("b", "a ) + (a", "return a", "op_good(a)")),
+        *(
+            ({"c": c}, ValueError, "c must not have quotes")
+            for c in ('a"', "'a", "a // x", "a /* x", "a\\", "#a", "a\0")
+        ),
+        ({"partials": 5}, TypeError, "partials must be a list, not int"),
+        ({"partials": [lambda y, a: 1.0 if a == 0.0 else a]}, ValueError, "cannot compare or branch"),
+        ({"partials": [lambda y, a: a * 10**400]}, ValueError, "partial 0 is no function"),
+        ({"function": math.log}, ValueError, "the function of 1 floats fails at 0.0"),
+        ({"function": lambda x: x if x > 0 else 0}, TypeError, "at 0.0 it is int"),
+        ({"python": 5}, TypeError, "python must be the source of a function, not int"),
+        ({"python": "def f(x:"}, ValueError, "python is not the source of a function"),
+        ({"python": "x = 1"}, ValueError, "python must be the source of one function"),
     ],
 )
 def test_a_bad_registration_changes_nothing(change, error, message):

@@ -63,6 +63,8 @@ def set_weights(program: Program, weights: Mapping[str, npt.ArrayLike]) -> None:
     `weights` maps the parameters' names to buffers of their shapes, as state_dict() does. Raises ValueError for
     weights that do not fit the Program or are not finite.
     """
+    if not isinstance(weights, Mapping):
+        raise TypeError(f"the weights must map names to arrays, not be a {type(weights).__name__}")
     expected = {tensor.name for tensor in program.tensors}
     if set(weights) != expected:
         raise ValueError(f"the weights are named {sorted(weights)}, but the parameters {sorted(expected)}")
