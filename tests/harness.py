@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import os
 import random
+import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
@@ -15,6 +16,7 @@ import numpy as np
 
 from codegen import Program, build
 from codegen.pipeline import build_graph, compile_program
+from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine, Interpreter
 from tools.fuzz_compiler.systems import LEVELS, Module, System, bits, example, images
 from tools.fuzz_compiler.systems import compare as systems_agree
@@ -150,3 +152,15 @@ def compare(
     assert "loops at baseline" in systems
     assert systems_agree(systems, random.Random(seed), steps, odd)
     return systems["loops"]
+
+
+def exact_bits(x: float) -> str:
+    """The bit pattern, the sign of a zero included. Any nan is the nan."""
+    return "nan" if x != x else struct.pack(">d", x).hex()
+
+
+def gradients_of(function: Callable[..., Value], *numbers: float) -> list[float]:
+    """The gradients of a function of Values at these numbers, by the interpreted engine."""
+    leaves = [Value(x) for x in numbers]
+    function(*leaves).backward()
+    return [leaf.grad for leaf in leaves]

@@ -16,17 +16,13 @@ from types import ModuleType
 import models
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from codegen import Floats, Program, compile_program
 from codegen.ir.graph import LEAVES, Graph, Op, graph_text, node_text, verify
 from codegen.passes import autodiff, simplify, trace
 from codegen.pipeline import build_graph
 from codegen.reroll import affine as nests
-from codegen.reroll.affine import Piece, fit, peel
-from codegen.reroll.groups import find_groups
-from codegen.reroll.trees import find_trees
+from codegen.reroll.affine import peel
 from micrograd import ops
 from micrograd.engine import Value
 
@@ -337,149 +333,6 @@ def test_parameters_without_a_path_to_the_loss_have_no_gradient():
     autodiff.differentiate(graph)
     verify(graph)
     assert list(graph.gradients) == [0]
-
-
-# Loop nests
-
-
-def walk(first: np.ndarray, piece: Piece) -> np.ndarray:
-    """The rows that a piece's loops visit."""
-    rows = first[None, :]
-    for loop in piece.loops:
-        steps = np.arange(loop.count)[:, None] * loop.strides
-        if loop.rows is not None:
-            steps = steps + loop.rows
-        rows = (steps[:, None, :] + rows[None, :, :]).reshape(-1, len(first))
-    return rows
-
-
-@st.composite
-def progressions(draw) -> tuple[np.ndarray, int]:
-    """The rows of nested loops, and how many loops they were."""
-    columns = draw(st.integers(1, 3))
-    strides = st.lists(st.integers(-60, 60), min_size=columns, max_size=columns)
-    rows = np.array([draw(strides)], dtype=np.int64)
-    counts = draw(st.lists(st.integers(2, 5), max_size=4))
-    for count in counts:
-        steps = np.arange(count)[:, None] * np.array(draw(strides))
-        rows = (steps[:, None, :] + rows[None, :, :]).reshape(-1, columns)
-    return rows, len(counts)
-
-
-@given(progressions())
-@settings(deadline=None, max_examples=300)
-def test_nested_progressions_are_found_again(example):
-    rows, depth = example
-    loops, length = peel(rows)
-    assert length == len(rows)
-    assert len(loops) <= depth
-    assert (walk(rows[0], Piece(0, length, loops)) == rows).all()
-    assert [(piece.start, piece.length) for piece in fit(rows)] == [(0, len(rows))]
-
-
-@st.composite
-def irregular(draw) -> np.ndarray:
-    """Random rows, with progressions among them."""
-    columns = draw(st.integers(1, 3))
-    row = st.lists(st.integers(-3, 3), min_size=columns, max_size=columns)
-    parts = [np.array(draw(st.lists(row, min_size=1, max_size=12)))]
-    for _ in range(draw(st.integers(0, 3))):
-        start, stride = np.array(draw(row)), np.array(draw(row))
-        parts.append(start + np.arange(draw(st.integers(1, 20)))[:, None] * stride)
-        parts.append(np.array(draw(st.lists(row, min_size=1, max_size=3))))
-    return np.concatenate(parts).astype(np.int64)
-
-
-@given(irregular())
-@settings(deadline=None, max_examples=300)
-def test_every_row_is_covered_once_and_in_order(rows):
-    pieces = fit(rows)
-    covered = [walk(rows[piece.start], piece) for piece in pieces]
-    assert [piece.start for piece in pieces] == [0, *np.cumsum([piece.length for piece in pieces])[:-1]]
-    assert [len(found) for found in covered] == [piece.length for piece in pieces]
-    assert (np.concatenate(covered) == rows).all()
-
-
-def test_what_does_not_fit_becomes_one_table():
-    rows = np.array([[3 * i, i * i] for i in range(40)])
-    (piece,) = fit(rows)
-    (loop,) = piece.loops
-    assert loop.count == 40
-    assert loop.strides.tolist() == [3, 0]
-    assert loop.rows.tolist() == [[0, i * i] for i in range(40)]
-    assert (walk(rows[0], piece) == rows).all()
-
-
-# Trees and groups
-
-
-def group_texts(step: Program) -> list[str]:
-    graph = build_graph(step)
-    trees = find_trees(graph)
-    return [f"{len(g.roots)} x {trees.shapes.text(g.shape)}" for g in find_groups(graph, trees, step.prediction)]
-
-
-@pytest.mark.parametrize(("pixels", "hidden", "classes"), [(12, 7, 5), (60, 30, 10)])
-def test_groups_of_a_perceptron_with_one_hidden_layer(pixels, hidden, classes):
-    """Forward, loss, probabilities, adjoints, gradients: the sizes change, the groups do not."""
-    assert group_texts(models.mlp((pixels, hidden, classes))) == [
-        f"{hidden} x relu(sum(P, {pixels} x mul(P, X)))",
-        f"{classes} x sum(P, {hidden} x mul(P, R))",
-        f"1 x max({classes} x R)",
-        "1 x mul(R, C)",
-        f"{classes} x add(R, R)",
-        f"{classes} x exp(R)",
-        f"1 x sum({classes} x R)",
-        "1 x mul(log(R), C)",
-        f"1 x sum({classes} x mul(add(R, R), T))",
-        "1 x mul(R, C)",
-        "1 x pow(R, C)",
-        f"{classes} x mul(R, R)",
-        f"{classes} x mul(T, C)",
-        f"1 x sum({classes} x mul(C, R))",
-        "1 x mul(R, R)",
-        f"{classes} x add(R, mul(R, R))",
-        f"{hidden} x sum({classes} x mul(P, R))",
-        f"{hidden} x mul(step(R), R)",
-        f"{classes * hidden} x add(G, mul(R, R))",
-        f"{classes + hidden} x add(G, R)",
-        f"{hidden * pixels} x add(G, mul(X, R))",
-    ]
-
-
-def tree_texts(graph: Graph) -> dict[int, str]:
-    trees = find_trees(graph)
-    return {n: trees.shapes.text(trees.shape_of[n]) for n in trees.roots}
-
-
-def test_a_sum_that_is_used_twice_is_not_flattened():
-    shared = "%0 = param 0\n%1 = input 0\n%2 = add %0 %1\n%3 = add %2 %0\n%4 = add %3 %1\n%5 = mul %4 %2"
-    assert tree_texts(parse(shared)) == {2: "add(P, X)", 4: "sum(R, P, X)", 5: "mul(R, R)"}
-
-
-def test_an_observed_sum_is_not_flattened():
-    observed = "%0 = param 0\n%1 = input 0\n%2 = add %0 %1\n%3 = add %2 %0\n%4 = add %3 %1\noutput o %3"
-    assert tree_texts(parse(observed)) == {3: "sum(P, X, P)", 4: "add(R, X)"}
-
-
-def test_only_left_spines_are_flattened():
-    right = "%0 = param 0\n%1 = input 0\n%2 = add %0 %1\n%3 = add %1 %2\n%4 = add %0 %3"
-    assert tree_texts(parse(right)) == {4: "add(P, add(X, add(P, X)))"}
-
-
-@pytest.mark.parametrize("name", models.REGULAR)
-def test_every_root_is_in_one_group_behind_everything_it_reads(name):
-    step = models.REGULAR[name]()
-    graph = build_graph(step)
-    trees = find_trees(graph)
-    computed: set[int] = set()
-    for group in find_groups(graph, trees, step.prediction):
-        for n, leaves in zip(group.roots.tolist(), group.leaves.tolist(), strict=True):
-            assert tuple(leaves) == trees.leaves_of[n]
-            assert all(graph.op[leaf] in LEAVES or leaf in computed for leaf in leaves)
-        assert computed.isdisjoint(group.roots.tolist())
-        computed.update(group.roots.tolist())
-    assert {n for n in trees.roots if graph.op[n] not in LEAVES} <= computed
 
 
 # Reproducible
