@@ -151,9 +151,9 @@ def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_killed_a_hundred_times(tmp_path: Path) -> None:
+def test_killed_two_hundred_times(tmp_path: Path) -> None:
     """On the built-in digits, thirty checkpoints an epoch."""
     data = write_data(tmp_path, 6000, 1000)
-    seen = kill(tmp_path / "runs", 100, 1.0, [], 200, "--data", data, "--batch-size", 10, "--epochs", 2)
-    assert seen["ends"] >= 1
-    assert sum(k["half"] for k in seen["killed"]) >= 2
+    seen = kill(tmp_path / "runs", 200, 1.0, [], 200, "--data", data, "--batch-size", 10, "--epochs", 2)
+    assert seen["ends"] >= 2
+    assert sum(k["half"] for k in seen["killed"]) >= 5
