@@ -15,7 +15,9 @@ from types import ModuleType
 import numpy as np
 
 from codegen import Program, build
+from codegen.ir.graph import Graph, verify
 from codegen.pipeline import build_graph, compile_program
+from micrograd import ops
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine, Interpreter
 from tools.fuzz_compiler.systems import LEVELS, Module, System, bits, example, images
@@ -164,3 +166,30 @@ def gradients_of(function: Callable[..., Value], *numbers: float) -> list[float]
     leaves = [Value(x) for x in numbers]
     function(*leaves).backward()
     return [leaf.grad for leaf in leaves]
+
+
+def number_of(op: str) -> int:
+    return ops.IR_LEAVES.index(op) if op in ops.IR_LEAVES else ops.BY_NAME[op].number
+
+
+def parse(text: str) -> Graph:
+    """The graph that the printer shows as this text. Without an observable the last node is the loss."""
+    graph = Graph()
+    for line in text.splitlines():
+        match line.split():
+            case [name, "=", "const", number]:
+                assert int(name[1:]) == graph.const(float(number))
+            case [name, "=", op, *operands]:
+                assert int(name[1:]) == graph.add(number_of(op), *(int(x.lstrip("%")) for x in operands))
+            case ["loss", node]:
+                graph.loss = int(node[1:])
+            case ["output", name, *nodes]:
+                graph.outputs[name] = [int(node[1:]) for node in nodes]
+            case ["gradient", parameter, node]:
+                graph.gradients[int(parameter)] = int(node[1:])
+            case _:
+                raise AssertionError(f"not a line of a graph: {line}")
+    if graph.loss < 0:
+        graph.loss = len(graph) - 1
+    verify(graph)
+    return graph

@@ -8,46 +8,19 @@ from pathlib import Path
 import models
 import numpy as np
 import pytest
+from harness import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen import Program
-from codegen.ir.graph import LEAVES, Graph, verify
+from codegen.ir.graph import LEAVES, Graph
 from codegen.pipeline import build_graph
 from codegen.reroll.affine import Piece, fit, peel
 from codegen.reroll.groups import find_groups
 from codegen.reroll.trees import find_trees
-from micrograd import ops
 
 ROOT = Path(__file__).resolve().parent.parent
 INF, NAN = math.inf, math.nan
-
-
-def number_of(op: str) -> int:
-    return ops.IR_LEAVES.index(op) if op in ops.IR_LEAVES else ops.BY_NAME[op].number
-
-
-def parse(text: str) -> Graph:
-    """The graph that the printer shows as this text. Without an observable the last node is the loss."""
-    graph = Graph()
-    for line in text.splitlines():
-        match line.split():
-            case [name, "=", "const", number]:
-                assert int(name[1:]) == graph.const(float(number))
-            case [name, "=", op, *operands]:
-                assert int(name[1:]) == graph.add(number_of(op), *(int(x.lstrip("%")) for x in operands))
-            case ["loss", node]:
-                graph.loss = int(node[1:])
-            case ["output", name, *nodes]:
-                graph.outputs[name] = [int(node[1:]) for node in nodes]
-            case ["gradient", parameter, node]:
-                graph.gradients[int(parameter)] = int(node[1:])
-            case _:
-                raise AssertionError(f"not a line of a graph: {line}")
-    if graph.loss < 0:
-        graph.loss = len(graph) - 1
-    verify(graph)
-    return graph
 
 
 # Loop nests

@@ -16,6 +16,7 @@ from types import ModuleType
 import models
 import numpy as np
 import pytest
+from harness import parse
 
 from codegen import Floats, Program, compile_program
 from codegen.ir.graph import LEAVES, Graph, Op, graph_text, node_text, verify
@@ -23,7 +24,6 @@ from codegen.passes import autodiff, simplify, trace
 from codegen.pipeline import build_graph
 from codegen.reroll import affine as nests
 from codegen.reroll.affine import peel
-from micrograd import ops
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -38,33 +38,6 @@ def program(loss: Value, parameters: object = (), inputs: object = (), **options
         loss=loss,
         **options,
     )
-
-
-def number_of(op: str) -> int:
-    return ops.IR_LEAVES.index(op) if op in ops.IR_LEAVES else ops.BY_NAME[op].number
-
-
-def parse(text: str) -> Graph:
-    """The graph that the printer shows as this text. Without an observable the last node is the loss."""
-    graph = Graph()
-    for line in text.splitlines():
-        match line.split():
-            case [name, "=", "const", number]:
-                assert int(name[1:]) == graph.const(float(number))
-            case [name, "=", op, *operands]:
-                assert int(name[1:]) == graph.add(number_of(op), *(int(x.lstrip("%")) for x in operands))
-            case ["loss", node]:
-                graph.loss = int(node[1:])
-            case ["output", name, *nodes]:
-                graph.outputs[name] = [int(node[1:]) for node in nodes]
-            case ["gradient", parameter, node]:
-                graph.gradients[int(parameter)] = int(node[1:])
-            case _:
-                raise AssertionError(f"not a line of a graph: {line}")
-    if graph.loss < 0:
-        graph.loss = len(graph) - 1
-    verify(graph)
-    return graph
 
 
 def blocks(module: ModuleType) -> list[str]:
