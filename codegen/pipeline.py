@@ -17,12 +17,12 @@ from codegen.backends.c.kernels import kernels_of
 from codegen.backends.c.module import module_files
 from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
-from codegen.backends.python.definitions import definitions
 from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
 from codegen.backends.text import explanation, work
-from codegen.ir.graph import LEAVES, Graph, Op, verify
+from codegen.ir.graph import Graph, Op, used_rows, verify
 from codegen.ir.loops import Loops
 from codegen.passes.autodiff import differentiate
+from codegen.passes.powers import expand_powers
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
 from codegen.program import Program
@@ -34,6 +34,8 @@ from codegen.schedule.pipeline import Rerolled, c_passes, python_passes, schedul
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from micrograd import ops
+from micrograd.definitions import python_definitions
+from micrograd.translate import source_of
 
 TARGETS = ("extension", "python", "c")
 
@@ -113,7 +115,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
     graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
     if target == "python":
         written = loop_kernels(found, loops) if found and loops else statement_kernels(graph, program)
-        return {f"{name}.py": module_text(program, written, name, digest, definitions(registered(graph)))}
+        return {f"{name}.py": module_text(program, written, name, digest, python_definitions(used_rows(graph)))}
     kernels = kernels_of(found, loops, program) if found and loops else straightline(trace(program), program)
     print_files = standalone_files if target == "c" else module_files if program.loss is not None else inference_files
     return print_files(program, kernels, name, digest, len(graph))
@@ -134,8 +136,10 @@ def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
     differentiate(graph)  # adjoint nodes appended, gradients accumulated in the engine's order
     yield "autodiff", graph
     graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
-    verify(graph)
     yield "simplify", graph
+    graph = expand_powers(graph)  # x**2 and the like as products
+    verify(graph)
+    yield "powers", graph
 
 
 def build_graph(program: Program) -> Graph:
@@ -163,7 +167,7 @@ def _check_outputs(graph: Graph) -> None:
 
 def registered(graph: Graph) -> list[ops.Row]:
     """The user-registered ops of a graph, in the order of the op table."""
-    return [row for row in map(ops.row, sorted(set(graph.op) - LEAVES)) if row.c_definition]
+    return [row for row in used_rows(graph) if row.is_registered]
 
 
 def graph_digest(graph: Graph) -> str:
@@ -174,7 +178,8 @@ def graph_digest(graph: Graph) -> str:
     digest.update(np.array(graph.constants, dtype="<f8").tobytes())
     digest.update(repr((graph.loss, graph.outputs, sorted(graph.gradients.items()))).encode())
     for row in registered(graph):
-        digest.update(repr((row.number, row.name, row.c_definition)).encode())
+        text = row.c_definition or source_of(row.function, row.name)
+        digest.update(repr((row.number, row.name, text)).encode())
     return digest.hexdigest()
 
 

@@ -1,4 +1,4 @@
-/* The ops of micrograd/ops.py in C, as micrograd/ieee.py defines them. Needs no Python. */
+/* What the generated definitions of ops need, and what keeps compilers from wrong code. Needs no Python. */
 
 #ifndef OPS_H
 #define OPS_H
@@ -54,51 +54,37 @@
 #endif
 
 /*
- * Library functions are called through volatile pointers: a compiler that knew the callee would turn pow(x, 2) into
- * x * x or fold the call with its own arithmetic, which rounds differently from the interpreted engine.
+ * The definitions of ops are printed into each model that needs them: micrograd.definitions. Loops over lanes have them
+ * inlined, as only then compilers make vectors of them.
  */
-typedef real (*unary_function)(real);
-static real (*volatile const library_pow)(real, real) = IN_LIBRARY(pow);
-static volatile const unary_function library_exp = IN_LIBRARY(exp);
-static volatile const unary_function library_log = IN_LIBRARY(log);
-static volatile const unary_function library_tanh = IN_LIBRARY(tanh);
-static volatile const unary_function library_sin = IN_LIBRARY(sin);
-static volatile const unary_function library_cos = IN_LIBRARY(cos);
-static volatile const unary_function library_erf = IN_LIBRARY(erf);
-static volatile const unary_function library_log1p = IN_LIBRARY(log1p);
-
-static inline real op_pow(real x, real y)
-{
-    if (y == 1)
-        return x;
-    if (y == 0)
-        return 1;
-    return library_pow(x, y);
-}
-
-static inline real op_exp(real x) { return library_exp(x); }
-static inline real op_log(real x) { return library_log(x); }
-static inline real op_tanh(real x) { return library_tanh(x); }
-static inline real op_sigmoid(real x) { return 1 / (1 + library_exp(-x)); }
-
-static inline real op_sin(real x) { return library_sin(x); }
-static inline real op_cos(real x) { return library_cos(x); }
-static inline real op_erf(real x) { return library_erf(x); }
+#if defined(_MSC_VER) && !defined(__clang__)
+#define INLINED static __forceinline
+#define NOT_INLINED static __declspec(noinline)
+#elif defined(__GNUC__) || defined(__clang__)
+#define INLINED static inline __attribute__((always_inline, unused))
+#define NOT_INLINED static __attribute__((noinline, unused))
+#else
+#define INLINED static inline
+#define NOT_INLINED static
+#endif
 
 /* IEEE 754 defines these to the bit, so any compiler may compute them. */
-static inline real op_sqrt(real x) { return IN_LIBRARY(sqrt)(x); }
-static inline real op_abs(real x) { return IN_LIBRARY(fabs)(x); }
+#define SQRT(x) IN_LIBRARY(sqrt)(x)
+#define FABS(x) IN_LIBRARY(fabs)(x)
+#define COPYSIGN(x, y) IN_LIBRARY(copysign)(x, y)
 
-/* Not fmax(x, 0): a nan must stay a nan. */
-static inline real op_relu(real x) { return x < 0 ? 0 : x; }
-static inline real op_step(real x) { return x > 0 ? 1 : 0; }
+INLINED real_bits to_bits(real x)
+{
+    real_bits bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return bits;
+}
 
-/* The left operand on a tie, nan if either is nan. left and right say which one max takes. */
-static inline real op_max(real a, real b) { return (a >= b || a != a) ? a : b; }
-static inline real op_left(real a, real b) { return (a >= b || a != a) ? 1 : 0; }
-static inline real op_right(real a, real b) { return (a >= b || a != a) ? 0 : 1; }
-static inline real op_min(real a, real b) { return (a <= b || a != a) ? a : b; }
-
-static inline real op_softplus(real x) { return op_relu(x) + library_log1p(library_exp(-op_abs(x))); }
+INLINED real from_bits(real_bits bits)
+{
+    real x;
+    memcpy(&x, &bits, sizeof(x));
+    return x;
+}
 
 #endif

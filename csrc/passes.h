@@ -50,7 +50,7 @@ static real largest_row_factor(const struct workspace *w)
 {
     real largest = 0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        largest = op_max(largest, largest_magnitude(w->value + row_tensors[t].factor, row_tensors[t].lanes));
+        largest = larger(largest, largest_magnitude(w->value + row_tensors[t].factor, row_tensors[t].lanes));
     return largest;
 }
 

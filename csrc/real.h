@@ -29,6 +29,9 @@ typedef uint64_t real_bits;
 
 enum { CACHE_LINE = 64 / sizeof(real) }; /* in elements */
 
+/* The larger one, a nan if either is nan. */
+static inline real larger(real a, real b) { return (a >= b || a != a) ? a : b; }
+
 static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
 
 /*

@@ -38,7 +38,7 @@ static double largest_dense(const real *array)
     real largest = 0;
     for (int t = 0; t < TENSOR_COUNT; t++)
         if (!is_row_tensor(&tensors[t]))
-            largest = op_max(largest, level->largest(array + tensors[t].offset, tensors[t].extent)); /* keeps a nan */
+            largest = larger(largest, level->largest(array + tensors[t].offset, tensors[t].extent));
     return largest;
 }
 

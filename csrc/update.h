@@ -37,7 +37,7 @@ static real largest_in_row(int input)
     real largest = 0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
         const real *const row = data + row_tensors[t].offset + input * row_tensors[t].length;
-        largest = op_max(largest, largest_magnitude(row, row_tensors[t].lanes)); /* keeps a nan */
+        largest = larger(largest, largest_magnitude(row, row_tensors[t].lanes));
     }
     return largest;
 }

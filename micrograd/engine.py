@@ -89,7 +89,7 @@ class Value:
         return Value(ieee.log(self.data), (self,), "log")
 
     def tanh(self) -> Value:
-        return Value(math.tanh(self.data), (self,), "tanh")
+        return Value(ieee.tanh(self.data), (self,), "tanh")
 
     def sigmoid(self) -> Value:
         return Value(ieee.sigmoid(self.data), (self,), "sigmoid")
@@ -118,6 +118,14 @@ class Value:
         """The error function."""
         return self.apply(ops.erf)
 
+    def expm1(self) -> Value:
+        """e**self - 1, exact also for small self."""
+        return self.apply(ops.expm1)
+
+    def log1p(self) -> Value:
+        """log(1 + self), exact also for small self; -inf at -1, nan below."""
+        return self.apply(ops.log1p)
+
     def softplus(self) -> Value:
         """log(1 + e**self), without overflow."""
         return self.apply(ops.softplus)
@@ -133,7 +141,7 @@ class Value:
         `approximate="tanh"` is the form of GPT-2. Raises ValueError for anything else but "none".
         """
         if approximate == "none":
-            return self * 0.5 * ((self * math.sqrt(0.5)).erf() + 1.0)
+            return self.apply(ops.gelu)
         if approximate == "tanh":
             inner = (self + self * self * self * 0.044715) * math.sqrt(2 / math.pi)
             return self * 0.5 * (inner.tanh() + 1.0)
@@ -264,7 +272,7 @@ class Value:
 
     def __truediv__(self, other: Number) -> Value:
         right = _value(other)
-        return NotImplemented if right is None else self * right**-1
+        return NotImplemented if right is None else Value(ieee.divide(self.data, right.data), (self, right), "/")
 
     def __radd__(self, other: float) -> Value:
         left = _value(other)

@@ -2,9 +2,9 @@
 
 Example: the row of tanh, and its form in the engine, the ir, C and Python:
 
-    tanh = _row("tanh", "tanh", math.tanh, (lambda y, a: 1.0 - y * y,), "op_tanh({})", "math.tanh({})")
+    tanh = _row("tanh", "tanh", ieee.tanh, (lambda y, a: 1.0 - y * y,))
 
-    Value.tanh()      %3 = tanh %2      op_tanh(value[2])      math.tanh(value[2])
+    Value.tanh()      %3 = tanh %2      op_tanh(value[2])      tanh(value[2])
 
 Everything that knows an op by name is a view of this table: the engine, the trace, autodiff, constant folding, the
 interpreter of the ir, C and Python. A row is also callable, on floats, on Values and on the compiler's own operands
@@ -34,6 +34,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from micrograd import ieee
+from micrograd.translate import library, source_of
 
 # The derivative by one operand: a function of the result and the operands, a constant, or None for no gradient.
 Partial: TypeAlias = "Callable[..., Any] | float | None"
@@ -48,8 +49,8 @@ IR_LEAVES = ("const", "param", "grad", "input", "target")
 class Row:
     """One op. `name` is the ir's, `symbol` is `Value._op`; `c` and `python` are templates with a {} for each operand.
 
-    `c_definition` and `python_definition` are included in generated code for a registered op: "" for ops that
-    csrc/ops.h and micrograd.ieee define already. A `python_definition` of None is the source of `function`.
+    Generated code has the source of `function`, C in translation; see `definitions`. A registered op may bring a
+    `c_definition` or a `python_definition` of its own.
     """
 
     number: int
@@ -59,8 +60,9 @@ class Row:
     partials: tuple[Partial, ...]
     c: str
     python: str
-    c_definition: str = ""
-    python_definition: str | None = ""
+    is_registered: bool = False
+    c_definition: str | None = None
+    python_definition: str | None = None
 
     @property
     def arity(self) -> int:
@@ -96,7 +98,7 @@ class Row:
 class Operand:
     """What partial derivatives are evaluated on besides floats: +, - and * become ops by `_from_op`.
 
-    Division and ** are missing on purpose. Their floats would raise where C gives inf; ops.power(x, -1.0) does not.
+    Division and ** are missing on purpose. Their floats would raise where C gives inf; ops.divide(1.0, x) does not.
     """
 
     __slots__ = ()
@@ -179,7 +181,7 @@ def register(
     name: str,
     function: Callable[..., float],
     partials: Sequence[Partial],
-    c: str,
+    c: str | None = None,
     *,
     symbol: str | None = None,
     python: str | None = None,
@@ -192,8 +194,10 @@ def register(
     partials  the derivative by each operand: a function of the result and the operands that uses +, -, * and other
               ops (`ops.exp(a)`, `ops.power(a, -1.0)`) only, a float if it is the same everywhere, or None for an
               operand to which no gradient flows. The gradient is `partial * g`.
-    c         a C expression of type real in the operands `a` and `b`, or the text of a `static inline` function called
-              op_NAME. It may use what csrc/ops.h has, and has to give the bits that `function` gives.
+    c         by default the translation of `function`, if it is in the form that micrograd.translate describes. Else a
+              C expression of type real in the operands `a` and `b`, or the text of a `static inline` function called
+              op_NAME. It may use what csrc/ops.h has and the other ops of the project, op_exp(a) for example, and
+              has to give the bits that `function` gives.
     symbol    `Value._op`; by default the name
     python    for generated Python: the source of one function that needs `math` and the functions of
               micrograd.ieee at most; by default the source of `function`
@@ -203,7 +207,7 @@ def register(
     position in the table.
     """
     symbol = name if symbol is None else symbol
-    if not isinstance(name, str) or not isinstance(symbol, str) or not isinstance(c, str):
+    if not isinstance(name, str) or not isinstance(symbol, str) or not isinstance(c, str | None):
         raise TypeError("an op's name, symbol and c are strings")
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in IR_LEAVES:
         raise ValueError(f"an op's name is a lower-case identifier and not that of a leaf, got {name!r}")
@@ -221,8 +225,8 @@ def register(
         if count() == MAX_OPS:
             raise ValueError(f"the table is full: an op's number is smaller than {MAX_OPS}")
         template = f"op_{name}({', '.join(['{}'] * len(partials))})"
-        definition = _c_definition(name, c, len(partials))
-        return _add(Row(count(), name, symbol, function, partials, template, template, definition, python))
+        definition = _c_definition(name, function, c, len(partials))
+        return _add(Row(count(), name, symbol, function, partials, template, template, True, definition, python))
 
 
 def _check_function(name: str, function: Callable[..., float], partials: tuple[Partial, ...]) -> None:
@@ -279,8 +283,15 @@ class _Probe(Operand):
         return self
 
 
-def _c_definition(name: str, c: str, arity: int) -> str:
-    """The C of an op as a function. Raises ValueError for text that cannot be one."""
+def _c_definition(name: str, function: Callable[..., float], c: str | None, arity: int) -> str | None:
+    """The C of an op as a function, None for the translation. Raises ValueError for text that cannot be one."""
+    if c is None:
+        try:
+            key = f"op_{name}"
+            library(source_of(function, key)).translated(key, repr)
+        except ValueError as error:
+            raise ValueError(f"{error}; pass c, the C of the op") from None
+        return None
     text = c.strip()
     operands = ["real a", "real b"][:arity]
     if re.search(r"""["'\\#\0]|//|/\*""", text):
@@ -327,12 +338,13 @@ def _row(
     symbol: str,
     function: Callable[..., float],
     partials: tuple[Partial, ...],
-    c: str,
-    python: str | None = None,
+    c: str = "",
+    python: str = "",
 ) -> Row:
-    """A row whose C is in csrc/ops.h and whose Python is in micrograd.ieee, under the function's own name."""
-    python = c.replace(f"op_{name}", function.__name__) if python is None else python
-    return _add(Row(count(), name, symbol, function, partials, c, python))
+    """A row whose function is in micrograd.ieee, or which C and Python write by an operator."""
+    operands = ", ".join(["{}"] * len(partials))
+    python = python or f"{function.__name__}({operands})"
+    return _add(Row(count(), name, symbol, function, partials, c or f"op_{name}({operands})", python))
 
 
 def _left(y: Any, a: Any, b: Any) -> Any:
@@ -355,31 +367,55 @@ def _bell(y: Any, a: Any) -> Any:
     return 1.1283791670955126 * exp(-(a * a))  # 2 / sqrt(pi)
 
 
+def _by_dividend(y: Any, a: Any, b: Any) -> Any:
+    return divide(1.0, b)
+
+
+def _by_divisor(y: Any, a: Any, b: Any) -> Any:
+    return -divide(y, b)
+
+
+def _by_base(y: Any, a: Any, b: Any) -> Any:
+    return b * power(a, b - _is_not_zero(b))  # 0 where b is 0, also at a = 0
+
+
+def _by_exponent(y: Any, a: Any, b: Any) -> Any:
+    at_zero = (1.0 - _is_not_zero(a)) * (1.0 - step(-b))
+    return y * log(a + at_zero)  # 0 for 0**b, b >= 0, where the logarithm alone would make it nan
+
+
+def _is_not_zero(a: Any) -> Any:
+    return step(absolute(a))
+
+
+def _normal(y: Any, a: Any) -> Any:
+    density = 0.3989422804014327 * exp(-0.5 * (a * a))  # 1 / sqrt(2 pi)
+    return 0.5 * (1.0 + erf(0.7071067811865476 * a)) + a * density
+
+
 # The ir knows an op by its position here. In a partial, y is the result, a and b are the operands.
 # step is 1 above 0, else 0; left is 1 where max takes its left operand, right is 1 where it takes the right one.
 add: Row = _row("add", "+", lambda a, b: a + b, (1.0, 1.0), "{} + {}", "{} + {}")
 mul: Row = _row("mul", "*", lambda a, b: a * b, (lambda y, a, b: b, lambda y, a, b: a), "{} * {}", "{} * {}")
-power: Row = _row(
-    "pow",
-    "**",
-    ieee.power,
-    (lambda y, a, b: b * power(a, b + -1.0), lambda y, a, b: y * log(a)),
-    "op_pow({}, {})",
-)
-maximum: Row = _row("max", "max", ieee.maximum, (_left, _right), "op_max({}, {})")
-left: Row = _row("left", "left", ieee.takes_left, (None, None), "op_left({}, {})")
-right: Row = _row("right", "right", ieee.takes_right, (None, None), "op_right({}, {})")
-exp: Row = _row("exp", "exp", ieee.exp, (lambda y, a: y,), "op_exp({})")
-log: Row = _row("log", "log", ieee.log, (lambda y, a: power(a, -1.0),), "op_log({})")
-tanh: Row = _row("tanh", "tanh", math.tanh, (lambda y, a: 1.0 - y * y,), "op_tanh({})", "math.tanh({})")
-relu: Row = _row("relu", "ReLU", ieee.relu, (lambda y, a: step(y),), "op_relu({})")
-sigmoid: Row = _row("sigmoid", "sigmoid", ieee.sigmoid, (lambda y, a: y * (1.0 - y),), "op_sigmoid({})")
-step: Row = _row("step", "step", ieee.positive, (None,), "op_step({})")
+power: Row = _row("pow", "**", ieee.power, (_by_base, _by_exponent))
+maximum: Row = _row("max", "max", ieee.maximum, (_left, _right))
+left: Row = _row("left", "left", ieee.takes_left, (None, None))
+right: Row = _row("right", "right", ieee.takes_right, (None, None))
+exp: Row = _row("exp", "exp", ieee.exp, (lambda y, a: y,))
+log: Row = _row("log", "log", ieee.log, (lambda y, a: divide(1.0, a),))
+tanh: Row = _row("tanh", "tanh", ieee.tanh, (lambda y, a: 1.0 - y * y,))
+relu: Row = _row("relu", "ReLU", ieee.relu, (lambda y, a: step(y),))
+sigmoid: Row = _row("sigmoid", "sigmoid", ieee.sigmoid, (lambda y, a: y * (1.0 - y),))
+step: Row = _row("step", "step", ieee.positive, (None,))
 detach: Row = _row("detach", "detach", lambda a: a, (None,), "{}", "{}")
-sqrt: Row = _row("sqrt", "sqrt", ieee.sqrt, (lambda y, a: 0.5 * power(y, -1.0),), "op_sqrt({})")
-sin: Row = _row("sin", "sin", ieee.sin, (lambda y, a: cos(a),), "op_sin({})")
-cos: Row = _row("cos", "cos", ieee.cos, (lambda y, a: -sin(a),), "op_cos({})")
-absolute: Row = _row("abs", "abs", ieee.absolute, (lambda y, a: step(a) - step(-a),), "op_abs({})")
-minimum: Row = _row("min", "min", ieee.minimum, (_lower_left, _lower_right), "op_min({}, {})")
-erf: Row = _row("erf", "erf", math.erf, (_bell,), "op_erf({})", "math.erf({})")
-softplus: Row = _row("softplus", "softplus", ieee.softplus, (lambda y, a: sigmoid(a),), "op_softplus({})")
+sqrt: Row = _row("sqrt", "sqrt", ieee.square_root, (lambda y, a: divide(0.5, y),))
+sin: Row = _row("sin", "sin", ieee.sin, (lambda y, a: cos(a),))
+cos: Row = _row("cos", "cos", ieee.cos, (lambda y, a: -sin(a),))
+absolute: Row = _row("abs", "abs", ieee.absolute, (lambda y, a: step(a) - step(-a),))
+minimum: Row = _row("min", "min", ieee.minimum, (_lower_left, _lower_right))
+erf: Row = _row("erf", "erf", ieee.erf, (_bell,))
+softplus: Row = _row("softplus", "softplus", ieee.softplus, (lambda y, a: sigmoid(a),))
+divide: Row = _row("div", "/", ieee.divide, (_by_dividend, _by_divisor), "{} / {}")
+expm1: Row = _row("expm1", "expm1", ieee.expm1, (lambda y, a: y + 1.0,))
+log1p: Row = _row("log1p", "log1p", ieee.log1p, (lambda y, a: divide(1.0, 1.0 + a),))
+gelu: Row = _row("gelu", "gelu", ieee.gelu, (_normal,))

@@ -13,8 +13,8 @@ becomes, forwards and backwards:
 
 Nodes are numbered in the order of topo(), and every node has its own element of data[] and grad[]. The `_op` of a leaf
 is its kind: "weight" and "bias" are parameters, "input" is set before each pass, "" is a constant. There is no
-Program and no compiler: the statements are the engine's own forward and _backward, by the op table. The C needs the
-functions of csrc/ops.h (and definitions_code(), if ops were registered), and data[] and grad[] of type double.
+Program and no compiler: the statements are the engine's own forward and _backward, by the op table. The C needs
+csrc/ops.h, the functions in definitions_code(), and data[] and grad[] of type double.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from micrograd import ops, order
+from micrograd.definitions import c_definitions
 from micrograd.texts import Dialect, Text, c_literal
 
 if TYPE_CHECKING:
@@ -66,14 +67,14 @@ def backward_code(loss: Value) -> str:
     return _lines(statements)
 
 
-def definitions_code(loss: Value) -> str:
-    """The functions of the registered ops that the other code calls, "" if there are none: one per line."""
-    nodes = loss.topo()
+def definitions_code(*losses: Value) -> str:
+    """The functions that the other code of some graphs calls, "" if there are none. They need csrc/ops.h."""
+    nodes = order.topo(losses)
     numbers, dialect = _numbers(nodes), _dialect()
     for node in nodes:
         _forward(node, numbers, dialect)
         list(_backward(node, numbers, dialect))
-    return _lines(dialect.definitions())
+    return _lines(c_definitions(dialect.used, c_literal))
 
 
 def update_code(loss: Value, parameters: Sequence[Value], learning_rate: float) -> str:

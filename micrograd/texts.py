@@ -21,15 +21,20 @@ from micrograd import ops
 
 @dataclass
 class Dialect:
-    """How literals are written, and whether + and * have no spaces (`tight`). `used` collects the rows printed."""
+    """How literals are written, and whether + and * have no spaces (`tight`). `rows` collects those printed."""
 
     literal: Callable[[float], str]
     tight: bool = False
-    used: dict[int, ops.Row] = field(default_factory=dict)
+    rows: dict[int, ops.Row] = field(default_factory=dict)
+
+    @property
+    def used(self) -> list[ops.Row]:
+        """The rows that were printed, in the order of the table."""
+        return [row for _, row in sorted(self.rows.items())]
 
     def definition(self, op: ops.Row, operands: Sequence[Text]) -> Text:
         """An op applied to operands, which get parentheses if they need them."""
-        self.used[op.number] = op
+        self.rows[op.number] = op
         template = op.c.replace(" ", "") if self.tight and op.is_infix else op.c
         parts = [f"({x.text})" if x.loose else x.text for x in operands]
         return Text(template.format(*parts), self, op.is_infix)
@@ -39,10 +44,6 @@ class Dialect:
         slope = op.slope(i, result, operands)
         text: Text = g if isinstance(slope, float) and slope == 1.0 else ops.mul(slope, g)
         return text.text
-
-    def definitions(self) -> list[str]:
-        """The C definitions of the registered ops that were printed."""
-        return [op.c_definition for _, op in sorted(self.used.items()) if op.c_definition]
 
 
 class Text(ops.Operand):

@@ -4,6 +4,8 @@ import models
 import pytest
 from harness import compare
 
+from benchmarks.small_models import MODELS
+
 
 @pytest.mark.parametrize("name", models.REGULAR)
 def test_regular_models(name, tmp_path):
@@ -14,3 +16,10 @@ def test_regular_models(name, tmp_path):
 def test_random_graphs(seed, tmp_path):
     """2 x 50 graphs. `make fuzz-compiler` has many more."""
     compare(models.random_programs(seed, 50), tmp_path, steps=3, seed=seed, flags=["-O0"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MODELS)
+def test_the_models_of_the_benchmark(name, tmp_path):
+    """Larger and of more kinds than those above, at the optimisation of the wheel: functions in vectors."""
+    compare(MODELS[name](), tmp_path, steps=2)

@@ -332,13 +332,15 @@ def test_the_ir_is_drawn_pass_by_pass(four_neurons):
     text = dot.text(draw.ir(four_neurons))
     clusters = re.findall(r'subgraph "cluster_(\w+)".*\n *label="(.*?)"', text)
     assert clusters == [
+        ("powers", "powers: 109 nodes"),
         ("simplify", "simplify: 109 nodes"),
-        ("autodiff", "autodiff: 114 nodes"),
+        ("autodiff", "autodiff: 117 nodes"),
         ("trace", "trace: 56 nodes"),
     ]
     nodes, edges = read(text)
     assert nodes["trace_26"][0] == "%26 = relu %25"
     assert nodes["simplify_55"][0] == "%55 = pow %53 %54|loss"
+    assert nodes["powers_55"][0] == "%55 = mul %53 %53|loss"
     assert nodes["simplify_50"][0] == "%50 = add %49 %47|output out"
     assert nodes["simplify_61"][0] == "%61 = add %60 %59|gradient 11"
     assert [(tail, head) for tail, head, _ in edges if head == "simplify_61"] == [
@@ -347,17 +349,17 @@ def test_the_ir_is_drawn_pass_by_pass(four_neurons):
     ]
     adjoint = {name for name, (_, attributes) in nodes.items() if draw.ADJOINT in attributes}
     assert not any(name.startswith("trace") for name in adjoint)
-    assert {name for name in adjoint if name.startswith("autodiff")} == {f"autodiff_{n}" for n in range(56, 114)}
+    assert {name for name in adjoint if name.startswith("autodiff")} == {f"autodiff_{n}" for n in range(56, 117)}
     bold = {name for name, (_, attributes) in nodes.items() if "penwidth" in attributes}
-    assert len(bold) == 3 * 2 + 2 * 16
+    assert len(bold) == 4 * 2 + 3 * 16
 
 
 def test_a_large_ir_is_drawn_as_groups(mnist: Program):
     text = dot.text(draw.ir(mnist))
-    assert 'label="simplify: 240,407 nodes as groups of equal shape"' in text
+    assert 'label="powers: 240,408 nodes as groups of equal shape"' in text
     nodes, _ = read(text)
-    assert len(nodes) < 70
-    labels = [label for name, (label, _) in nodes.items() if name.startswith("simplify")]
+    assert len(nodes) < 100
+    labels = [label for name, (label, _) in nodes.items() if name.startswith("powers")]
     assert "39,200 x add(G, mul(X, R))|new gradients in grad[]" in labels
     assert "10 x sum(P, 50 x mul(P, R))|output logits" in labels
     assert "1 x mul(R, -1)|loss" in labels

@@ -117,7 +117,7 @@ def test_groups_of_a_perceptron_with_one_hidden_layer(pixels, hidden, classes):
         "1 x mul(log(R), C)",
         f"1 x sum({classes} x mul(add(R, R), T))",
         "1 x mul(R, C)",
-        "1 x pow(R, C)",
+        "1 x div(C, R)",
         f"{classes} x mul(R, R)",
         f"{classes} x mul(T, C)",
         f"1 x sum({classes} x mul(C, R))",

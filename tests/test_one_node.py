@@ -23,7 +23,7 @@ from micrograd import ops
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total
 from micrograd.nn import MLP
-from micrograd.statements import backward_code, forward_code, set_input_code, update_code
+from micrograd.statements import backward_code, definitions_code, forward_code, set_input_code, update_code
 from tools.fuzz_compiler.programs import expression as random_expression
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "one_node.md"
@@ -38,7 +38,7 @@ def given(data: float) -> Value:
     return Value(data, _op="input")
 
 
-SYMBOLS = {row.symbol for row in ops.ROWS if not row.c_definition}
+SYMBOLS = {row.symbol for row in ops.ROWS if not row.is_registered}
 
 # The text of one node
 
@@ -50,6 +50,7 @@ OPERATIONS: list[tuple[Value, str, list[str]]] = [
     (X * Y, "data[0]*data[1]", ["grad[0] += data[1]*grad[2];", "grad[1] += data[0]*grad[2];"]),
     (X + X, "data[0]+data[0]", ["grad[0] += grad[1];", "grad[0] += grad[1];"]),
     (X * X, "data[0]*data[0]", ["grad[0] += data[0]*grad[1];"] * 2),
+    (X / Y, "data[0]/data[1]", ["grad[0] += (1.0/data[1])*grad[2];", "grad[1] += ((data[2]/data[1])*-1.0)*grad[2];"]),
     (X**3, "op_pow(data[0], 3.0)", ["grad[0] += (3.0*op_pow(data[0], 2.0))*grad[1];"]),
     (X**-1, "op_pow(data[0], -1.0)", ["grad[0] += (-1.0*op_pow(data[0], -2.0))*grad[1];"]),
     (X**0.5, "op_pow(data[0], 0x1p-1)", ["grad[0] += (0x1p-1*op_pow(data[0], -0x1p-1))*grad[1];"]),
@@ -58,13 +59,21 @@ OPERATIONS: list[tuple[Value, str, list[str]]] = [
         X**Y,
         "op_pow(data[0], data[1])",
         [
-            "grad[0] += (data[1]*op_pow(data[0], (data[1]+-1.0)))*grad[2];",
-            "grad[1] += (data[2]*op_log(data[0]))*grad[2];",
+            "grad[0] += (data[1]*op_pow(data[0], (data[1]+(op_step(op_abs(data[1]))*-1.0))))*grad[2];",
+            "grad[1] += (data[2]*op_log((data[0]+((1.0+(op_step(op_abs(data[0]))*-1.0))"
+            "*(1.0+(op_step((data[1]*-1.0))*-1.0))))))*grad[2];",
         ],
     ),
-    (2.0**X, "op_pow(data[0], data[1])", ["grad[1] += (data[2]*op_log(data[0]))*grad[2];"]),
+    (
+        2.0**X,
+        "op_pow(data[0], data[1])",
+        [
+            "grad[1] += (data[2]*op_log((data[0]+((1.0+(op_step(op_abs(data[0]))*-1.0))"
+            "*(1.0+(op_step((data[1]*-1.0))*-1.0))))))*grad[2];",
+        ],
+    ),
     (X.exp(), "op_exp(data[0])", ["grad[0] += data[1]*grad[1];"]),
-    (X.log(), "op_log(data[0])", ["grad[0] += op_pow(data[0], -1.0)*grad[1];"]),
+    (X.log(), "op_log(data[0])", ["grad[0] += (1.0/data[0])*grad[1];"]),
     (X.tanh(), "op_tanh(data[0])", ["grad[0] += (1.0+((data[1]*data[1])*-1.0))*grad[1];"]),
     (X.sigmoid(), "op_sigmoid(data[0])", ["grad[0] += (data[1]*(1.0+(data[1]*-1.0)))*grad[1];"]),
     (X.relu(), "op_relu(data[0])", ["grad[0] += op_step(data[1])*grad[1];"]),
@@ -77,7 +86,7 @@ OPERATIONS: list[tuple[Value, str, list[str]]] = [
         ],
     ),
     (X.detach(), "data[0]", []),
-    (X.sqrt(), "op_sqrt(data[0])", ["grad[0] += (0x1p-1*op_pow(data[1], -1.0))*grad[1];"]),
+    (X.sqrt(), "op_sqrt(data[0])", ["grad[0] += (0x1p-1/data[1])*grad[1];"]),
     (X.sin(), "op_sin(data[0])", ["grad[0] += op_cos(data[0])*grad[1];"]),
     (X.cos(), "op_cos(data[0])", ["grad[0] += (op_sin(data[0])*-1.0)*grad[1];"]),
     (X.abs(), "op_abs(data[0])", ["grad[0] += (op_step(data[0])+(op_step((data[0]*-1.0))*-1.0))*grad[1];"]),
@@ -90,6 +99,16 @@ OPERATIONS: list[tuple[Value, str, list[str]]] = [
         ],
     ),
     (X.erf(), "op_erf(data[0])", ["grad[0] += (0x1.20dd750429b6dp+0*op_exp(((data[0]*data[0])*-1.0)))*grad[1];"]),
+    (X.expm1(), "op_expm1(data[0])", ["grad[0] += (data[1]+1.0)*grad[1];"]),
+    (X.log1p(), "op_log1p(data[0])", ["grad[0] += (1.0/(1.0+data[0]))*grad[1];"]),
+    (
+        X.gelu(),
+        "op_gelu(data[0])",
+        [
+            "grad[0] += ((0x1p-1*(1.0+op_erf((0x1.6a09e667f3bcdp-1*data[0]))))"
+            "+(data[0]*(0x1.9884533d43651p-2*op_exp((-0x1p-1*(data[0]*data[0]))))))*grad[1];"
+        ],
+    ),
     (X.softplus(), "op_softplus(data[0])", ["grad[0] += op_sigmoid(data[0])*grad[1];"]),
     (X.apply("step"), "op_step(data[0])", []),
     (X.apply("left", Y), "op_left(data[0], data[1])", []),
@@ -280,6 +299,7 @@ def everything() -> tuple[Value, Sequence[Value], Sequence[Value]]:
     for value in (x, y, z * x):
         found += [value.exp(), value.log(), value.tanh(), value.sigmoid(), value.relu(), value**z]
         found += [value.sqrt(), value.sin(), value.cos(), abs(value), value.min(z, y), value.erf(), value.softplus()]
+        found += [value.expm1(), value.log1p(), value.gelu(), value / y, y / value]
         found += [value.apply("step") * y, value.apply("left", y) * x, value.apply("right", y) * x]
     loss = total([value.tanh() for value in found])
     assert {node._op for node in loss.topo() if node._prev} == SYMBOLS
@@ -300,8 +320,8 @@ def graphs() -> dict[str, tuple[Value, Sequence[Value], Sequence[Value]]]:
 def library(graphs: dict, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     """All graphs in one C file, each in the form that the page gives it."""
     (page,) = re.findall(r"```c\n(.*?)```", PAGE.read_text(encoding="utf-8"), flags=re.DOTALL)
-    head, functions = page.split('#include "ops.h"\n')
-    text = head + '#include "ops.h"\n'
+    head, functions = page.split("DEFINITIONS\n")
+    text = head + definitions_code(*(loss for loss, _, _ in graphs.values()))
     exported = []
     for i, (loss, parameters, inputs) in enumerate(graphs.values()):
         bodies = {

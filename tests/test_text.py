@@ -90,7 +90,7 @@ def test_the_example_of_the_architecture_page():
     compiled = compile_program(load(ROOT / "docs" / "four_neurons.py"))
     found = [str(formula) for kernel in compiled.plain.kernels for formula in formulas(compiled.plain, kernel)]
     assert found[0] == "group_0[i] = relu(bias[i] + sum_k(weight[i + 4k] * input[k]))    i < 4, k < 3"
-    assert found[3] == "loss = pow(group_2, 2)"
+    assert found[3] == "loss = group_2 * group_2"
     assert "weight.grad[4i + j] += input[i] * group_5[j]    i < 3, j < 4" in found
     # 4 neurons of 3 products, 3 additions and relu, ...: all but the difference (2), the square and its derivative.
     assert work(compiled.plain, 109) == Work(109, 8, 71, 67, 67)

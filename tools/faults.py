@@ -123,15 +123,15 @@ FAULTS = [
     ),
     Fault(
         "both operands of a tie get the gradient",
-        "csrc/ops.h",
-        "static inline real op_right(real a, real b) { return (a >= b",
-        "static inline real op_right(real a, real b) { return (a > b",
+        "micrograd/translate.py",
+        'ast.GtE: ">="',
+        'ast.GtE: ">"',
     ),
     Fault(
-        "x + 0 taken for x where x may be -0",
-        "csrc/ops.h",
-        "static inline real op_relu(real x) { return x < 0 ? 0 : x; }",
-        "static inline real op_relu(real x) { return x > 0 ? x : 0; }",
+        "a fourth power as a cube times x",
+        "codegen/passes/powers.py",
+        "return _square(graph, _square(graph, x))",
+        "return graph.add(Op.MUL, _cube(graph, x), x)",
     ),
     Fault(
         "x * 0 folded to 0",
@@ -234,8 +234,8 @@ FAULTS = [
     Fault(
         "a product on the right without parentheses",
         "codegen/backends/expressions.py",
-        "* {bound(operands[1], PRIMARY)}",
-        "* {bound(operands[1], PRODUCT)}",
+        "{sign} {bound(operands[1], PRIMARY)}",
+        "{sign} {bound(operands[1], PRODUCT)}",
     ),
     Fault(
         "an off-by-one in the tail of the AVX-512 scan",
@@ -302,9 +302,9 @@ FAULTS = [
     ),
     Fault(
         "a nan that a maximum drops",
-        "csrc/ops.h",
-        "static inline real op_max(real a, real b) { return (a >= b || a != a) ? a : b; }",
-        "static inline real op_max(real a, real b) { return a >= b ? a : b; }",
+        "micrograd/translate.py",
+        'ast.Or: "|"',
+        'ast.Or: "&"',
     ),
     Fault(
         "frozen: a weight tensor that is read transposed",

@@ -19,14 +19,15 @@ Bound = tuple[str, int]  # an expression's text and its binding strength
 
 
 def apply_text(op: int, operands: Sequence[Bound], template: str) -> Bound:
-    """An op applied to printed operands: + and * are infix, anything else fills `template`, a {} for each operand.
+    """An op applied to printed operands: + and *, and / in C, are infix; anything else fills `template`.
 
     A right operand as weak as the operator gets parentheses: a + (b + c) and (a + b) + c round differently.
     """
     if op == Op.ADD:
         return f"{bound(operands[0], ADDITION)} + {bound(operands[1], PRODUCT)}", ADDITION
-    if op == Op.MUL:
-        return f"{bound(operands[0], PRODUCT)} * {bound(operands[1], PRIMARY)}", PRODUCT
+    if op == Op.MUL or template == "{} / {}":
+        sign = "*" if op == Op.MUL else "/"
+        return f"{bound(operands[0], PRODUCT)} {sign} {bound(operands[1], PRIMARY)}", PRODUCT
     return template.format(*(text for text, _ in operands)), PRIMARY
 
 

@@ -192,7 +192,8 @@ class _Words:
             case Const():
                 return f"{expr.value:g}", PRIMARY
         operands = [self.expr(operand, total) for operand in expr.operands]
-        return apply_text(expr.op, operands, f"{op_name(expr.op)}({', '.join('{}' for _ in operands)})")
+        call = f"{op_name(expr.op)}({', '.join('{}' for _ in operands)})"
+        return apply_text(expr.op, operands, "{} / {}" if expr.op == Op.DIV else call)
 
     def place(self, place: Place | Name) -> str:
         if isinstance(place, Name):

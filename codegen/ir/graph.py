@@ -38,7 +38,9 @@ class Op:
     TARGET = 4
     ADD: ClassVar[int] = ops.add.number
     MUL: ClassVar[int] = ops.mul.number
+    DIV: ClassVar[int] = ops.divide.number
     POW: ClassVar[int] = ops.power.number
+    SQRT: ClassVar[int] = ops.sqrt.number
     MAX: ClassVar[int] = ops.maximum.number
     DETACH: ClassVar[int] = ops.detach.number
 
@@ -135,6 +137,11 @@ class Graph:
                     if not uses[operand]:
                         unused.append(operand)
         return seen
+
+
+def used_rows(graph: Graph) -> list[ops.Row]:
+    """The rows of the op table that a graph uses, in the order of the table."""
+    return [ops.row(op) for op in sorted(set(graph.op) - LEAVES)]
 
 
 def node_text(graph: Graph, n: int) -> str:

@@ -18,7 +18,7 @@ becomes:
     %3 = add %2 %2
 
 Nodes of the same op and operands are merged. a + b and b + a stay two nodes: no rule says which would represent both.
-x * 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
+x * 1, x / 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x * 0.0 stays: it may be nan.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def _replacement(graph: Graph, op: int, a: int, b: int) -> int:
     """The operand that a node always equals, or -1."""
     if op == Op.DETACH:
         return a
-    if op == Op.POW and graph.op[b] == Op.CONST and graph.constants[graph.a[b]] == 1.0:
+    if op in (Op.POW, Op.DIV) and graph.op[b] == Op.CONST and graph.constants[graph.a[b]] == 1.0:
         return a
     if op in (Op.ADD, Op.MUL):
         for x, other in ((a, b), (b, a)):

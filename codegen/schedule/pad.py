@@ -10,8 +10,8 @@ becomes:
     lanes i < 12:
         value[920 + i] = mul(value[880 + i], value[870])
 
-A padding lane may read anything, even past an array's end, but writes only padding. Lanes that call a library function
-are not padded: each padding lane would be a call more.
+A padding lane may read anything, even past an array's end, but writes only padding. Lanes with a registered op that
+brings C of its own are not padded: it may call a function, and each padding lane would be a call more.
 """
 
 from __future__ import annotations
@@ -35,14 +35,6 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.nest import each_nest, result, with_lanes
 from micrograd import ops
-
-CHEAP = {
-    op.number
-    for op in (
-        *(ops.add, ops.mul, ops.maximum, ops.minimum, ops.left, ops.right, ops.relu, ops.step, ops.absolute),
-        *(ops.sqrt, ops.detach),
-    )
-}
 
 
 def pad_lanes(loops: Loops) -> Loops:
@@ -70,7 +62,7 @@ def _padded(loops: Loops, nest: Body, lanes: For) -> int:
             return lanes.count
         if place.array in loops.tables and index.depends_on(counter):
             return lanes.count
-    if any(_has_slow_op(stmt) for stmt in statements(nest)):
+    if any(_has_own_c(stmt) for stmt in statements(nest)):
         return lanes.count
     return region.row_length
 
@@ -83,6 +75,6 @@ def _places(nest: Body) -> Iterator[Place]:
             yield target
 
 
-def _has_slow_op(stmt: Stmt) -> bool:
+def _has_own_c(stmt: Stmt) -> bool:
     parts = (part for expr in expressions(stmt) for part in subexpressions(expr))
-    return any(type(part) is Apply and part.op not in CHEAP for part in parts)
+    return any(type(part) is Apply and ops.row(part.op).c_definition is not None for part in parts)

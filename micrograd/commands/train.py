@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import math
 import os
 import random
 import signal
 import sys
 import time
+from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -85,6 +88,7 @@ def add_parser(commands: Any) -> None:
         help="go on from the checkpoint, to the same bits as if never stopped; where there is none, from the beginning",
     )
     add("--save", type=Path, metavar="FILE", help="write the weights to this file, in the safetensors format")
+    add("--hash", action="store_true", help="print the SHA-256 of the weights: the same on every platform")
 
 
 class Progress:
@@ -216,6 +220,8 @@ def train_with(nn: ModuleType, options: argparse.Namespace, checkpoints: Checkpo
         about = {key: str(info[key]) for key in ("architecture", "digest", "version")}
         checkpoint.save(options.save, nn.state_dict(), about)
     summarise(options, data, run, stopped is not None)
+    if options.hash:
+        print(f"weights        SHA-256 {weights_hash(nn.state_dict())}")
     if checkpoints is not None:
         print(f"checkpoint     {options.checkpoint}: {checkpoints.written}")
         if checkpoints.failure is not None:
@@ -314,6 +320,17 @@ def train_piece(job: Job, images: Pixels, labels: Pixels, seed: int | None) -> N
         raise UsageError(f"the training loss of epoch {run.epoch} is {loss}: a smaller --learning-rate may help")
     # The mean of the pieces' means; of one piece it is that piece's, to the bit.
     run.loss += (loss - run.loss) * (len(labels) / run.images)
+
+
+def weights_hash(tensors: Mapping[str, memoryview]) -> str:
+    """SHA-256 of tensors of float64, one after the other, as little-endian numbers in C order."""
+    digest = hashlib.sha256()
+    for tensor in tensors.values():
+        numbers = array("d", tensor.tobytes())
+        if sys.byteorder == "big":
+            numbers.byteswap()
+        digest.update(numbers.tobytes())
+    return digest.hexdigest()
 
 
 def summarise(options: argparse.Namespace, data: Data, run: Run, stopped: bool) -> None:

@@ -113,7 +113,7 @@ def expression(rng: Random, leaves: Sequence[Value], size: int) -> Value:
     def constant() -> float:
         return rng.choice(ODD_NUMBERS) if rng.random() < 0.1 else round(rng.uniform(-2, 2), 3)
 
-    others = [row for row in ROWS if not (row.c_definition or row.is_infix or row is power)]
+    others = [row for row in ROWS if not (row.is_registered or row.is_infix or row is power)]
 
     def any_op() -> Value:
         row = rng.choice(others)

@@ -28,7 +28,7 @@ from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
 from codegen.backends.shared import together
 from codegen.backends.text import formulas, summary
-from codegen.ir.graph import LEAVES, Op
+from codegen.ir.graph import Op, used_rows
 from codegen.ir.loops import (
     DATA,
     MULTIPLY_ADD,
@@ -59,6 +59,7 @@ from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
 from micrograd import ops
+from micrograd.definitions import c_definitions, lane_template
 
 MAX_COMMENT = 112
 INDENT = "    "
@@ -84,6 +85,7 @@ class Kernels:
     """
 
     lowering: str
+    definitions: list[str]  # the functions of ops
     tables: list[str]
     functions: list[str]
     calls: list[tuple[Pass, str]]
@@ -108,10 +110,10 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program) -> Kernels:
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     functions, calls = kernel_functions(scheduled, found.loops, arithmetic)
     rows = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
-    used = [ops.row(op) for op in sorted(set(graph.op) - LEAVES)]
     return Kernels(
         lowering="loops",
-        tables=[*(row.c_definition for row in used if row.c_definition), *table_lines(scheduled, arithmetic)],
+        definitions=c_definitions(used_rows(graph), arithmetic.literal, arithmetic.is_float32),
+        tables=table_lines(scheduled, arithmetic),
         functions=functions,
         calls=calls,
         offsets=_offsets(found),
@@ -203,6 +205,7 @@ class _Printer:
     def __init__(self, loops: Loops, arithmetic: Arithmetic) -> None:
         self.loops, self.arithmetic = loops, arithmetic
         self.kernel = loops.kernels[0] if loops.kernels else None
+        self.in_lanes = False
         self.variables: set[str] = set()  # names that are assigned to
 
     def nest(self, kernel: Kernel, nest: Body) -> list[str]:
@@ -261,7 +264,9 @@ class _Printer:
             case Kind.PARALLEL:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
+        around, self.in_lanes = self.in_lanes, loop.kind == Kind.LANES
         lines = [*inside, *self.body(loop.body)]
+        self.in_lanes = around
         if len(lines) == 1:
             yield from [*head, INDENT + lines[0]]
         else:
@@ -276,5 +281,9 @@ class _Printer:
             case Const():
                 return self.arithmetic.literal(expr.value), PRIMARY
         operands = [self.expr(operand) for operand in expr.operands]
-        template = "MULTIPLY_ADD({}, {}, {})" if expr.op == MULTIPLY_ADD else ops.C[expr.op]
-        return apply_text(expr.op, operands, template)
+        return apply_text(expr.op, operands, self.template(expr.op))
+
+    def template(self, op: int) -> str:
+        if op == MULTIPLY_ADD:
+            return "MULTIPLY_ADD({}, {}, {})"
+        return lane_template(ops.row(op), self.arithmetic.is_float32) if self.in_lanes else ops.C[op]

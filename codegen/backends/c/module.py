@@ -62,6 +62,7 @@ def files(
         *_row_table(program, kernels),
         *includes("ops", header),
         "",
+        *kernels.definitions,
         *tables,
         "/* The kernels, once for each SIMD level. */",
         "#define LEVEL 0",

@@ -37,8 +37,7 @@ KEYWORDS = ("static_assert", "thread_local", "const_cast", "static_cast", "dynam
 
 NOTES = (
     " * No call allocates, keeps state or can fail. A workspace is scratch space of any content, one for each",
-    " * thread. Compile with -ffp-contract=off: then all processors that round as IEEE 754 says give the same sums;",
-    " * exp, log, pow, tanh, sin, cos, erf and log1p are the C library's.",
+    " * thread. Compile with -ffp-contract=off: then all processors that round as IEEE 754 says give the same bits.",
 )
 
 
@@ -46,7 +45,12 @@ def standalone_files(program: Program, kernels: Kernels, name: str, digest: str,
     """NAME.h and NAME.c of a Program without a loss. `operations` is for the other printers of files alone."""
     included: set[str] = set()
     before, after = ("".join(_amalgamated(names, included)) for names in (BEFORE_KERNELS, AFTER_KERNELS))
-    used = set(WORD.findall(before + after)) | {"data", "weights", *KEYWORDS, *(f"{name}_{own}" for own in OWN)}
+    used = set(WORD.findall("\n".join([before, after, *kernels.definitions]))) | {
+        "data",
+        "weights",
+        *KEYWORDS,
+        *(f"{name}_{own}" for own in OWN),
+    }
     used |= {*kernels.tensor_names, *(offset for offset, _ in kernels.offsets), *PREDICTION_PASSES}
     functions = _function_names(program, name, used | {word.upper() for word in used})
     source = _source(program, kernels, name, digest, functions, before, after)
@@ -162,6 +166,7 @@ def _source(
         *weights_table(program, kernels),
         "#define data weights",
         "",
+        *kernels.definitions,
         *output_tables(kernels),
         *kernels.tables,
         *kernels.functions,

@@ -31,6 +31,7 @@ from codegen.program import Program
 from codegen.reroll.groups import Ints, passes_of
 from codegen.reroll.names import tensor_names
 from micrograd import ops
+from micrograd.definitions import c_definitions
 from micrograd.texts import Dialect, Text
 
 MAX_STATEMENTS = 1000  # in a function: compile time is superlinear in its length
@@ -57,7 +58,8 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     functions, calls = _functions(statements)
     return Kernels(
         lowering="straightline",
-        tables=texts.dialect.definitions(),
+        definitions=c_definitions(texts.dialect.used, texts.dialect.literal, program.dtype == "float32"),
+        tables=[],
         functions=functions,
         calls=calls,
         offsets=[("INPUT", 0), ("TARGET", target_offset), *([("LOSS", first + graph.loss)] if graph.loss >= 0 else [])],

@@ -1,18 +1,16 @@
 """Program -> a Python module that computes what the C module does, bit for bit, without a compiler.
 
 Example input: the MNIST program becomes nn.py, from top to bottom: the model's constants, micrograd's arithmetic
-(micrograd/ieee.py, copied), the loops (kernels.py) or statements (statements.py), the functions of nn
+(from micrograd/ieee/), the loops (kernels.py) or statements (statements.py), the functions of nn
 (runtime/). It imports only the standard library and runs on CPython and PyPy from 3.9 on.
 """
 
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
@@ -24,7 +22,7 @@ from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
-from micrograd import __version__, ieee
+from micrograd import __version__
 
 # Models of at most this many nodes, and at most this many leaves, get one statement per root. PyPy does not compile
 # functions that are a few times longer.
@@ -96,9 +94,9 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
 
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
-    """The whole of NAME.py. `definitions` are the functions of registered ops."""
+    """The whole of NAME.py. `definitions` are the functions of its ops."""
     runtime = [_runtime(part) for part in ("arguments", "state", "model")]
-    imports = {line for found, _ in runtime for line in found} - {FUTURE}
+    imports = {line for found, _ in runtime for line in found} - {FUTURE} | {"import struct"}
     parts = [
         f'"""{name}: a micrograd model in plain Python.{comment_text(program.description)}',
         "",
@@ -113,9 +111,8 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
         "NAN = math.nan",
         *_constants(program, kernels, digest),
         "",
-        "# Arithmetic on IEEE doubles, as C defines it: no exceptions, no complex numbers.",
+        "# Functions of IEEE doubles, as micrograd defines them: no exceptions, no complex numbers, no library.",
         "",
-        *_arithmetic(ieee),
         *definitions,
         *kernels.functions,
         *(line for _, lines in runtime for line in ("", "", *lines)),
@@ -187,12 +184,6 @@ def _dense_spans(kernels: PythonKernels) -> list[tuple[int, int]]:
         first = spans.pop()[0] if spans and spans[-1][1] == place.offset else place.offset
         spans.append((first, place.offset + place.extent))
     return spans
-
-
-def _arithmetic(module: ModuleType) -> list[str]:
-    """The text of a module's functions."""
-    found = [part for part in vars(module).values() if inspect.isfunction(part) and part.__module__ == module.__name__]
-    return [line for function in found for line in ("", "", inspect.getsource(function).rstrip())]
 
 
 def _runtime(part: str) -> tuple[list[str], list[str]]:

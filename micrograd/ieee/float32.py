@@ -1,0 +1,529 @@
+"""Elementary functions of float32 numbers, in float32 operations alone.
+
+Every result is within 1 ulp of the exact value: exhaustive.py tries all arguments. Constants are coefficients.py's.
+
+A pair (value, tail) is an unevaluated sum. Clearing the lower half of the 24 bits of numbers (& MASK) makes their
+product exact; what was cleared is kept apart.
+
+In Python, a constant that starts a computation passes through fabs or copysign, as float32 and not as float.
+"""
+
+from __future__ import annotations
+
+import math
+
+from micrograd.ieee.float32_operations import copysign, divide, fabs, from_bits, sqrt, to_bits
+
+INF = math.inf
+NAN = math.nan
+MASK = 0xFFFFF000
+ONE = 0x3F800000  # the bits of 1.0
+ROUND = 12582912.0  # 1.5 * 2**23: a number plus this ends with the bits of the nearest integer, and << 23 leaves those
+TWO_23 = 8388608.0
+TWO_23_BITS = 0x4B000000  # plus an integer below 2**23: the bits of TWO_23 + that integer
+TWO_23_127 = 8388735.0  # TWO_23 + 127
+TWO_23_150 = 8388758.0  # TWO_23 + 150
+SMALLEST_NORMAL = 1.1754943508222875e-38
+SQRT_HALF_BITS = 0x3F3504F3
+ABOVE_SQRT_HALF = 0x004AFB0D  # ONE - SQRT_HALF_BITS
+POWER_START_BITS = 0x3F451EB8  # of 0.77, where power's intervals start
+ABOVE_POWER_START = 0x003AE148  # ONE - POWER_START_BITS
+INVERSE_LN2 = 1.4426950216293335  # 0x1.7154760000000p+0
+LN2_HIGH = 0.693145751953125  # 0x1.62e4000000000p-1
+LN2_LOW = 1.428606765330187e-06  # 0x1.7f7d1c0000000p-20
+EXP_LARGEST = 88.72283172607422  # 0x1.62e42e0000000p+6
+EXP_SMALLEST = -103.97207641601562  # -0x1.9fe3680000000p+6
+EXPM1_SMALLEST = -17.328678131103516  # -0x1.1542440000000p+4
+TANH_LARGEST = 9.010912895202637  # 0x1.2059660000000p+3
+EXP_3 = 0.1666666567325592  # 0x1.5555540000000p-3
+EXP_4 = 0.04166649281978607  # 0x1.5554f80000000p-5
+EXP_5 = 0.008333543315529823  # 0x1.1112d40000000p-7
+EXP_6 = 0.0013932379661127925  # 0x1.6d3a9e0000000p-10
+EXP_7 = 0.0001976438652491197  # 0x1.9e7d3e0000000p-13
+LOG_3 = 0.3333331346511841  # 0x1.5555480000000p-2
+LOG_4 = -0.25000008940696716  # -0x1.0000060000000p-2
+LOG_5 = 0.2000207155942917  # 0x1.99a4760000000p-3
+LOG_6 = -0.16667988896369934  # -0x1.555c440000000p-3
+LOG_7 = 0.14220358431339264  # 0x1.233ba20000000p-3
+LOG_8 = -0.12406232953071594  # -0x1.fc28c80000000p-4
+LOG_9 = 0.11883548647165298  # 0x1.e6c00a0000000p-4
+LOG_10 = -0.116701140999794  # -0x1.de02040000000p-4
+LOG_11 = 0.06749296933412552  # 0x1.1473820000000p-4
+CENTER_0 = 0.84375  # 0x1.b000000000000p-1
+CENTER_0_LOG = -0.1699066162109375  # -0x1.5bf8000000000p-3
+CENTER_0_LOG_LOW = 7.579415523650823e-06  # 0x1.fca55e0000000p-18
+CENTER_0_END = 0.9185791015625  # 0x1.d650000000000p-1
+CENTER_1_END = 1.0897216796875  # 0x1.16f8000000000p+0
+CENTER_2 = 1.1875  # 0x1.3000000000000p+0
+CENTER_2_LOG = 0.171844482421875  # 0x1.5ff0000000000p-3
+CENTER_2_LOG_LOW = 5.774504643341061e-06  # 0x1.83853c0000000p-18
+CENTER_2_END = 1.292236328125  # 0x1.4ad0000000000p+0
+CENTER_3 = 1.40625  # 0x1.6800000000000p+0
+CENTER_3_LOG = 0.3409271240234375  # 0x1.5d1c000000000p-2
+CENTER_3_LOG_LOW = -5.370528697312693e-07  # -0x1.2053fc0000000p-21
+ATANH_3 = 0.3333330750465393  # 0x1.5555440000000p-2
+ATANH_5 = 0.20041033625602722  # 0x1.9a70bc0000000p-3
+SIN_3 = -0.1666666716337204  # -0x1.5555560000000p-3
+SIN_5 = 0.008333379402756691  # 0x1.1111740000000p-7
+SIN_7 = -0.00019853064441122115  # -0x1.a059540000000p-13
+SIN_9 = 2.8325641778792487e-06  # 0x1.7c2e2a0000000p-19
+COS_4 = 0.04166664555668831  # 0x1.55554a0000000p-5
+COS_6 = -0.0013887309469282627  # -0x1.6c0c280000000p-10
+COS_8 = 2.4432349164271727e-05  # 0x1.99e8240000000p-16
+HALF_PI = 1.5707963705062866  # 0x1.921fb60000000p+0
+HALF_PI_HIGH = 1.5703125  # 0x1.9200000000000p+0
+HALF_PI_LOW = 0.0004838267923332751  # 0x1.fb54440000000p-12
+QUARTER_PI = 0.7853981852531433  # 0x1.921fb60000000p-1
+TWO_OVER_PI_0 = 0xA2F9836E
+TWO_OVER_PI_1 = 0x4E441529
+TWO_OVER_PI_2 = 0xFC2757D1
+TWO_OVER_PI_3 = 0xF534DDC0
+TWO_OVER_PI_4 = 0xDB629599
+TWO_OVER_PI_5 = 0x3C439041
+TWO_OVER_PI_6 = 0xFE5163AB
+ERF_LARGEST = 3.919205665588379  # 0x1.f5a8880000000p+1
+ERF_SEAM = 0.8125  # 0x1.a000000000000p-1
+ERF_NEAR_0 = 0.12837916612625122  # 0x1.06eba80000000p-3
+ERF_NEAR_1 = -0.3761262893676758  # -0x1.8127400000000p-2
+ERF_NEAR_2 = 0.11283622682094574  # 0x1.ce2d5c0000000p-4
+ERF_NEAR_3 = -0.02685536816716194  # -0x1.b7ff940000000p-6
+ERF_NEAR_4 = 0.0051909820176661015  # 0x1.54323a0000000p-8
+ERF_NEAR_5 = -0.0008027679286897182  # -0x1.a4e1b00000000p-11
+ERF_NEAR_6 = 7.879363693064079e-05  # 0x1.4a7c060000000p-14
+ERF_FAR_0 = -7.695912790950388e-05  # -0x1.42ca3c0000000p-14
+ERF_FAR_1 = -0.128180131316185  # -0x1.06834e0000000p-3
+ERF_FAR_2 = 0.36369016766548157  # 0x1.746b320000000p-2
+ERF_FAR_3 = -0.10471661388874054  # -0x1.aceb540000000p-4
+ERF_FAR_4 = 0.02261427789926529  # 0x1.7283280000000p-6
+ERF_FAR_5 = -0.0031425361521542072  # -0x1.9be6040000000p-9
+ERF_FAR_6 = 0.00020627060439437628  # 0x1.b094b00000000p-13
+GELU_0 = 0.7066566348075867  # 0x1.69cee60000000p-1
+GELU_0_LOW = 2.2069247762601663e-08  # 0x1.7b25940000000p-26
+GELU_1 = -0.43359375  # -0x1.bc00000000000p-2
+GELU_1_LOW = -9.837625839281827e-05  # -0x1.9c9eb40000000p-14
+GELU_2 = 0.13198727369308472  # 0x1.0e4f580000000p-3
+GELU_3 = 0.00923862960189581  # 0x1.2ebb3e0000000p-7
+GELU_4 = -0.016389960423111916  # -0x1.0c887a0000000p-6
+GELU_5 = -0.0016195925418287516  # -0x1.a891040000000p-10
+GELU_6 = 0.002538808388635516  # 0x1.4cc4460000000p-9
+GELU_7 = 0.0007365424535237253  # 0x1.82290e0000000p-11
+GELU_8 = -0.0003323937417007983  # -0x1.5c8a440000000p-12
+GELU_9 = -0.0002192117099184543  # -0x1.cbb8640000000p-13
+GELU_10 = 7.717197149759158e-06  # 0x1.02f2380000000p-17
+GELU_11 = 2.386090454820078e-05  # 0x1.9051ce0000000p-16
+
+
+def _exponential(x: float, low: float) -> tuple[float, float, float]:
+    """e**(x + low) as 2**k * (value + tail); k is in the lowest bits of the third result."""
+    shifted = x * INVERSE_LN2 + ROUND
+    k = shifted - ROUND
+    high = x - k * LN2_HIGH
+    rest = low - k * LN2_LOW
+    r = high + rest
+    square = r * r
+    third = EXP_3 + r * EXP_4
+    fifth = EXP_5 + r * EXP_6 + square * EXP_7
+    value = 1.0 + r
+    lost = (r - (value - 1.0)) + ((high - r) + rest)
+    return value, square * 0.5 + (square * r * (third + square * fifth) + lost), shifted
+
+
+def _quotient(high: float, low: float, divisor: float, divisor_low: float) -> tuple[float, float]:
+    """(high + low) / (divisor + divisor_low): 12 bits of it, and the rest."""
+    inverse = divide(1.0, divisor)
+    quotient = from_bits(to_bits(high * inverse) & MASK)
+    part = from_bits(to_bits(divisor) & MASK)
+    remainder = (high - quotient * part) - quotient * (divisor - part)
+    return quotient, (remainder + (low - quotient * divisor_low)) * inverse
+
+
+def exp(x: float) -> float:
+    """e**x; inf on overflow, 0 on underflow."""
+    if x > EXP_LARGEST:
+        return INF
+    if x < EXP_SMALLEST:
+        return 0.0
+    value, tail, shifted = _exponential(x, 0.0)
+    k = to_bits(shifted)
+    half = k >> 1
+    return (value + tail) * from_bits((half << 23) + ONE) * from_bits(((k - half) << 23) + ONE)
+
+
+def _expm1_pair(x: float) -> tuple[float, float, float, float]:
+    """e**x - 1 as 2 * scale * (value + tail), and 1 / (2 * scale), for x >= -17."""
+    shifted = x * INVERSE_LN2 + ROUND
+    k = shifted - ROUND
+    high = x - k * LN2_HIGH
+    rest = k * LN2_LOW
+    r = high - rest
+    square = r * r
+    third = EXP_3 + r * EXP_4
+    fifth = EXP_5 + r * EXP_6 + square * EXP_7
+    exponent = to_bits(shifted) << 23
+    unit = 0.5 * from_bits(0x40000000 - exponent)  # 2**-k
+    base = 1.0 - unit
+    value = base + r
+    lost = (r - (value - base)) + ((high - r) - rest) + ((1.0 - base) - unit)
+    tail = square * 0.5 + (square * r * (third + square * fifth) + lost)
+    return value, tail, from_bits(exponent + 0x3F000000), unit
+
+
+def expm1(x: float) -> float:
+    """e**x - 1, accurate near 0 too; inf on overflow."""
+    if x > EXP_LARGEST:
+        return INF
+    if x == 0.0:
+        return x
+    value, tail, scale, _ = _expm1_pair(copysign(17.0, x) if x < -17.0 else x)
+    if x < EXPM1_SMALLEST:
+        return -1.0
+    return (value + tail) * 2.0 * scale
+
+
+def tanh(x: float) -> float:
+    """Hyperbolic tangent."""
+    a = fabs(x)
+    if a > TANH_LARGEST:
+        return copysign(1.0, x)
+    if x == 0.0:
+        return x
+    base, tail, _, unit = _expm1_pair(fabs(8.47 if a > 8.47 else a) * -2.0)
+    high = base + tail
+    low = tail - (high - base)
+    divisor = 2.0 * unit + high
+    quotient, rest = _quotient(high, low, divisor, (high - (divisor - 2.0 * unit)) + low)
+    return copysign(quotient + rest, x)
+
+
+def sigmoid(x: float) -> float:
+    """1 / (1 + e**-x)."""
+    if x < EXP_SMALLEST:
+        return 0.0
+    a = fabs(104.0 if x > 104.0 else x)
+    value, tail, shifted = _exponential(-a, 0.0)
+    high = value + tail
+    low = tail - (high - value)
+    k = to_bits(shifted)
+    scale = from_bits((k << 23) + ONE) if a < 80.0 else 0.0
+    scaled = high * scale
+    divisor = 1.0 + scaled
+    rest = (scaled - (divisor - 1.0)) + low * scale
+    quotient, rest = _quotient(high if x < 0.0 else 1.0, low if x < 0.0 else 0.0, divisor, rest)
+    k = k if x < 0.0 else 0
+    half = k >> 1
+    return (quotient + rest) * from_bits((half << 23) + ONE) * from_bits(((k - half) << 23) + ONE)
+
+
+def _logarithm(k: float, f: float, low: float) -> tuple[float, float]:
+    """k * log(2) + log(1 + f) + low as value + tail, for 1 + f in [sqrt(1/2), sqrt(2)]."""
+    square = f * f
+    third = LOG_3 + f * LOG_4
+    fifth = LOG_5 + f * LOG_6
+    seventh = LOG_7 + f * LOG_8
+    ninth = LOG_9 + f * LOG_10 + square * LOG_11
+    cube = square * f * ((third + square * fifth) + square * square * (seventh + square * ninth))
+    part = from_bits(to_bits(f) & MASK)
+    half = part * part * 0.5  # with the next line's part, f * f / 2 exactly
+    half_low = (f - part) * (f + part) * 0.5
+    high = k * LN2_HIGH
+    start = high + f
+    value = start - half
+    lost = ((start - value) - half) + ((f - (start - high)) + (low + k * LN2_LOW))
+    return value, cube + (lost - half_low)
+
+
+def log(x: float) -> float:
+    """Natural logarithm; -inf at either zero, nan below zero."""
+    if x == 0.0:
+        return -INF
+    if x < 0.0:
+        return NAN
+    if not x < INF:
+        return x
+    is_small = x < SMALLEST_NORMAL
+    bits = to_bits(x * TWO_23 if is_small else x) + ABOVE_SQRT_HALF
+    k = from_bits((bits >> 23) + TWO_23_BITS) - (TWO_23_150 if is_small else TWO_23_127)
+    value, tail = _logarithm(k, from_bits((bits & 0x007FFFFF) + SQRT_HALF_BITS) - 1.0, 0.0)
+    return value + tail
+
+
+def log1p(x: float) -> float:
+    """log(1 + x), accurate near 0 too; -inf at -1, nan below it."""
+    if x == 0.0:
+        return x
+    if x <= -1.0:
+        return -INF if x == -1.0 else NAN
+    if not x < INF:
+        return x
+    whole = 1.0 + x
+    rest = x - (whole - 1.0) if x < 1.0 else 1.0 - (whole - x)  # 1 + x = whole + rest
+    bits = to_bits(whole) + ABOVE_SQRT_HALF
+    k = from_bits((bits >> 23) + TWO_23_BITS) - TWO_23_127
+    m = from_bits((bits & 0x007FFFFF) + SQRT_HALF_BITS) - 1.0
+    rest = rest * (from_bits(0x7F000000 - (bits & 0x7F800000)) if x < 1e30 else 0.0)  # times 2**-k
+    f = m + rest
+    low = rest - (f - m)
+    value, tail = _logarithm(k, f, low - f * low)
+    return value + tail
+
+
+def softplus(x: float) -> float:
+    """log(1 + e**x): x itself where it is large."""
+    if x > 17.5:
+        return x
+    if x < EXP_SMALLEST:
+        return 0.0
+    value, tail, shifted = _exponential(-fabs(x), 0.0)
+    k = to_bits(shifted)
+    half = k >> 1
+    scale = from_bits((half << 23) + ONE)
+    scale_2 = from_bits(((k - half) << 23) + ONE)
+    power = value + tail
+    low = (tail - (power - value)) * scale * scale_2
+    power = power * scale * scale_2
+    # log1p of power + low <= 1
+    whole = 1.0 + power
+    is_large = whole > 1.4142135
+    unit = 0.5 if is_large else 1.0
+    rest = (power - (whole - 1.0)) * unit
+    m = whole * unit - 1.0
+    f = m + rest
+    low = (rest - (f - m)) + low * unit
+    value, tail = _logarithm(1.0 if is_large else 0.0, f, low - f * low)
+    start = x if x > 0.0 else 0.0
+    result = start + value
+    back = result - start
+    return result + (((start - (result - back)) + (value - back)) + tail)
+
+
+def erf(x: float) -> float:
+    """The error function."""
+    a = fabs(x)
+    if a > ERF_LARGEST:
+        return copysign(1.0, x)
+    square = x * x
+    fourth = square * square
+    first = ERF_NEAR_0 + square * ERF_NEAR_1
+    third = ERF_NEAR_2 + square * ERF_NEAR_3
+    fifth = ERF_NEAR_4 + square * ERF_NEAR_5 + fourth * ERF_NEAR_6
+    near = x + x * (first + fourth * (third + fourth * fifth))
+    if a < ERF_SEAM:
+        return near
+    # log(1 - erf(a)) + a + a * a
+    first = ERF_FAR_0 + a * ERF_FAR_1
+    third = ERF_FAR_2 + a * ERF_FAR_3
+    fifth = ERF_FAR_4 + a * ERF_FAR_5 + square * ERF_FAR_6
+    power = first + square * (third + square * fifth)
+    part = from_bits(to_bits(a) & MASK)
+    high = part * part
+    start = power - a
+    total = start - high
+    back = total - start
+    lost = (power - (start + a)) + ((start - (total - back)) - (high + back))
+    value, tail, shifted = _exponential(total, lost - (a - part) * (a + part))
+    scale = from_bits((to_bits(shifted) << 23) + ONE)
+    value = value * scale
+    far = 1.0 - value
+    return copysign(far + (((1.0 - far) - value) - tail * scale), x)
+
+
+def _product(a: float, a_low: float, b: float, b_low: float) -> tuple[float, float]:
+    """(a + a_low) * (b + b_low) as an exact product of 12 bits each, and the rest."""
+    first = from_bits(to_bits(a + a_low) & MASK)
+    second = from_bits(to_bits(b) & MASK)
+    rest = (a - first) + a_low
+    return first * second, first * ((b - second) + b_low) + rest * (b + b_low)
+
+
+def gelu(x: float) -> float:
+    """x * Phi(x), Phi being the distribution function of the normal distribution."""
+    if fabs(x) < 1e-20:
+        return 0.5 * x
+    if x > 14.5:
+        return x
+    # With a = |x|: a * Phi(-a) = e**(-a * a / 2) * (a * inverse) * v, inverse being 1 / (a + 5 / 2) and v a polynomial
+    # in u = (a - 5 / 2) / (a + 5 / 2) = 1 - 5 * inverse. All of them are pairs.
+    a = fabs(14.5 if x < -14.5 else x)
+    part = from_bits(to_bits(a) & MASK)
+    rest = a - part
+    value, tail, shifted = _exponential(-0.5 * (part * part), -0.5 * (rest * (a + part)))
+    divisor = a + 2.5
+    back = divisor - a
+    inverse, inverse_low = _quotient(1.0, 0.0, divisor, (a - (divisor - back)) + (2.5 - back))
+    u_high = 1.0 - 5.0 * inverse
+    u_low = -5.0 * inverse_low
+    u = u_high + u_low
+    square = u * u
+    third = GELU_3 + u * GELU_4
+    fifth = GELU_5 + u * GELU_6
+    seventh = GELU_7 + u * GELU_8
+    ninth = GELU_9 + u * GELU_10 + square * GELU_11
+    higher = square * u * ((third + square * fifth) + square * square * (seventh + square * ninth))
+    linear = GELU_1 * u_high
+    v = GELU_0 + linear
+    lost = (linear - (v - GELU_0)) + (GELU_0_LOW + GELU_1_LOW * u)
+    v_low = GELU_2 * square + (higher + (lost + GELU_1 * u_low))
+    product, product_low = _product(part * inverse, rest * inverse + a * inverse_low, v, v_low)
+    product, product_low = _product(product, product_low, value, tail)
+    k = to_bits(shifted)
+    half = k >> 1
+    scale = from_bits((half << 23) + ONE)
+    scale_2 = from_bits(((k - half) << 23) + ONE)
+    if x < 0.0:
+        return (product + product_low) * scale * -scale_2
+    product = product * scale * scale_2
+    result = x - product
+    return result + (((x - result) - product) - product_low * scale * scale_2)
+
+
+def _reduced(a: float) -> tuple[float, float, float]:
+    """a >= 0 as q * pi / 2 + r: r as value + tail in [-pi / 4, pi / 4], and q modulo 4 in the lowest bits of the third.
+
+    By Payne and Hanek: the integer m of a = m * 2**(exponent - 150) times 96 bits of 2 / pi, those above having
+    multiples of 4 as products.
+    """
+    bits = to_bits(a)
+    m = bits & 0x007FFFFF | 0x00800000
+    place = (bits >> 23) + 136 & 0xFF  # of the first of the 96 bits, if 32 zeros precede those of 2 / pi
+    index = place >> 5
+    is_odd = index & 1 == 1
+    is_upper = index & 2 == 2
+    is_last = index == 4
+    word_0 = TWO_OVER_PI_1 if is_upper else 0
+    word_1 = TWO_OVER_PI_2 if is_upper else TWO_OVER_PI_0
+    word_2 = TWO_OVER_PI_3 if is_upper else TWO_OVER_PI_1
+    word_3 = TWO_OVER_PI_4 if is_upper else TWO_OVER_PI_2
+    word_4 = TWO_OVER_PI_5 if is_upper else TWO_OVER_PI_3
+    word_0 = TWO_OVER_PI_3 if is_last else (word_1 if is_odd else word_0)
+    word_1 = TWO_OVER_PI_4 if is_last else (word_2 if is_odd else word_1)
+    word_2 = TWO_OVER_PI_5 if is_last else (word_3 if is_odd else word_2)
+    word_3 = TWO_OVER_PI_6 if is_last else (word_4 if is_odd else word_3)
+    left = place & 31
+    right = left ^ 31
+    word_0 = (word_0 << left & 0xFFFFFFFF) | word_1 >> 1 >> right
+    word_1 = (word_1 << left & 0xFFFFFFFF) | word_2 >> 1 >> right
+    word_2 = (word_2 << left & 0xFFFFFFFF) | word_3 >> 1 >> right
+    # The product modulo 4: two bits before the point and 62 after it, in two words.
+    m_high = m >> 8
+    m_low = m & 0xFF
+    high = word_2 >> 16
+    low = word_2 & 0xFFFF
+    carried = m_high * high + (m_low * high + (m_high * low >> 8) >> 8) >> 8
+    high = word_1 >> 16
+    low = word_1 & 0xFFFF
+    upper = m_high * high + (m_low * high + (m_high * low + (m_low * low >> 8) >> 8) >> 8) >> 8
+    lower = m * word_1 + carried & 0xFFFFFFFF
+    upper = m * word_0 + upper + (1 if lower < carried else 0) + 0x20000000 & 0xFFFFFFFF
+    # The fraction, from -1/2 on, as three floats: 22, 22 and 18 bits.
+    first = from_bits((upper >> 8 & 0x003FFFFF) + TWO_23_BITS) - 10485760.0
+    second = from_bits(((upper & 0xFF) << 14 | lower >> 18) + TWO_23_BITS) - TWO_23
+    third = from_bits((lower & 0x0003FFFF) + TWO_23_BITS) - TWO_23
+    first = first * 2.384185791015625e-07
+    second = second * 5.684341886080802e-14
+    y = first + second
+    y_low = (second - (y - first)) + third * 2.168404344971009e-19
+    # Times pi / 2.
+    part = from_bits(to_bits(y) & MASK)
+    product = part * HALF_PI_HIGH
+    product_low = part * HALF_PI_LOW + ((y - part) + y_low) * HALF_PI
+    value = product + product_low
+    tail = product_low - (value - product)
+    is_small = a < QUARTER_PI
+    quadrant = from_bits((0 if is_small else upper >> 30) + TWO_23_BITS)
+    return a if is_small else value, 0.0 if is_small else tail, quadrant
+
+
+def _sine(quadrant: int, r: float, low: float) -> float:
+    """sin(r + low) in quadrants 0 and 2, cos(r + low) in the others, negative in quadrants 2 and 3."""
+    square = r * r
+    half = 0.5 * square
+    fall = 1.0 - half
+    cube = SIN_5 + square * (SIN_7 + square * SIN_9)
+    sine = r + (r * square * (SIN_3 + square * cube) + low * fall)
+    fourth = COS_4 + square * (COS_6 + square * COS_8)
+    cosine = fall + (((1.0 - fall) - half) + (square * square * fourth - r * low))
+    result = cosine if quadrant & 1 == 1 else sine
+    return from_bits(to_bits(result) ^ (quadrant & 2) << 30)
+
+
+def sin(x: float) -> float:
+    """Sine; nan at either infinity."""
+    a = fabs(x)
+    if not a < INF:
+        return NAN
+    if a < 0.000244140625:
+        return x
+    r, low, quadrant = _reduced(a)
+    return from_bits(to_bits(_sine(to_bits(quadrant), r, low)) ^ to_bits(x) & 0x80000000)
+
+
+def cos(x: float) -> float:
+    """Cosine; nan at either infinity."""
+    a = fabs(x)
+    if not a < INF:
+        return NAN
+    r, low, quadrant = _reduced(a)
+    return _sine(to_bits(quadrant) + 1, r, low)
+
+
+def _logarithm_pair(a: float) -> tuple[float, float]:
+    """log(a) to some 2**-34 of it, for 0 < a < inf."""
+    is_small = a < SMALLEST_NORMAL
+    bits = to_bits(a * TWO_23 if is_small else a) + ABOVE_POWER_START
+    k = from_bits((bits >> 23) + TWO_23_BITS) - (TWO_23_150 if is_small else TWO_23_127)
+    m = from_bits((bits & 0x007FFFFF) + POWER_START_BITS)
+    # a = 2**k * m, m being near one of four centers, whose logarithms are sums.
+    is_first = m < CENTER_0_END
+    is_second = m < CENTER_1_END
+    is_third = m < CENTER_2_END
+    center = CENTER_0 if is_first else (1.0 if is_second else (CENTER_2 if is_third else CENTER_3))
+    start = CENTER_0_LOG if is_first else (0.0 if is_second else (CENTER_2_LOG if is_third else CENTER_3_LOG))
+    start_low = (
+        CENTER_0_LOG_LOW if is_first else (0.0 if is_second else (CENTER_2_LOG_LOW if is_third else CENTER_3_LOG_LOW))
+    )
+    # log(m / center) = 2 * atanh(s)
+    divisor = m + center
+    s, s_low = _quotient(m - center, 0.0, divisor, m - (divisor - center))
+    whole = s + s_low
+    square = whole * whole
+    cube = whole * square * (ATANH_3 + square * ATANH_5)
+    base = k * LN2_HIGH + start
+    value = base + 2.0 * s
+    low = (2.0 * s - (value - base)) + (2.0 * (s_low + cube) + (start_low + k * LN2_LOW))
+    result = value + low
+    return result, low - (result - value)
+
+
+def power(x: float, y: float) -> float:
+    """x**y as C99's pow. The exponents 0, 1/2, 1, 2, 3, 4 and their negatives are products, roots and quotients.
+
+    At most four values are merged at the end: gcc does not vectorise the merging of more.
+    """
+    a = fabs(x)
+    size = fabs(y)
+    square = x * x
+    root = sqrt(x)
+    factor = 1.0 if size == 0.0 else (root if size == 0.5 else (square if size == 2.0 or size == 4.0 else x))
+    product = factor * (square if size == 3.0 or size == 4.0 else 1.0)
+    is_integer = size >= TWO_23 or size + TWO_23 - TWO_23 == size
+    if size == 0.5 or (is_integer and size <= 4.0):
+        return divide(1.0, product) if y < 0.0 else product
+    if x == 1.0 or (a == 1.0 and size == INF):
+        return 1.0
+    if x != x or y != y or (x < 0.0 and a != INF and not is_integer):
+        return NAN
+    half = 0.5 * size
+    is_odd = is_integer and half < TWO_23 and half + TWO_23 - TWO_23 != half
+    value, low = _logarithm_pair(a)
+    part = from_bits(to_bits(y) & MASK)
+    value_part = from_bits(to_bits(value) & MASK)
+    product = part * value_part
+    product_low = part * ((value - value_part) + low) + (y - part) * (value + low)
+    total = product + product_low
+    value, tail, shifted = _exponential(total, product_low - (total - product))
+    k = to_bits(shifted)
+    half_k = k >> 1
+    result = (value + tail) * from_bits((half_k << 23) + ONE) * from_bits(((k - half_k) << 23) + ONE)
+    is_edge = a == 0.0 or a == INF or size == INF or total > 89.0 or total < -104.0
+    edge = INF if (a > 1.0) == (y > 0.0) else 0.0
+    return copysign(edge if is_edge else result, x if is_odd else a)
