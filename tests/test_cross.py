@@ -4,23 +4,41 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from array import array
+from collections import Counter
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
 import pytest
+from models import mlp, xor
 
-from codegen import compile_program
-from tools.cross import builds, compile_only, emulate, packages, report
-from tools.cross.compare import FUNCTIONS, Difference, Run, compare, library_differences, read_library, read_run
-from tools.cross.sources import cases
+from codegen import build, compile_program
+from codegen.pipeline import build_graph
+from micrograd import ops
+from micrograd.commands.train import weights_hash
+from tools.cross import builds, compile_only, emulate, epoch, functions, packages, report, symbols, without_python
+from tools.cross.compare import Reference, Run, compare, read_run
+from tools.cross.driver import EPOCH, EPOCH_END
+from tools.cross.sources import Case, cases
+
+needs_gcc = pytest.mark.skipif(
+    sys.platform != "linux" or not shutil.which("gcc") or not shutil.which("nm"), reason="needs gcc and nm on Linux"
+)
 
 
-def run(**stages) -> Run:
+def run(fma: bool = False, **stages) -> Run:
     numbers = {name: np.array(values, dtype=np.float64) for name, values in stages.items()}
-    return Run({"digest": "1234", "simd": "baseline"}, "little", numbers)
+    return Run({"digest": "1234", "compiler": "gcc 12.2.0 20221012", "fma": fma}, "little", numbers)
+
+
+def done(runs: dict[str, Run]) -> Future[dict[str, Run]]:
+    future: Future[dict[str, Run]] = Future()
+    future.set_result(runs)
+    return future
 
 
 def test_equal_runs():
@@ -52,25 +70,19 @@ def test_runs_that_cannot_be_compared():
     assert compare(run(a=[1.0]), other) == ["another model: 5678 instead of 1234"]
 
 
-def test_a_bound_is_relative_to_the_largest_number():
-    expected = run(a=[1e-9, -100.0, np.nan, np.inf])
-    assert compare(expected, run(a=[1.5e-9, -100.0005, np.nan, np.inf]), bound=1e-5) == []
-    (line,) = compare(expected, run(a=[1e-9, -100.002, np.nan, np.inf]), bound=1e-5)
-    assert line == "a: off by 2.0e-05 of the largest number, allowed is 1e-05"
-    assert compare(expected, run(a=[1e-9, -100.0, np.nan, 1.0]), bound=1e-5)
-    assert compare(expected, run(a=[np.nan, -100.0, np.nan, np.inf]), bound=1e-5)
+def test_a_run_is_compared_with_the_one_that_fuses_as_it_does():
+    reference = Reference([{"net": run(fma=True, a=[1.0])}, {"net": run(a=[2.0])}])
+    assert reference.differences({"net": run(fma=True, a=[1.0])}) == []
+    assert reference.differences({"net": run(a=[2.0])}) == []
+    (line,) = reference.differences({"net": run(a=[1.0])})
+    assert line.startswith("net: a: 1 of 1 differ, ")
 
 
-def test_library_functions_are_counted_in_units_of_their_type():
-    own = np.ones((5, len(FUNCTIONS)))
-    other = own.copy()
-    other[2, FUNCTIONS.index("log")] = np.nextafter(1.0, 2.0)
-    other[1:3, FUNCTIONS.index("tanhf")] = 1 + 3 * 2.0**-23
-    found = library_differences(own, other)
-    assert {name for name, difference in found.items() if difference.count} == {"log", "tanhf"}
-    assert found["log"] == Difference(1, 1)
-    assert found["tanhf"] == Difference(2, 3)
-    assert np.array_equal(read_library(other.astype("<f8").tobytes()), other)
+def test_all_stages_that_are_expected_must_be_there():
+    reference = Reference([{"net": run(step=[1.0], steps=[3.0], trained=[2.0])}])
+    assert reference.differences({"net": run(step=[1.0], steps=[3.0])}, ("step",)) == []
+    assert reference.differences({"net": run(step=[1.0])}, ("step",)) == ["net: other stages: steps"]
+    assert reference.differences({"net": run(step=[1.0], steps=[3.0])}) == ["net: other stages: trained"]
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +94,7 @@ def numbers(tmp_path_factory):
 
         folder = tmp_path_factory.mktemp("numbers")
         modules = str(Path(importlib.import_module(name).__file__).parent)
-        command = [sys.executable, "-I", "-S", str(builds.DRIVER), modules, str(folder), name]
+        command = [sys.executable, "-I", "-S", str(builds.DRIVER), modules, str(folder), "", name]
         subprocess.run(command, env=os.environ | {"NN_SIMD": level}, check=True)
         return folder / name
 
@@ -91,7 +103,7 @@ def numbers(tmp_path_factory):
 
 @pytest.mark.parametrize("name", ["nn", "nn_infer"])
 def test_the_driver_writes_the_same_numbers_at_every_level(name, numbers):
-    best, baseline = read_run(numbers(name)), read_run(numbers(name, "baseline"))
+    best, baseline = (read_run(numbers(name, level).read_bytes()) for level in ("", "baseline"))
     assert baseline.info["simd"] == "baseline"
     assert compare(best, baseline) == []
     assert best.byteorder == sys.byteorder
@@ -100,7 +112,7 @@ def test_the_driver_writes_the_same_numbers_at_every_level(name, numbers):
 
 def test_what_the_driver_writes_about_training(numbers):
     path = numbers("nn")
-    stages = read_run(path).stages
+    stages = read_run(path.read_bytes()).stages
     for when in ("step 1", "step 3", "trained by batches of 1, 1 threads", "trained by batches of 10, 2 threads"):
         assert len(stages[f"{when}: gradients"]) == len(stages[f"{when}: parameters"]) == 39_760
         assert np.any(stages[f"{when}: gradients"] != 0)
@@ -113,12 +125,10 @@ def test_what_the_driver_writes_about_training(numbers):
     changed = bytearray(path.read_bytes())
     place = changed.index(b"step 3: gradients\t39760\n") + len(b"step 3: gradients\t39760\n")
     changed[place + 8 * 17] ^= 1
-    (path.parent / "changed").write_bytes(changed)
-    (line,) = compare(read_run(path), read_run(path.parent / "changed"))
+    (line,) = compare(read_run(path.read_bytes()), read_run(bytes(changed)))
     assert line.startswith("step 3: gradients: 1 of 39760 differ, number 17 is ")
-    (path.parent / "cut").write_bytes(changed[:-1])
     with pytest.raises(ValueError, match="ends in the middle of 'trained"):
-        read_run(path.parent / "cut")
+        read_run(bytes(changed[:-1]))
 
 
 def test_a_machine_of_the_other_byte_order_writes_the_same_file(monkeypatch, tmp_path):
@@ -164,19 +174,103 @@ def test_a_failing_command_says_what_it_said():
         builds.run([sys.executable, "-c", "import sys; print('no good', file=sys.stderr); sys.exit(3)"])
 
 
-def test_differences_of_any_kind_are_found(monkeypatch, tmp_path):
-    case = next(case for case in cases() if case.name == "xor")
-    target = emulate.Target("other", emulate.X86)
-    library = np.zeros((1, len(FUNCTIONS)))
-    own = emulate.Measured({"xor": run(a=[1.0])}, library)
-    message = "NN_SIMD=avx2, but the levels of this module on this processor are: baseline"
-    monkeypatch.setattr(emulate.Target, "refusal", lambda *_: message)
-    assert emulate.check(target, own, own, tmp_path, [case]) == []
-    other = emulate.Measured({"xor": run(a=[2.0])}, library + np.eye(1, len(FUNCTIONS)))
-    monkeypatch.setattr(emulate.Target, "refusal", lambda *_: "")
-    wrong = emulate.check(target, own, other, tmp_path, [case])
-    assert [line.split(" ")[0] for line in wrong] == ["xor:", "the", "NN_SIMD=avx2"]
-    assert "the C library's exp has other bits for 1 arguments" in wrong
+def test_the_row_of_a_platform():
+    reference = Reference([{"xor": run(a=[1.0, 5.0])}])
+    good = report.compared("s390x", done({"xor": run(a=[1.0, 5.0])}), reference)
+    assert good == report.Row("s390x", "gcc 12.2.0", "1 programs, 2 numbers", "same bits")
+    assert report.compared("s390x", done({"xor": run(a=[2.0, 5.0])}), reference).wrong
+    broken: Future[dict[str, Run]] = Future()
+    broken.set_exception(builds.Failed("no such instruction"))
+    assert report.compared("s390x", broken, reference).wrong == ["no such instruction"]
+
+
+def test_the_weights_after_an_epoch_are_shown_and_compared():
+    runs = [{"nn": run(a=[1.0]), EPOCH: run(**{EPOCH_END: [x]})} for x in (1.5, np.nextafter(1.5, 2))]
+    good, bad = (report.compared("s390x", done(found), Reference(runs[:1])) for found in runs)
+    assert (good.compared, good.wrong) == ("1 programs, 2 numbers", [])
+    assert good.epoch == weights_hash({"w": memoryview(array("d", [1.5]))}) != bad.epoch
+    assert f"  {good.epoch[:16]}  same bits" in report.results([good])
+    assert f"  {bad.epoch[:16]}  WRONG" in report.results([bad])
+
+
+def test_a_level_that_is_not_refused(monkeypatch, tmp_path):
+    message = "NN_SIMD=avx512, but the levels of this module on this processor are: baseline, avx2"
+    monkeypatch.setattr(builds.Target, "refusal", lambda *_: message)
+    assert emulate.refused(builds.Target("other", "avx2"), tmp_path) == []
+    assert emulate.refused(builds.Target("other", "baseline"), tmp_path) == [
+        f"NN_SIMD=avx2 is not refused: {message!r}"
+    ]
+
+
+@needs_gcc
+def test_a_mathematical_function_of_a_library_is_named(tmp_path):
+    text = "#include <math.h>\ndouble f(double x) { return fma(x, exp(x), frexp(x, &(int){0})); }\n"
+    (tmp_path / "needy.c").write_text(text)
+    command = ["gcc", "-shared", "-fPIC", "-ffp-contract=off", str(tmp_path / "needy.c")]
+    builds.run([*command, "-o", str(tmp_path / "needy.abi3.so")])
+    assert symbols.needed(tmp_path / "needy.abi3.so") == ["exp", "fma"]
+    row = symbols.row(builds.Build("x86-64", ("gcc",), ()), tmp_path)
+    assert row.compared == "1 modules"
+    assert row.wrong == ["needy.abi3.so needs exp, fma"]
+
+
+@needs_gcc
+@pytest.mark.parametrize("name", ["nn", "nn_infer"])
+def test_the_modules_need_no_mathematical_function(name):
+    import importlib
+
+    assert symbols.needed(Path(importlib.import_module(name).__file__)) == []
+
+
+@needs_gcc
+def test_a_program_without_python_and_generated_python_compute_what_the_module_does(tmp_path):
+    here = builds.Target("here")
+    sources = build(xor(), tmp_path / "sources", "xor", flags=["-O1"]).parent
+    build(xor(), sources / "python", "xor", target="python")
+    module = here.measure(sources, ["xor"], emulate.numbers(tmp_path, emulate.NATIVE))
+    reference = Reference([module])
+
+    generated = here.measure(sources / "python", ["xor"], tmp_path / "generated")
+    assert generated["xor"].info["compiler"].startswith(sys.implementation.name[:1].upper())
+    assert reference.differences(generated) == []
+
+    platform = without_python.Platform("plain", ("gcc",))
+    found = platform.measure([Case("xor", xor)], done(module), tmp_path)
+    assert reference.differences(found, without_python.STAGES) == []
+    assert len(found["xor"].stages["step 4: parameters"]) == module["xor"].info["parameters"]
+
+
+def test_an_epoch_is_that_of_the_command(tmp_path, monkeypatch):
+    import nn
+
+    monkeypatch.delenv("MICROGRAD_MNIST", raising=False)
+    monkeypatch.setattr("micrograd.data.digits.load", lambda: (bytes(range(196)) * 4 * 9, bytes(range(9)), b"", b""))
+    data = epoch.load()
+    epoch.write(tmp_path / "digits", data.train_images, data.train_labels)
+    found = builds.Target("here").measure(Path(nn.__file__).parent, [], tmp_path / "numbers", tmp_path / "digits")
+    nn.reset(1)
+    nn.train(data.train_images, data.train_labels, learning_rate=nn.info()["learning_rate"], seed=1)
+    assert epoch.sha256(found[EPOCH]) == weights_hash(nn.state_dict())
+
+
+@needs_gcc
+def test_a_program_without_python_and_generated_python_go_through_an_epoch_as_the_module_does(tmp_path):
+    here = builds.Target("here")
+    rng = np.random.default_rng(1)
+    epoch.write(tmp_path / "digits", rng.bytes(50 * 12), bytes(i % 5 for i in range(50)))
+    sources = build(mlp(), tmp_path / "sources", "nn", flags=["-O1"]).parent
+    build(mlp(), sources / "python", "nn", target="python")
+    module = here.measure(sources, ["nn"], emulate.numbers(tmp_path, emulate.NATIVE), tmp_path / "digits")
+    reference = Reference([module])
+
+    generated = here.measure(sources / "python", ["nn"], tmp_path / "generated", tmp_path / "digits")
+    assert reference.differences(generated) == []
+
+    platform = without_python.Platform("plain", ("gcc",))
+    found = platform.measure([Case("nn", mlp)], done(module), tmp_path)
+    assert reference.differences(found, without_python.STAGES) == []
+    hashes = {epoch.sha256(runs[EPOCH]) for runs in (module, generated, found)}
+    assert len(hashes) == 1
 
 
 def test_missing_tools_are_named(monkeypatch):
@@ -189,8 +283,17 @@ def test_missing_tools_are_named(monkeypatch):
 
 def test_the_programs_cover_what_they_should():
     chosen = {case.name: case for case in cases()}
-    assert [name for name, case in chosen.items() if case.bound] == ["recurrence_float32"]
     assert {Path(name).stem for name in compile_only.SOURCES} <= set(chosen)
-    text = "".join(compile_program(chosen[name].make()).text for name in ("recurrence", "attention", "edges"))
-    for function in ("exp", "log", "tanh", "pow"):
-        assert f"op_{function}(" in text
+    assert {name for name, case in chosen.items() if case.frozen} == {"nn_infer"}
+    assert {chosen[name].make().dtype for name in ("functions", "functions_float32")} == {"float64", "float32"}
+
+
+def test_one_program_has_every_op_in_a_loop_over_lanes_and_in_one_call():
+    built_in = [row for row in ops.ROWS if not row.is_registered]
+    program = functions.program()
+    assert list(program.outputs) == [row.name for row in built_in]
+    used = Counter(build_graph(program).op)
+    assert all(used[row.number] > functions.WIDTH * len(functions.SCALES) for row in built_in if row.name != "detach")
+    text = compile_program(program).text
+    assert text.count("= ieee_exp(") >= 2  # in lanes
+    assert "= op_exp(" in text

@@ -1,4 +1,4 @@
-"""Compiles the modules for other processors and systems, runs what can be emulated, and compares it with this machine.
+"""Compiles the models for other processors and systems, runs them where it can, and compares them with this machine.
 
 Needs Debian 12 on x86-64; as root it installs the tools that are missing. Exit code 1 where anything is wrong.
 """
@@ -11,8 +11,9 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tools.cross import compile_only, emulate, report
+from tools.cross import compile_only, emulate, epoch, interpreters, report, without_python
 from tools.cross.builds import Failed
+from tools.cross.driver import EPOCH
 from tools.cross.packages import Missing, install_tools, unpack_python
 from tools.cross.sources import ROOT, cases, write
 
@@ -24,23 +25,37 @@ def main() -> int:
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         raise Missing(f"make cross needs Debian 12 on x86-64, and this is {sys.platform} on {platform.machine()}")
     install_tools()
-    unpack_python(emulate.PROCESSORS.values(), CACHE)
+    unpack_python(emulate.DEBIAN.values(), CACHE)
     work, chosen = CACHE / "work", cases()
     shutil.rmtree(work, ignore_errors=True)
     write(work / "sources", chosen)
+    digits = epoch.load()
+    epoch.write(work / "digits", digits.train_images, digits.train_labels)
     compile_only.prepare(CACHE / "arm64" / "usr" / "include" / "python3.11", work / "headers")
     print("compiling and emulating, some minutes", flush=True)
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        measured = emulate.start(pool, CACHE, work, chosen)
+        emulated = emulate.start(pool, CACHE, work, [case.name for case in chosen])
+        interpreted = interpreters.start(pool, work, [case.name for case in chosen if case.in_python])
+        plain = without_python.start(pool, work, chosen, emulated[emulate.NATIVE])
         compiled = [
             pool.submit(compile_only.row, system, work / "sources", work / "headers", work / f"objects{i}")
             for i, system in enumerate(compile_only.SYSTEMS)
         ]
-        if not measured[emulate.NATIVE].result().runs["nn_fused"].info["fma"]:
+        if not emulated[emulate.NATIVE].result()["nn_fused"].info["fma"]:
             raise Missing("make cross needs a processor with AVX2 and fused multiply-add, to compare with")
-        rows = emulate.rows(measured, CACHE, work, chosen) + [future.result() for future in compiled]
-    differences = report.library(emulate.libraries(measured), emulate.ARGUMENTS)
-    print(f"\n{differences}\n\n{report.results(rows)}")
+        expected = emulate.reference(emulated)
+        rows = [
+            *emulate.rows(emulated, expected, CACHE, work),
+            *without_python.rows(plain, expected),
+            *interpreters.rows(interpreted, expected),
+            *(future.result() for future in compiled),
+        ]
+    here = emulated[emulate.NATIVE].result()
+    print(
+        f"\nCompared with this machine, x86-64 at the SIMD level {here['nn'].info['simd']}. After an epoch of "
+        f"{len(digits.train_labels):,} images, of {digits.source}, its weights have the SHA-256\n"
+        f"{epoch.sha256(here[EPOCH])}\n\n{report.results(rows)}"
+    )
     return int(any(row.wrong for row in rows))
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
-from tools.cross.compare import Floats, Run, read_library, read_run
+from tools.cross.compare import Run, read_run
+from tools.cross.driver import EPOCH
 
 DRIVER = Path(__file__).with_name("driver.py")
-LIBRARY = Path(__file__).with_name("library.c")
 LIMITED_API = "-DPy_LIMITED_API=0x030b0000"  # as in setup.py: one module for CPython 3.11 and all later ones
 WARNINGS = ["-Wall", "-Wextra", "-Werror"]
 
@@ -25,48 +25,44 @@ class Failed(Exception):
 
 @dataclass(frozen=True)
 class Build:
-    """Modules for one architecture."""
+    """Modules for one architecture by one compiler."""
 
     architecture: str
-    compiler: str
+    compiler: tuple[str, ...]
     includes: tuple[Path, ...]  # of Python
 
+    @property
+    def name(self) -> str:
+        return f"{self.architecture}, {self.compiler[0]}"
+
     def compile(self, sources: Path, names: Sequence[str], folder: Path) -> None:
-        """Puts NAME.abi3.so for each name, and the program `library`, into a folder. Raises Failed."""
+        """Puts NAME.abi3.so for each name into a folder. Raises Failed."""
         folder.mkdir(parents=True, exist_ok=True)
         includes = [f"-I{path}" for path in (csrc(), *self.includes)]
         for name in names:
-            modes = [*WARNINGS, LIMITED_API, "-shared", "-fPIC", *includes]
-            command = [self.compiler, *UNIX_FLAGS, *modes, str(sources / f"{name}.c"), "-lm"]
-            run([*command, "-o", str(folder / f"{name}.abi3.so")])
-        run([self.compiler, *UNIX_FLAGS, *WARNINGS, str(LIBRARY), "-lm", "-o", str(folder / "library")])
+            modes = [*UNIX_FLAGS, *WARNINGS, LIMITED_API, "-shared", "-fPIC", *includes]
+            run([*self.compiler, *modes, str(sources / f"{name}.c"), "-o", str(folder / f"{name}.abi3.so")])
 
 
 @dataclass(frozen=True)
 class Target:
-    """A processor, real or emulated."""
+    """A Python on a processor, real or emulated, that runs modules."""
 
     name: str
-    build: Build
-    level: str = ""  # the SIMD level that its modules must choose by themselves, if it is known
+    level: str = ""  # the SIMD level that modules must choose by themselves, if it is known
     emulator: tuple[str, ...] = ()
     python: str = sys.executable
     settings: Mapping[str, str] = field(default_factory=dict, hash=False)
 
-    def measure(self, modules: Path, names: Sequence[str], folder: Path) -> dict[str, Run]:
-        """Runs tools/cross/driver.py and reads what it wrote."""
+    def measure(self, modules: Path, names: Sequence[str], folder: Path, data: Path | None = None) -> dict[str, Run]:
+        """Runs tools/cross/driver.py and reads what it wrote. With data there is an epoch too."""
         folder.mkdir(parents=True, exist_ok=True)
-        self._python([str(DRIVER), str(modules), str(folder), *names])
-        runs = {name: read_run(folder / name) for name in names}
+        self._python([str(DRIVER), str(modules), str(folder), str(data or ""), *names])
+        runs = {name: read_run((folder / name).read_bytes()) for name in (*names, *([EPOCH] if data else []))}
         for name, found in runs.items():
             if found.info["simd"] != (self.level or found.info["simd"]):
                 raise Failed(f"{name} runs at the level {found.info['simd']}, expected {self.level}")
         return runs
-
-    def library(self, modules: Path, count: int) -> Floats:
-        """What the functions of the C library give for `count` arguments: compare.read_library() says how."""
-        command = [*self.emulator, str(modules / "library"), str(count)]
-        return read_library(run(command, self.settings))
 
     def refusal(self, modules: Path, name: str, level: str) -> str:
         """What the ImportError says where NN_SIMD asks for a level; empty where the import works."""
@@ -79,9 +75,10 @@ class Target:
         return run(command, {**self.settings, **(settings or {})}).decode()
 
 
-def run(command: Sequence[str], settings: Mapping[str, str] | None = None) -> bytes:
+def run(command: Sequence[str], settings: Mapping[str, str] | None = None, given: bytes = b"") -> bytes:
     """What a command prints. Raises Failed with what it says about its failure."""
-    done = subprocess.run(command, env={**os.environ, **(settings or {})}, capture_output=True, check=False)
+    environment = {**os.environ, **(settings or {})}
+    done = subprocess.run(command, env=environment, input=given, capture_output=True, check=False)
     if done.returncode:
         said = (done.stderr or done.stdout).decode(errors="replace").strip()
         raise Failed(f"{Path(command[0]).name} failed ({done.returncode}): {' '.join(command)}\n{said}")

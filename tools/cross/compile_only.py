@@ -22,7 +22,7 @@ STANDARD_HEADERS = (
     *("assert", "ctype", "errno", "intrin", "inttypes", "io", "malloc", "math", "pthread", "sched", "stdio", "stdlib"),
     *("string", "sys/select", "sys/stat", "sys/time", "sys/types", "time", "unistd", "wchar", "wctype"),
 )
-SOURCES = ("nn.c", "nn_fused.c", "nn_infer.c", "standalone/nn_infer.c")
+SOURCES = ("nn.c", "nn_fused.c", "nn_infer.c", "functions.c", "functions_float32.c", "standalone/nn_infer.c")
 
 
 @dataclass(frozen=True)

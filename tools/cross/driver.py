@@ -1,9 +1,11 @@
 """Trains compiled models and writes down every number that comes out. Needs nothing but the standard library.
 
-    python driver.py MODULES NUMBERS NAME...
+    python driver.py MODULES NUMBERS DATA NAME...
 
 runs each module NAME of the folder MODULES and writes NUMBERS/NAME: a line of JSON that says what ran, then for each
-stage a line with its name, a tab and a count, and so many little-endian doubles. All inputs come from a seed.
+stage a line with its name, a tab and a count, and so many little-endian doubles. All inputs come from a seed; a run
+holds them too, for the programs in plain/. Unless DATA is empty, NUMBERS/epoch is the run of an epoch of nn on the
+images and labels in that folder.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ IMAGES = 40
 BATCHES = (1, 1, 3, 2, 1)  # of the steps that are made by hand
 LEARNING_RATE = 0.01
 SEED = 7
+EPOCH = "epoch"  # the name of its run
+EPOCH_SEED = 1  # as in `micrograd train --epochs 1`
+EPOCH_START, EPOCH_END = "before the epoch: parameters", "after the epoch: parameters"
 
 
 class Examples:
@@ -134,6 +139,8 @@ def predictions(module: ModuleType, examples: Examples, record: Record, when: st
 
 def run(module: ModuleType, record: Record) -> None:
     examples = Examples(module.info())
+    record.numbers("images", examples.images)
+    record.numbers("targets", examples.labels)
     predictions(module, examples, record, "fresh")
     if not hasattr(module, "train"):
         return
@@ -156,12 +163,25 @@ def run(module: ModuleType, record: Record) -> None:
     predictions(module, examples, record, "trained")
 
 
-def main(modules: str, numbers: str, *names: str) -> None:
+def train_epoch(module: ModuleType, record: Record, data: Path) -> None:
+    """Image by image, at the model's own learning rate."""
+    start_again(module, EPOCH_SEED)
+    record.numbers(EPOCH_START, tensors(module, module.state_dict()))
+    images, labels = ((data / name).read_bytes() for name in ("images", "labels"))
+    module.train(images, labels, seed=EPOCH_SEED)
+    record.numbers(EPOCH_END, tensors(module, module.state_dict()))
+
+
+def main(modules: str, numbers: str, data: str, *names: str) -> None:
     sys.path.insert(0, modules)
     for name in names:
         module = importlib.import_module(name)
         with Path(numbers, name).open("wb") as file:
             run(module, Record(file, module.info()))
+    if data:
+        module = importlib.import_module("nn")
+        with Path(numbers, EPOCH).open("wb") as file:
+            train_epoch(module, Record(file, module.info()), Path(data))
 
 
 if __name__ == "__main__":

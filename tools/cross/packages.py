@@ -26,6 +26,11 @@ TOOLS = {
     "gcc-mingw-w64-x86-64": "/usr/bin/x86_64-w64-mingw32-gcc",
     "clang": "/usr/bin/clang",
     "musl-tools": "/usr/bin/musl-gcc",
+    "wasi-libc": "/usr/include/wasm32-wasi/math.h",
+    "libclang-rt-14-dev-wasm32": "/usr/lib/llvm-14/lib/clang/14.0.6/lib/wasi/libclang_rt.builtins-wasm32.a",
+    "lld": "/usr/bin/wasm-ld",
+    "nodejs": "/usr/bin/node",
+    "pypy3": "/usr/bin/pypy3",
     "qemu-user-static": "/usr/bin/qemu-x86_64-static",
 }
 # What a Python of another architecture is made of, headers included.

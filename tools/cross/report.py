@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 
-from tools.cross.compare import FUNCTIONS, Difference
+from tools.cross.builds import Failed
+from tools.cross.compare import Reference, Run
+from tools.cross.driver import EPOCH
+from tools.cross.epoch import sha256
 
 
 @dataclass
@@ -16,6 +20,7 @@ class Row:
     compiler: str
     compared: str
     good: str  # the result where nothing is wrong
+    epoch: str = ""  # the hash of the weights after it, if there was one
     wrong: list[str] = field(default_factory=list)
 
 
@@ -28,17 +33,22 @@ def table(rows: Sequence[Sequence[str]]) -> str:
 
 def results(rows: Sequence[Row]) -> str:
     """A line for each platform, then everything that is wrong."""
-    lines = [("platform", "compiler", "compared", "result")]
-    lines += [(row.target, row.compiler, row.compared, row.good if not row.wrong else "WRONG") for row in rows]
+    lines = [("platform", "compiler", "compared", "after an epoch", "result")]
+    lines += [(x.target, x.compiler, x.compared, x.epoch[:16], "WRONG" if x.wrong else x.good) for x in rows]
     details = [f"{row.target}: {line}" for row in rows for line in row.wrong]
     return "\n\n".join([table(lines), *(["\n".join(details)] if details else [])])
 
 
-def library(differences: Mapping[str, Mapping[str, Difference]], count: int) -> str:
-    """For each platform, how often the C library's functions give other bits than this machine's."""
-    lines: list[tuple[str, ...]] = [("C library", *FUNCTIONS)]
-    for target, functions in differences.items():
-        cells = (f"{d.count} ({d.units} ulp)" if d.count else "same" for d in functions.values())
-        lines.append((target, *cells))
-    heading = f"Results with other bits than this machine's, of {count:,} arguments, and how far off at most:"
-    return f"{heading}\n{table(lines)}"
+def compared(name: str, runs: Future[dict[str, Run]], expected: Reference, stages: tuple[str, ...] = ("",)) -> Row:
+    """The row of a platform whose runs must be those of this machine."""
+    row = Row(name, "", "", "same bits")
+    try:
+        found = runs.result()
+    except Failed as error:
+        row.wrong = [str(error)]
+        return row
+    row.compiler = " ".join(next(iter(found.values())).info["compiler"].split()[:2])
+    row.compared = f"{len(found.keys() - {EPOCH})} programs, {sum(run.count for run in found.values()):,} numbers"
+    row.epoch = sha256(found[EPOCH]) if EPOCH in found else ""
+    row.wrong = expected.differences(found, stages)
+    return row

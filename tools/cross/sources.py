@@ -1,4 +1,4 @@
-"""The C of the programs that run everywhere: made once, here, and compiled for each processor."""
+"""The sources of the programs that run everywhere: made once, here, and compiled for each platform."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
 from codegen.program import Program
 from codegen.weights import read_weights
+from tools.cross import functions
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 WEIGHTS = ROOT / "weights" / "mnist.safetensors"
@@ -20,11 +21,10 @@ WEIGHTS = ROOT / "weights" / "mnist.safetensors"
 
 @dataclass(frozen=True)
 class Case:
-    """A program, and how far it may be from the same program on this machine: not by a bit if `bound` is 0."""
-
     name: str
     make: Callable[[], Program]
-    bound: float = 0.0
+    in_python: bool = False  # whether it is generated as Python too, which is strict and trains
+    frozen: bool = False
 
 
 def model(name: str) -> Callable[[], Program]:
@@ -34,22 +34,25 @@ def model(name: str) -> Callable[[], Program]:
 
 
 def cases() -> list[Case]:
-    """Strict programs with and without library functions, the frozen one, and fast ones.
-
-    tanhf is another one on another processor: see docs/architecture.md. Its bound is the one of tests/test_fast.py.
-    """
+    """Strict programs, among them one with every op; the frozen one; fast ones."""
+    models = ("convolution", "xor", "recurrence", "residual", "attention", "edges")
     return [
-        Case("nn", program),
-        Case("nn_infer", lambda: frozen_program(program(), read_weights(WEIGHTS))),
+        Case("nn", program, in_python=True),
+        Case("nn_infer", lambda: frozen_program(program(), read_weights(WEIGHTS)), frozen=True),
         Case("nn_float32", lambda: program(dtype="float32")),
         Case("nn_fused", lambda: program(fma=True, reorder=True)),
-        *(Case(name, model(name)) for name in ("convolution", "xor", "recurrence", "residual", "attention", "edges")),
-        Case("recurrence_float32", lambda: replace(model("recurrence")(), dtype="float32"), bound=2e-5),
+        *(Case(name, model(name), in_python=True) for name in models),
+        Case("functions", functions.program, in_python=True),
+        Case("recurrence_float32", lambda: replace(model("recurrence")(), dtype="float32")),
+        Case("functions_float32", lambda: replace(functions.program(), dtype="float32")),
     ]
 
 
 def write(folder: Path, chosen: list[Case]) -> None:
-    """NAME.c for each case, and nn_infer once more as C without Python, in folder/standalone."""
+    """NAME.c for each case, python/NAME.py for some, and nn_infer once more as C without Python, in standalone/."""
     for case in chosen:
-        write_sources(compile_program(case.make(), case.name), folder, case.name)
+        made = case.make()
+        write_sources(compile_program(made, case.name), folder, case.name)
+        if case.in_python:
+            write_sources(compile_program(made, case.name, target="python"), folder / "python", case.name)
     freeze(program(), read_weights(WEIGHTS), folder / "standalone", target="c")

@@ -19,10 +19,8 @@ size_t strlen(const char *);
 
 #define INFINITY __builtin_inff()
 #define NAN __builtin_nanf("")
-double exp(double), log(double), pow(double, double), tanh(double), fabs(double), frexp(double, int *);
-double sin(double), cos(double), erf(double), log1p(double), sqrt(double);
-float expf(float), logf(float), powf(float, float), tanhf(float);
-float sinf(float), cosf(float), erff(float), log1pf(float), sqrtf(float);
+double fabs(double), copysign(double, double), sqrt(double), frexp(double, int *);
+float fabsf(float), copysignf(float, float), sqrtf(float);
 
 #ifdef _WIN32
 long _InterlockedOr(long volatile *, long);
