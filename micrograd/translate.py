@@ -131,12 +131,13 @@ class Library:
 
 
 MODULES = ("arithmetic", "exponential", "power", "circular", "normal")  # of micrograd.ieee
+FLOAT32_MODULES = ("float32", "float32_circular")
 
 
 @cache
 def library(text: str = "", is_float32: bool = False) -> Library:
     """The definitions of micrograd.ieee, for float32 its own where there are any, and those in `text`."""
-    modules = [*MODULES, "float32"] if is_float32 else MODULES
+    modules = [*MODULES, *FLOAT32_MODULES] if is_float32 else MODULES
     texts = [
         Path(__file__).with_name("ieee").joinpath(f"{module}.py").read_text(encoding="utf-8") for module in modules
     ]

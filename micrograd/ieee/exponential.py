@@ -1,7 +1,7 @@
 """Exponentials and logarithms of float64 in IEEE operations alone: the same bits from Python and from C.
 
 An unevaluated sum of floats, `high + low`, stands for a value that needs more than 53 bits. A product is exact if its
-factors have 26 bits, as MASK leaves them. coefficients.py derives the constants, measure.py measures the errors.
+factors have 26 bits, as MASK leaves them. tools/functions derives the constants and measures the errors.
 """
 
 from __future__ import annotations

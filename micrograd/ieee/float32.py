@@ -1,26 +1,21 @@
-"""Elementary functions of float32 numbers, in float32 operations alone.
-
-Every result is within 1 ulp of the exact value: exhaustive.py tries all arguments. Constants are coefficients.py's.
+"""Elementary functions of float32 numbers, in float32 operations alone, within 1 ulp of the exact value.
 
 A pair (value, tail) is an unevaluated sum. Clearing the lower half of the 24 bits of numbers (& MASK) makes their
-product exact; what was cleared is kept apart.
+product exact; what was cleared is kept apart. tools/functions derives the constants and tries all arguments.
 
-In Python, a constant that starts a computation passes through fabs or copysign, as float32 and not as float.
+In Python these take numpy.float32 of NumPy 2. A constant that starts a computation passes through fabs or copysign, as
+float32 and not as float.
 """
 
 from __future__ import annotations
 
-import math
-
+from micrograd.ieee.float32_circular import INF, MASK, NAN, TWO_23, TWO_23_BITS
+from micrograd.ieee.float32_circular import cos as cos
+from micrograd.ieee.float32_circular import sin as sin
 from micrograd.ieee.float32_operations import copysign, divide, fabs, from_bits, sqrt, to_bits
 
-INF = math.inf
-NAN = math.nan
-MASK = 0xFFFFF000
 ONE = 0x3F800000  # the bits of 1.0
 ROUND = 12582912.0  # 1.5 * 2**23: a number plus this ends with the bits of the nearest integer, and << 23 leaves those
-TWO_23 = 8388608.0
-TWO_23_BITS = 0x4B000000  # plus an integer below 2**23: the bits of TWO_23 + that integer
 TWO_23_127 = 8388735.0  # TWO_23 + 127
 TWO_23_150 = 8388758.0  # TWO_23 + 150
 SMALLEST_NORMAL = 1.1754943508222875e-38
@@ -63,24 +58,6 @@ CENTER_3_LOG = 0.3409271240234375  # 0x1.5d1c000000000p-2
 CENTER_3_LOG_LOW = -5.370528697312693e-07  # -0x1.2053fc0000000p-21
 ATANH_3 = 0.3333330750465393  # 0x1.5555440000000p-2
 ATANH_5 = 0.20041033625602722  # 0x1.9a70bc0000000p-3
-SIN_3 = -0.1666666716337204  # -0x1.5555560000000p-3
-SIN_5 = 0.008333379402756691  # 0x1.1111740000000p-7
-SIN_7 = -0.00019853064441122115  # -0x1.a059540000000p-13
-SIN_9 = 2.8325641778792487e-06  # 0x1.7c2e2a0000000p-19
-COS_4 = 0.04166664555668831  # 0x1.55554a0000000p-5
-COS_6 = -0.0013887309469282627  # -0x1.6c0c280000000p-10
-COS_8 = 2.4432349164271727e-05  # 0x1.99e8240000000p-16
-HALF_PI = 1.5707963705062866  # 0x1.921fb60000000p+0
-HALF_PI_HIGH = 1.5703125  # 0x1.9200000000000p+0
-HALF_PI_LOW = 0.0004838267923332751  # 0x1.fb54440000000p-12
-QUARTER_PI = 0.7853981852531433  # 0x1.921fb60000000p-1
-TWO_OVER_PI_0 = 0xA2F9836E
-TWO_OVER_PI_1 = 0x4E441529
-TWO_OVER_PI_2 = 0xFC2757D1
-TWO_OVER_PI_3 = 0xF534DDC0
-TWO_OVER_PI_4 = 0xDB629599
-TWO_OVER_PI_5 = 0x3C439041
-TWO_OVER_PI_6 = 0xFE5163AB
 ERF_LARGEST = 3.919205665588379  # 0x1.f5a8880000000p+1
 ERF_SEAM = 0.8125  # 0x1.a000000000000p-1
 ERF_NEAR_0 = 0.12837916612625122  # 0x1.06eba80000000p-3
@@ -374,96 +351,6 @@ def gelu(x: float) -> float:
     product = product * scale * scale_2
     result = x - product
     return result + (((x - result) - product) - product_low * scale * scale_2)
-
-
-def _reduced(a: float) -> tuple[float, float, float]:
-    """a >= 0 as q * pi / 2 + r: r as value + tail in [-pi / 4, pi / 4], and q modulo 4 in the lowest bits of the third.
-
-    By Payne and Hanek: the integer m of a = m * 2**(exponent - 150) times 96 bits of 2 / pi, those above having
-    multiples of 4 as products.
-    """
-    bits = to_bits(a)
-    m = bits & 0x007FFFFF | 0x00800000
-    place = (bits >> 23) + 136 & 0xFF  # of the first of the 96 bits, if 32 zeros precede those of 2 / pi
-    index = place >> 5
-    is_odd = index & 1 == 1
-    is_upper = index & 2 == 2
-    is_last = index == 4
-    word_0 = TWO_OVER_PI_1 if is_upper else 0
-    word_1 = TWO_OVER_PI_2 if is_upper else TWO_OVER_PI_0
-    word_2 = TWO_OVER_PI_3 if is_upper else TWO_OVER_PI_1
-    word_3 = TWO_OVER_PI_4 if is_upper else TWO_OVER_PI_2
-    word_4 = TWO_OVER_PI_5 if is_upper else TWO_OVER_PI_3
-    word_0 = TWO_OVER_PI_3 if is_last else (word_1 if is_odd else word_0)
-    word_1 = TWO_OVER_PI_4 if is_last else (word_2 if is_odd else word_1)
-    word_2 = TWO_OVER_PI_5 if is_last else (word_3 if is_odd else word_2)
-    word_3 = TWO_OVER_PI_6 if is_last else (word_4 if is_odd else word_3)
-    left = place & 31
-    right = left ^ 31
-    word_0 = (word_0 << left & 0xFFFFFFFF) | word_1 >> 1 >> right
-    word_1 = (word_1 << left & 0xFFFFFFFF) | word_2 >> 1 >> right
-    word_2 = (word_2 << left & 0xFFFFFFFF) | word_3 >> 1 >> right
-    # The product modulo 4: two bits before the point and 62 after it, in two words.
-    m_high = m >> 8
-    m_low = m & 0xFF
-    high = word_2 >> 16
-    low = word_2 & 0xFFFF
-    carried = m_high * high + (m_low * high + (m_high * low >> 8) >> 8) >> 8
-    high = word_1 >> 16
-    low = word_1 & 0xFFFF
-    upper = m_high * high + (m_low * high + (m_high * low + (m_low * low >> 8) >> 8) >> 8) >> 8
-    lower = m * word_1 + carried & 0xFFFFFFFF
-    upper = m * word_0 + upper + (1 if lower < carried else 0) + 0x20000000 & 0xFFFFFFFF
-    # The fraction, from -1/2 on, as three floats: 22, 22 and 18 bits.
-    first = from_bits((upper >> 8 & 0x003FFFFF) + TWO_23_BITS) - 10485760.0
-    second = from_bits(((upper & 0xFF) << 14 | lower >> 18) + TWO_23_BITS) - TWO_23
-    third = from_bits((lower & 0x0003FFFF) + TWO_23_BITS) - TWO_23
-    first = first * 2.384185791015625e-07
-    second = second * 5.684341886080802e-14
-    y = first + second
-    y_low = (second - (y - first)) + third * 2.168404344971009e-19
-    # Times pi / 2.
-    part = from_bits(to_bits(y) & MASK)
-    product = part * HALF_PI_HIGH
-    product_low = part * HALF_PI_LOW + ((y - part) + y_low) * HALF_PI
-    value = product + product_low
-    tail = product_low - (value - product)
-    is_small = a < QUARTER_PI
-    quadrant = from_bits((0 if is_small else upper >> 30) + TWO_23_BITS)
-    return a if is_small else value, 0.0 if is_small else tail, quadrant
-
-
-def _sine(quadrant: int, r: float, low: float) -> float:
-    """sin(r + low) in quadrants 0 and 2, cos(r + low) in the others, negative in quadrants 2 and 3."""
-    square = r * r
-    half = 0.5 * square
-    fall = 1.0 - half
-    cube = SIN_5 + square * (SIN_7 + square * SIN_9)
-    sine = r + (r * square * (SIN_3 + square * cube) + low * fall)
-    fourth = COS_4 + square * (COS_6 + square * COS_8)
-    cosine = fall + (((1.0 - fall) - half) + (square * square * fourth - r * low))
-    result = cosine if quadrant & 1 == 1 else sine
-    return from_bits(to_bits(result) ^ (quadrant & 2) << 30)
-
-
-def sin(x: float) -> float:
-    """Sine; nan at either infinity."""
-    a = fabs(x)
-    if not a < INF:
-        return NAN
-    if a < 0.000244140625:
-        return x
-    r, low, quadrant = _reduced(a)
-    return from_bits(to_bits(_sine(to_bits(quadrant), r, low)) ^ to_bits(x) & 0x80000000)
-
-
-def cos(x: float) -> float:
-    """Cosine; nan at either infinity."""
-    a = fabs(x)
-    if not a < INF:
-        return NAN
-    r, low, quadrant = _reduced(a)
-    return _sine(to_bits(quadrant) + 1, r, low)
 
 
 def _logarithm_pair(a: float) -> tuple[float, float]:

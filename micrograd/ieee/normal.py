@@ -77,7 +77,7 @@ TAIL_22 = 1.3788233778138458e-09  # 0x1.7b0211cd584dcp-30
 
 
 def erf(x: float) -> float:
-    """The error function; error below 0.9 ulp."""
+    """The error function; error below 0.95 ulp."""
     size = math.fabs(x)
     w = x * x - 0.375
     w2 = w * w

@@ -52,9 +52,9 @@ def main() -> int:
         ]
     here = emulated[emulate.NATIVE].result()
     print(
-        f"\nCompared with this machine, x86-64 at the SIMD level {here['nn'].info['simd']}. After an epoch of "
-        f"{len(digits.train_labels):,} images, of {digits.source}, its weights have the SHA-256\n"
-        f"{epoch.sha256(here[EPOCH])}\n\n{report.results(rows)}"
+        f"\nCompared with this machine, x86-64 at the SIMD level {here['nn'].info['simd']}.\n"
+        f"Data of the epoch: {digits.source}, {len(digits.train_labels):,} images.\n"
+        f"SHA-256 of the weights after it: {epoch.sha256(here[EPOCH])}\n\n{report.results(rows)}"
     )
     return int(any(row.wrong for row in rows))
 

@@ -4,7 +4,8 @@ Example: where $MICROGRAD_MNIST names MNIST's files, every platform must end wit
 
     micrograd train --epochs 1 --hash
 
-has here, 46231f126afdbbe9... Elsewhere it is the built-in digits that are drawn here, once, for all platforms.
+has here, 46231f126afdbbe9... Without these files the built-in digits take their place, drawn here, once, for all
+platforms.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ PYPY = Target("generated Python, PyPy", python="pypy3")
 
 
 def start(pool: Executor, work: Path, names: Sequence[str]) -> emulate.Runs:
-    """Runs work/sources/python, without an epoch on CPython, which would take minutes."""
+    """Runs work/sources/python, without an epoch on CPython, which would take a minute and a half."""
     modules = work / "sources" / "python"
     wanted = {CPYTHON: None, PYPY: work / "digits"}
     return {x: pool.submit(x.measure, modules, names, emulate.numbers(work, x), data) for x, data in wanted.items()}

@@ -60,7 +60,7 @@ class Subject:
     exact: Callable[..., Any]  # of gmpy2's numbers
     dense: Sequence[tuple[float, float]]
     seams: Sequence[float] = ()
-    hard: Sequence[float] = ()
+    hard: Sequence[float] = ()  # where errors are largest, or results nearly half-way between two floats
     domain: tuple[float, float] = (-INF, INF)
     rising: tuple[float, float] | None = (-INF, INF)
 
@@ -107,11 +107,17 @@ SUBJECTS = {
     ),
     "sin": Subject(gmpy2.sin, [(-0.8, 0.8), (-10.0, 10.0), (-1e3, 1e3), (-2e5, 2e5)], CIRCULAR, MULTIPLES, rising=None),
     "cos": Subject(gmpy2.cos, [(-0.8, 0.8), (-10.0, 10.0), (-1e3, 1e3), (-2e5, 2e5)], CIRCULAR, MULTIPLES, rising=None),
-    "erf": Subject(gmpy2.erf, [(-6.5, 6.5), (-1.0, 1.0), (0.8, 0.95)], [0.875, -0.875, 6.0, -6.0, 0.0]),
+    "erf": Subject(
+        gmpy2.erf,
+        [(-6.5, 6.5), (-1.0, 1.0), (0.8, 0.95), (0.004, 0.03), (9e-7, 2e-6)],
+        [0.875, -0.875, 6.0, -6.0, 0.0],
+        [float.fromhex("0x1.9e5c0f56b9666p-20")],
+    ),
     "gelu": Subject(
         exact_gelu,
-        [(-1.0, 1.0), (-0.4, -0.3), (-5.0, 5.0), (-37.0, -5.0), (-38.7, -37.4)],
+        [(-1.0, 1.0), (-0.36, -0.28), (-5.0, 5.0), (-37.0, -5.0), (-38.7, -37.4)],
         [0.375, -0.375, 3.0, -3.0, 39.0, -39.0],
+        [float.fromhex("-0x1.55b31f33758fap-2")],
         rising=(-0.7517, INF),
     ),
     "power": Subject(lambda x, y: x**y, [], domain=(0.0, INF)),
