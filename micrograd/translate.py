@@ -62,6 +62,13 @@ OPERATORS: dict[type[ast.AST], str] = {
     ast.Or: "|",
 }
 TYPES = {"float": "real", "int": "real_bits"}
+# Names that a variable must not have in C: keywords, types, and what headers of Windows define as macros.
+WORDS = (
+    "auto char const default do double enum extern float goto inline int long register restrict short signed sizeof "
+    "static struct switch typedef typeof union unsigned void volatile case real real_bits "
+    "far near small hyper interface min max I linux unix"
+)
+RESERVED = frozenset(WORDS.split())
 CONDITION = "int"
 INDENT = "    "
 MAX_LINE = 116
@@ -215,9 +222,8 @@ class _Function:
             annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
             if annotation not in TYPES:
                 self.refuse(argument, "parameters must be annotated float or int")
-            parameters.append(f"{TYPES[annotation]} {argument.arg}")
-            self.known[argument.arg] = argument.arg, TYPES[annotation]
-            self.versions[argument.arg] = 1
+            name, _ = self.known[argument.arg] = self.new_name(argument.arg), TYPES[annotation]
+            parameters.append(f"{TYPES[annotation]} {name}")
         name, results = self.c_name(self.function.name), self.results(self.function)
         of = results[0] if len(results) == 1 else f"struct {name}"
         text = (ast.get_docstring(self.function) or "").split("\n\n")[0].replace("*/", "* /")
@@ -280,12 +286,15 @@ class _Function:
 
     def named(self, name: str, value: Typed) -> Typed:
         """A new constant of this name, or of this name and a number."""
-        version = self.versions.get(name, 0) + 1
-        self.versions[name] = version
         text, kind = value
-        new = name if version == 1 else f"{name}_{version}"
+        new = self.new_name(name)
         self.body.append((new, f"const {kind} {new} = {_bare(text)};"))
         return new, kind
+
+    def new_name(self, name: str) -> str:
+        version = self.versions[name] = self.versions.get(name, 0) + 1
+        plain = f"{name}_" if name in RESERVED or name.startswith(("ieee_", "op_", "_")) else name
+        return plain if version == 1 else f"{plain}_{version}"
 
     def atom(self, node: ast.expr) -> Typed:
         """A name or a literal for what may be selected: computed before, so that nothing is computed conditionally."""

@@ -377,6 +377,18 @@ def f(x: float) -> float:
     ]
 
 
+def test_no_variable_is_a_word_of_c_or_a_macro_of_windows():
+    text = "def f(double: float) -> float:\n    far = double + 1.0\n    op_exp = far * far\n    return op_exp\n"
+    assert translated(text).splitlines() == [
+        "INLINED real ieee_f(real double_)",
+        "{",
+        "    const real far_ = double_ + 1.0;",
+        "    const real op_exp_ = far_ * far_;",
+        "    return op_exp_;",
+        "}",
+    ]
+
+
 def test_several_results_and_those_that_nobody_reads():
     text = """
 def _parts(x: float) -> tuple[float, float]:
