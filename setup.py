@@ -96,7 +96,6 @@ setup(
             sources=[],
             include_dirs=[str(ROOT / "csrc")],
             depends=[str(path) for path in HEADERS],
-            libraries=["m"] if os.name == "posix" else [],
             py_limited_api=ABI3,
             define_macros=[("Py_LIMITED_API", "0x030b0000")] if ABI3 else [],
         )

@@ -119,7 +119,7 @@ def compile_extension(source: Path, name: str, compiler: str | None, flags: list
         "sources": [str(source)],
         "include_dirs": [str(csrc())],
         "extra_compile_args": [*_default_flags(), *flags],
-        "libraries": ["m"] if os.name == "posix" else [],
+        "libraries": ["m"] if os.name == "posix" else [],  # for the C of registered ops, and tcc's sqrt()
     }
     if importlib.util.find_spec("setuptools") is None:
         raise RuntimeError("compiling a model needs setuptools: pip install 'micrograd-nn[compile]'")
