@@ -11,7 +11,8 @@ becomes:
 
     INLINED real ieee_relu(real x)
     {
-        return x < 0.0 ? 0.0 : x;
+        const real result = (x < 0.0) ? 0.0 : x;
+        return result;
     }
 
 A definition is straight-line Python: assignments, early returns, and a return at the end. Its expressions have
