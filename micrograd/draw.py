@@ -84,7 +84,7 @@ def statements(
     number = {id(node): i for i, node in enumerate(nodes)}
     lines = dot.defaults(rankdir)
     for i, node in enumerate(nodes):
-        kind, name = node._op if not node._prev else "", node.label
+        kind, name = str(node._op) if not node._prev else "", node.label
         if leaves is not None and id(node) in leaves:
             kind, name = kind or leaves[id(node)][0], name or leaves[id(node)][1]
         fields = [f"data {node.data:.4g}", f"grad {node.grad:.4g}"]
@@ -105,7 +105,7 @@ def statements(
 
 def operation(node: Value) -> str:
     """A node's operation, with its exponent if that is a number: `**3`."""
-    return node._op if node._exponent is None else f"{node._op}{node._exponent:.4g}"
+    return node._op if node._exponent is None else f"**{node._exponent:.4g}"
 
 
 def to_json(root: Value) -> str:
@@ -151,7 +151,7 @@ def to_json(root: Value) -> str:
 def _entry(node: Value, number: int) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": number,
-        "operation": node._op,
+        "operation": str(node._op) if node._exponent is None else "**",
         "value": _json_number(node.data),
         "grad": _json_number(node.grad),
     }
