@@ -313,6 +313,36 @@ class Value:
         """This graph as nested JSON objects with value, operation and children: see micrograd.draw.to_json."""
         return draw.to_json(self)
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """In a notebook, a Value is a picture of its graph."""
+        return draw.mimebundle(self)
+
+    @property
+    def value(self) -> float:
+        """`data` by another name, as are `gradient`, `children` and `operation` of what they say."""
+        return self.data
+
+    @value.setter
+    def value(self, number: float) -> None:
+        self.data = number
+
+    @property
+    def gradient(self) -> float:
+        return self.grad
+
+    @gradient.setter
+    def gradient(self, number: float) -> None:
+        self.grad = number
+
+    @property
+    def children(self) -> tuple[Value, ...]:
+        return self._prev
+
+    @property
+    def operation(self) -> names.Op:
+        """`_op` as an Op, whose text `opstr()` returns."""
+        return names.Op(self._op)
+
     def _forward(self) -> None:
         if self._prev:
             self.data = rows.FORWARD[self._op](self)
