@@ -13,7 +13,6 @@ Statements are plain strings: only `digraph` and `render` need a package or a pr
 from __future__ import annotations
 
 import shutil
-import subprocess
 import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 MAX_NAME = 60  # characters of a name
 INDENT = "    "
-PATIENCE = 20  # seconds that a notebook waits for a picture
 FORMATS = ("svg", "png", "pdf")
 
 NO_PACKAGE = "drawing needs the package graphviz: pip install 'micrograd-nn[draw]'"
@@ -126,20 +124,6 @@ def render(statements: Sequence[str], format: str) -> bytes:
     except CalledProcessError as error:
         reason = error.stderr.decode(errors="replace").strip() if error.stderr else f"exit code {error.returncode}"
         raise DrawError(f"dot failed: {' '.join(reason.split())}") from error
-
-
-def svg(statements: Sequence[str]) -> str | None:
-    """The picture as SVG text, by the program dot alone; None where that is missing, fails, or takes too long."""
-    program = shutil.which("dot")
-    if program is None:
-        return None
-    try:
-        done = subprocess.run(
-            [program, "-Tsvg"], input=text(statements).encode(), capture_output=True, timeout=PATIENCE
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.decode() if done.returncode == 0 else None
 
 
 def _body(statements: Sequence[str]) -> list[str]:

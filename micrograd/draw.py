@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from micrograd.engine import Value
 
 LIMIT = 200  # nodes that are drawn individually: dot lays out as many in seconds, and they are still legible
+UNASKED = 20_000  # nodes of which a notebook draws the groups without being asked: it takes half a second
 MAX_NESTING = 100  # depth of JSON objects
 COLORS = {"weight": "#dcebfa", "bias": "#dcebfa", "input": "#e0f2dc", "target": "#fdf0c8"}
 
@@ -56,19 +57,21 @@ def draw_dot(root: Value, format: str = "svg", rankdir: str = "LR", limit: int |
 
 
 def mimebundle(root: Value) -> dict[str, str]:
-    """What a notebook shows for a Value: its repr, and its graph as a picture if dot is installed.
+    """What a notebook shows for a Value: its repr, and its graph as a picture if Graphviz and its package are there.
 
-    Long graphs are wrapped to the width of a page. Beyond LIMIT nodes, the groups that codegen finds are drawn.
+    Long graphs are wrapped to the width of a page. Beyond LIMIT nodes, the groups that codegen finds are drawn; beyond
+    UNASKED nothing is.
     """
     bundle = {"text/plain": repr(root)}
     nodes = root.topo()
+    if len(nodes) > UNASKED:
+        return bundle
     try:
         is_small = len(nodes) <= LIMIT
         picture = statements([root], rows=wrap.rows(nodes)) if is_small else _groups(len(nodes))(root, "LR")
-    except (ImportError, ValueError):  # no codegen, or an op that it does not know
+        return bundle | {"image/svg+xml": dot.render(picture, "svg").decode()}
+    except (ImportError, ValueError, dot.DrawError):  # nothing to draw with, or an op that codegen does not know
         return bundle
-    svg = dot.svg(picture)
-    return bundle if svg is None else bundle | {"image/svg+xml": svg}
 
 
 def _picture(root: Value, rankdir: str, limit: int | None) -> list[str]:
