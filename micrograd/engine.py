@@ -41,7 +41,7 @@ class Value:
     once, at that time.
     """
 
-    __slots__ = ("__dict__", "__weakref__", "_exponent", "_id", "_op", "_order", "_own", "_prev", "data", "grad")
+    __slots__ = ("__dict__", "__weakref__", "_exponent", "_id", "_op", "_order", "_prev", "data", "grad")
     label = ""
     # Unset until needed, because a program creates millions of Values.
     _order: Order | None
@@ -231,8 +231,9 @@ class Value:
             for node in passing:
                 node._backward()
         else:
+            pass_on = rows.BACKWARD
             for node in passing:
-                rows.BACKWARD[node._op](node)
+                pass_on[node._op](node)
 
     def recompute(self) -> float:
         """Computes this graph again from the leaves' present data, in the order of creation; returns self.data.
@@ -241,8 +242,9 @@ class Value:
         """
         inner, _, own, _ = self._sorted()
         foreign.refuse(own, "recomputed")
+        compute = rows.FORWARD
         for node in inner:
-            node.data = rows.FORWARD[node._op](node)
+            node.data = compute[node._op](node)
         self._forward()
         return self.data
 
@@ -260,9 +262,11 @@ class Value:
         only the one used last has a cache: else each root of a long chain would hold a list.
         """
         nodes = order.creation([self])
-        passing = [node for node in order.gradient_order(nodes) if node is not self]
+        passing = list(order.gradient_order(nodes))
         own = foreign.having(nodes)
         nodes.pop()
+        if passing and passing[0] is self:  # the root is the youngest
+            del passing[0]
         for node in nodes:
             node._order = None
         inner = [node for node in nodes if node._prev]
