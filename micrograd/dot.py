@@ -83,6 +83,15 @@ def cluster(name: str, label: str, statements: Iterable[str]) -> list[str]:
     return [f"subgraph {_quoted(f'cluster_{name}')} {{", *(INDENT + line for line in (head, *statements)), "}"]
 
 
+def row(number: int, statements: Iterable[str]) -> list[str]:
+    """Statements that stand together, apart from other rows."""
+    return [
+        f"subgraph {_quoted(f'cluster_row{number}')} {{",
+        *(INDENT + line for line in ('style="invis"', *statements)),
+        "}",
+    ]
+
+
 def text(statements: Sequence[str]) -> str:
     """A whole DOT file."""
     return "".join(["digraph {\n", *_body(statements), "}\n"])

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from micrograd import dot, order
+from micrograd import dot, order, wrap
 
 if TYPE_CHECKING:
     import graphviz
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from micrograd.engine import Value
 
 LIMIT = 200  # nodes that are drawn individually: dot lays out as many in seconds, and they are still legible
+UNASKED = 20_000  # nodes of which a notebook draws the groups without being asked: it takes half a second
 MAX_NESTING = 100  # depth of JSON objects
 COLORS = {"weight": "#dcebfa", "bias": "#dcebfa", "input": "#e0f2dc", "target": "#fdf0c8"}
 
@@ -55,6 +56,24 @@ def draw_dot(root: Value, format: str = "svg", rankdir: str = "LR", limit: int |
     return dot.digraph(_picture(root, rankdir, limit), format)
 
 
+def mimebundle(root: Value) -> dict[str, str]:
+    """What a notebook shows for a Value: its repr, and its graph as a picture if Graphviz and its package are there.
+
+    Long graphs are wrapped to the width of a page. Beyond LIMIT nodes, the groups that codegen finds are drawn; beyond
+    UNASKED nothing is.
+    """
+    bundle = {"text/plain": repr(root)}
+    nodes = root.topo()
+    if len(nodes) > UNASKED:
+        return bundle
+    try:
+        is_small = len(nodes) <= LIMIT
+        picture = statements([root], rows=wrap.rows(nodes)) if is_small else _groups(len(nodes))(root, "LR")
+        return bundle | {"image/svg+xml": dot.render(picture, "svg").decode()}
+    except (ImportError, ValueError, dot.DrawError):  # nothing to draw with, or an op that codegen does not know
+        return bundle
+
+
 def _picture(root: Value, rankdir: str, limit: int | None) -> list[str]:
     nodes, _ = trace(root)
     if limit is None or len(nodes) <= limit:
@@ -74,17 +93,24 @@ def _groups(count: int) -> Callable[[Value, str], list[str]]:
 
 
 def statements(
-    roots: Sequence[Value], rankdir: str = "LR", leaves: Mapping[int, tuple[str, str]] | None = None
+    roots: Sequence[Value],
+    rankdir: str = "LR",
+    leaves: Mapping[int, tuple[str, str]] | None = None,
+    rows: Mapping[int, int] | None = None,
 ) -> list[str]:
     """The DOT statements of a graph, node by node.
 
     `leaves`: for leaves that have none of their own, a kind (also "target") and a name, by the Value's identity.
+    `rows`: the row in which each Value stands, by its identity; by default there is one.
     """
     nodes = order.topo(roots)
     number = {id(node): i for i, node in enumerate(nodes)}
-    lines = dot.defaults(rankdir)
+    in_row: dict[int, list[str]] = {}
+    across: list[str] = []
     for i, node in enumerate(nodes):
-        kind, name = node._op if not node._prev else "", node.label
+        row = 0 if rows is None else rows[id(node)]
+        lines = in_row.setdefault(row, [])
+        kind, name = str(node._op) if not node._prev else "", node.label
         if leaves is not None and id(node) in leaves:
             kind, name = kind or leaves[id(node)][0], name or leaves[id(node)][1]
         fields = [f"data {node.data:.4g}", f"grad {node.grad:.4g}"]
@@ -99,13 +125,24 @@ def statements(
         for position, child in enumerate(node._prev):
             is_exponent = node._op == "**" and position == 1
             attributes = {"label": "exponent"} if is_exponent else {}
-            lines.append(dot.edge(f"n{number[id(child)]}", f"op{i}", **attributes))
-    return lines
+            if rows is None or rows[id(child)] == row:
+                lines.append(dot.edge(f"n{number[id(child)]}", f"op{i}", **attributes))
+            else:
+                attributes |= {"constraint": "false", "color": "gray60"}
+                across.append(dot.edge(f"n{number[id(child)]}", f"op{i}", **attributes))
+    first, *others = in_row.values()
+    if not others:
+        return [*dot.defaults(rankdir), *first]
+    return [
+        *dot.defaults(rankdir),
+        *(line for n, r in sorted(in_row.items(), reverse=True) for line in dot.row(n, r)),
+        *across,
+    ]
 
 
 def operation(node: Value) -> str:
     """A node's operation, with its exponent if that is a number: `**3`."""
-    return node._op if node._exponent is None else f"{node._op}{node._exponent:.4g}"
+    return node._op if node._exponent is None else f"**{node._exponent:.4g}"
 
 
 def to_json(root: Value) -> str:
@@ -151,7 +188,7 @@ def to_json(root: Value) -> str:
 def _entry(node: Value, number: int) -> dict[str, Any]:
     entry: dict[str, Any] = {
         "id": number,
-        "operation": node._op,
+        "operation": str(node._op) if node._exponent is None else "**",
         "value": _json_number(node.data),
         "grad": _json_number(node.grad),
     }

@@ -12,17 +12,19 @@ from __future__ import annotations
 import itertools
 import math
 import numbers
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from micrograd import draw, ieee, ops, order, statements
+from micrograd import draw, foreign, ieee, names, ops, order, rows, statements
 
 if TYPE_CHECKING:
     import graphviz
 
 Number: TypeAlias = "Value | float"
+Order: TypeAlias = "tuple[list[Value], list[Value], list[Value], int]"  # see Value._sort
 
 _ids = itertools.count()
+_new = object.__new__
 
 
 class Value:
@@ -32,40 +34,59 @@ class Value:
     constant exponent of `**`, None where the exponent is a Value itself. A leaf's `_op` is "", or says what the leaf
     is for: "weight", "bias" or "input". That changes no number, only C text (`compile`) and pictures. `label` is a
     name for pictures. `_id` is a running number: a node's is larger than those of its operands. `_order` caches,
-    at the root of a graph, the orders of recompute() and backward().
+    at the root of a graph, the orders of recompute() and backward(). Any other attribute can be set: `p.m = 0.0`.
 
     Raises TypeError for anything that is not a real number (OverflowError for an int that no float can hold), and for
     comparisons and truth tests: a graph is traced once and compiled, so a branch on a Value would be decided only
     once, at that time.
     """
 
-    __slots__ = ("_exponent", "_id", "_op", "_order", "_prev", "data", "grad", "label")
-    _order: tuple[list[Value], list[Value]] | None  # unset until needed: a program creates millions of Values
+    __slots__ = ("__dict__", "__weakref__", "_exponent", "_id", "_op", "_order", "_prev", "data", "grad")
+    label = ""
+    # Unset until needed, because a program creates millions of Values.
+    _order: Order | None
+    _own: Callable[[], Any] | None
 
-    def __init__(self, data: float, _children: tuple[Value, ...] = (), _op: str = "", label: str = "") -> None:
+    def __init__(self, data: float, _children: Iterable[Value] = (), _op: str = "", label: str = "") -> None:
         if type(data) is not float:
             if not isinstance(data, numbers.Real):
                 raise TypeError(f"a Value holds a real number, not {type(data).__name__}")
             data = float(data)
+        operands = _operands(_children) if _children else ()
         self.data = data
         self.grad = 0.0
-        self._prev = _children
-        self._op = _op
-        self._exponent: float | None = None
+        self._prev: tuple[Value, ...] = operands
+        self._op: str = _op if operands or not _op else names.Kind(_op)
+        self._exponent: float | None = names.exponent_of(_op) if len(operands) == 1 else None
         self._id = next(_ids)
-        self.label = label
+        if label:
+            self.label = label
 
     def __add__(self, other: Number) -> Value:
         right = other if isinstance(other, Value) else _value(other)
         if right is None:
             return NotImplemented
-        return Value(self.data + right.data, (self, right), "+")
+        out = _new(Value)  # as in _node(), written out: most of a graph is made here
+        out.data = self.data + right.data
+        out.grad = 0.0
+        out._prev = (self, right)
+        out._op = "+"
+        out._exponent = None
+        out._id = next(_ids)
+        return out
 
     def __mul__(self, other: Number) -> Value:
         right = other if isinstance(other, Value) else _value(other)
         if right is None:
             return NotImplemented
-        return Value(self.data * right.data, (self, right), "*")
+        out = _new(Value)  # as in _node(), written out: most of a graph is made here
+        out.data = self.data * right.data
+        out.grad = 0.0
+        out._prev = (self, right)
+        out._op = "*"
+        out._exponent = None
+        out._id = next(_ids)
+        return out
 
     def __pow__(self, other: Number) -> Value:
         """self**other. The exponent may be a number or a Value.
@@ -73,30 +94,30 @@ class Value:
         A Value's gradient as an exponent is self**other * log(self), IEEE throughout: nan for a negative base.
         """
         if isinstance(other, Value):
-            return Value(ieee.power(self.data, other.data), (self, other), "**")
+            return _node(ieee.power(self.data, other.data), (self, other), "**")
         if not isinstance(other, numbers.Real):
             return NotImplemented
         exponent = float(other)
-        out = Value(ieee.power(self.data, exponent), (self,), "**")
+        out = _node(ieee.power(self.data, exponent), (self,), names.power(exponent))
         out._exponent = exponent
         return out
 
     def exp(self) -> Value:
-        return Value(ieee.exp(self.data), (self,), "exp")
+        return _node(ieee.exp(self.data), (self,), "exp")
 
     def log(self) -> Value:
         """Natural logarithm; -inf at 0, nan below."""
-        return Value(ieee.log(self.data), (self,), "log")
+        return _node(ieee.log(self.data), (self,), "log")
 
     def tanh(self) -> Value:
-        return Value(ieee.tanh(self.data), (self,), "tanh")
+        return _node(ieee.tanh(self.data), (self,), "tanh")
 
     def sigmoid(self) -> Value:
-        return Value(ieee.sigmoid(self.data), (self,), "sigmoid")
+        return _node(ieee.sigmoid(self.data), (self,), "sigmoid")
 
     def relu(self) -> Value:
         """0 below zero, else self. The gradient at 0 is 0."""
-        return Value(ieee.relu(self.data), (self,), "ReLU")
+        return _node(ieee.relu(self.data), (self,), "ReLU")
 
     def sqrt(self) -> Value:
         """The square root; nan below zero. The gradient at 0 is inf."""
@@ -167,12 +188,12 @@ class Value:
             right = _value(other)
             if right is None:
                 raise TypeError(f"{op.name}() takes Values and numbers, not {type(other).__name__}")
-            out = Value(op.function(out.data, right.data), (out, right), op.symbol)
+            out = _node(op.function(out.data, right.data), (out, right), op.symbol)
         return out
 
     def detach(self) -> Value:
         """The same number, through which no gradient flows."""
-        return Value(self.data, (self,), "detach")
+        return _node(self.data, (self,), "detach")
 
     def apply(self, op: str | ops.Row, *others: Number) -> Value:
         """Any op of the table, by its name or row, with self as its left operand: `x.apply("min", 0.0)`.
@@ -188,7 +209,7 @@ class Value:
         for x, value in zip(operands, values, strict=True):
             if value is None:
                 raise TypeError(f"{op.name} takes Values and numbers, not {type(x).__name__}")
-        return Value(op.function(*[x.data for x in values]), values, op.symbol)  # type: ignore[union-attr, arg-type]
+        return _node(op.function(*[x.data for x in values]), values, op.symbol)  # type: ignore[union-attr, arg-type]
 
     def topo(self) -> list[Value]:
         """Every node of this graph, operands before their users: depth first, operands from left to right."""
@@ -199,44 +220,67 @@ class Value:
 
         Contributions are added in the order of creation, backwards: the youngest user's first.
         """
-        inner, passing = getattr(self, "_order", None) or self._sort()
+        inner, passing, own, _ = self._sorted()
         for node in inner:
             node.grad = 0.0
         if self._prev:
             self.grad = 0.0
         self.grad += 1.0
         self._backward()
-        for node in passing:
-            _BACKWARD[node._op](node)
+        if own:
+            for node in passing:
+                node._backward()
+        else:
+            pass_on = rows.BACKWARD
+            for node in passing:
+                pass_on[node._op](node)
 
     def recompute(self) -> float:
-        """Computes this graph again from the leaves' present data, in the order of creation; returns self.data."""
-        inner, _ = getattr(self, "_order", None) or self._sort()
+        """Computes this graph again from the leaves' present data, in the order of creation; returns self.data.
+
+        Raises ValueError if a node has a `_backward` of its own: the engine does not know what it computes.
+        """
+        inner, _, own, _ = self._sorted()
+        foreign.refuse(own, "recomputed")
+        compute = rows.FORWARD
         for node in inner:
-            node.data = _FORWARD[node._op](node)
+            node.data = compute[node._op](node)
         self._forward()
         return self.data
 
-    def _sort(self) -> tuple[list[Value], list[Value]]:
+    def _sorted(self) -> Order:
+        """The cached order; found again after any Value has been given a `_backward` of its own."""
+        found = getattr(self, "_order", None)
+        return found if found is not None and found[3] == foreign.assigned else self._sort()
+
+    def _sort(self) -> Order:
         """The inner nodes except self: all of them, oldest first; those that pass gradient on, youngest first.
+
+        Then the nodes with a `_backward` of their own, self among them, and how many were assigned so far.
 
         Operands never change, so the result is cached. It leaves self out to avoid a reference cycle. Of nested graphs
         only the one used last has a cache: else each root of a long chain would hold a list.
         """
         nodes = order.creation([self])
         passing = list(order.gradient_order(nodes))
+        own = foreign.having(nodes)
         nodes.pop()
+        if passing and passing[0] is self:  # the root is the youngest
+            del passing[0]
         for node in nodes:
             node._order = None
-        self._order = ([node for node in nodes if node._prev], [node for node in passing if node is not self])
-        return self._order
+        inner = [node for node in nodes if node._prev]
+        found = inner, passing, own, foreign.assigned
+        if self not in own:  # a closure refers to its node: no second cycle, which would keep whole graphs alive
+            self._order = found
+        return found
 
     def compile(self, graph: Value | None = None) -> str:
         """The C statement that computes this node: `data[2] = data[0]*data[1];`.
 
-        Nodes are numbered as in `graph.topo()` (default: this node's own graph). A plain leaf is a constant; "weight",
-        "bias" and "input" leaves are set elsewhere and give "". Raises ValueError if this node is not in `graph`,
-        or is a leaf of another kind.
+        Nodes are numbered as in `graph.topo()`; without a graph, by `_id`, the same in every statement. A plain leaf
+        is a constant; "weight", "bias" and "input" leaves are set elsewhere and give "". Raises ValueError if this
+        node is not in `graph`, is a leaf of another kind, or has an op that is not in the table.
         """
         return statements.forward(self, graph)
 
@@ -247,6 +291,24 @@ class Value:
         """
         return statements.backward(self, graph)
 
+    def var(self) -> str:
+        """This node in C, by `_id`: `data[2]`."""
+        return f"data[{self._id}]"
+
+    def set(self, val: object) -> str:
+        """The C statement that sets it: `data[2] = val;`."""
+        return f"{self.var()} = {val};"
+
+    def getgrad(self) -> str:
+        """Its gradient in C: `grad[2]`. Raises RuntimeError for constants and inputs, which have none."""
+        if not statements.has_gradient(self):
+            raise RuntimeError(f"constants and inputs have no gradient in C, and {self!r} is one of them")
+        return f"grad[{self._id}]"
+
+    def setgrad(self, val: object) -> list[str]:
+        """The C statement that adds to it: [`grad[2] += val;`]; none for constants and inputs."""
+        return [f"{self.getgrad()} += {val};"] if statements.has_gradient(self) else []
+
     def render_graph(self, format: str = "svg", rankdir: str = "LR") -> graphviz.Digraph:
         """This graph as a picture, which a notebook shows: micrograd.draw.draw_dot(self)."""
         return draw.draw_dot(self, format, rankdir)
@@ -255,13 +317,52 @@ class Value:
         """This graph as nested JSON objects with value, operation and children: see micrograd.draw.to_json."""
         return draw.to_json(self)
 
+    def _repr_mimebundle_(self, include: object = None, exclude: object = None) -> dict[str, str]:
+        """In a notebook, a Value is a picture of its graph."""
+        return draw.mimebundle(self)
+
+    @property
+    def value(self) -> float:
+        """`data` by another name, as are `gradient`, `children` and `operation` of what they say."""
+        return self.data
+
+    @value.setter
+    def value(self, number: float) -> None:
+        self.data = number
+
+    @property
+    def gradient(self) -> float:
+        return self.grad
+
+    @gradient.setter
+    def gradient(self, number: float) -> None:
+        self.grad = number
+
+    @property
+    def children(self) -> tuple[Value, ...]:
+        return self._prev
+
+    @property
+    def operation(self) -> names.Op:
+        """`_op` as an Op, whose text `opstr()` returns."""
+        return names.Op(self._op)
+
     def _forward(self) -> None:
         if self._prev:
-            self.data = _FORWARD[self._op](self)
+            self.data = rows.FORWARD[self._op](self)
 
-    def _backward(self) -> None:
+    @property
+    def _backward(self) -> Callable[[], Any]:
+        """Adds to the operands' gradients. Assigned to, it is a function of one's own: see micrograd.foreign."""
+        return foreign.closure(self) or self._pass_on
+
+    @_backward.setter
+    def _backward(self, function: Callable[[], Any]) -> None:
+        foreign.assign(self, function)
+
+    def _pass_on(self) -> None:
         if self._prev:
-            _BACKWARD[self._op](self)
+            rows.BACKWARD[self._op](self)
 
     def __neg__(self) -> Value:
         return self * -1.0
@@ -272,7 +373,7 @@ class Value:
 
     def __truediv__(self, other: Number) -> Value:
         right = _value(other)
-        return NotImplemented if right is None else Value(ieee.divide(self.data, right.data), (self, right), "/")
+        return NotImplemented if right is None else _node(ieee.divide(self.data, right.data), (self, right), "/")
 
     def __radd__(self, other: float) -> Value:
         left = _value(other)
@@ -311,8 +412,10 @@ class Value:
     __hash__ = object.__hash__
 
     def __getstate__(self) -> dict[str, object]:
-        state = {name: getattr(self, name) for name in Value.__slots__ if name != "_order"}
-        return state | getattr(self, "__dict__", {})
+        if foreign.closure(self) is not None:
+            raise TypeError(f"{self!r} has a _backward of its own, which belongs to its operands: it cannot be copied")
+        state = {name: getattr(self, name) for name in _COPIED}
+        return state | self.__dict__
 
     def __setstate__(self, state: dict[str, object]) -> None:
         """Restores a copied or unpickled node; nodes created later still get larger numbers."""
@@ -323,7 +426,41 @@ class Value:
             _ids = itertools.count(self._id + 1)
 
     def __repr__(self) -> str:
-        return f"Value(data={_plain(self.data)}, grad={_plain(self.grad)})"
+        return f"Value(data={names.plain(self.data)}, grad={names.plain(self.grad)})"
+
+
+class Max(Value):
+    """The larger of two Values, as the essay's programs write it: `functools.reduce(Max, outputs)`. See Value.max()."""
+
+    __slots__ = ()
+
+    def __init__(self, left: Value, right: Value) -> None:
+        operands = _operands((left, right))
+        super().__init__(ops.maximum.function(left.data, right.data), operands, ops.maximum.symbol)
+
+
+_COPIED = ("_exponent", "_id", "_op", "_prev", "data", "grad")
+
+
+def _node(data: float, operands: tuple[Value, ...], op: str) -> Value:
+    """What an operation makes: a Value without __init__, which would take as long as the rest together."""
+    out = _new(Value)
+    out.data = data
+    out.grad = 0.0
+    out._prev = operands
+    out._op = op
+    out._exponent = None
+    out._id = next(_ids)
+    return out
+
+
+def _operands(children: Iterable[Value]) -> tuple[Value, ...]:
+    """As a tuple. A set has an order of its own in each process: the order of creation replaces it."""
+    found = tuple(children)
+    for child in found:
+        if not isinstance(child, Value):
+            raise TypeError(f"the operands of a Value are Values, not {type(child).__name__}")
+    return tuple(sorted(found, key=lambda x: x._id)) if isinstance(children, set | frozenset) else found
 
 
 def _value(other: object) -> Value | None:
@@ -331,89 +468,5 @@ def _value(other: object) -> Value | None:
     if isinstance(other, Value):
         return other
     if isinstance(other, numbers.Real):
-        return Value(float(other))
+        return _node(float(other), (), "")
     return None
-
-
-def _plain(number: float) -> str:
-    return repr(number).removesuffix(".0")
-
-
-# The table as the engine runs it: one function per row, made on the first use of its symbol.
-
-
-class _Forward(dict[str, Callable[[Value], float]]):
-    def __missing__(self, symbol: str) -> Callable[[Value], float]:
-        function = self[symbol] = _forward_of(ops.BY_SYMBOL[symbol])
-        return function
-
-
-class _Backward(dict[str, Callable[[Value], None]]):
-    def __missing__(self, symbol: str) -> Callable[[Value], None]:
-        function = self[symbol] = _backward_of(ops.BY_SYMBOL[symbol])
-        return function
-
-
-def _forward_of(op: ops.Row) -> Callable[[Value], float]:
-    function = op.function
-
-    def binary(out: Value) -> float:
-        a, b = out._prev
-        return function(a.data, b.data)
-
-    def power(out: Value) -> float:
-        return binary(out) if out._exponent is None else function(out._prev[0].data, out._exponent)
-
-    if op is ops.power:
-        return power
-    return binary if op.arity == 2 else lambda out: function(out._prev[0].data)
-
-
-def _backward_of(op: ops.Row) -> Callable[[Value], None]:
-    slopes = [_slope_function(partial) for partial in op.partials]
-
-    def unary(out: Value) -> None:
-        (slope,) = slopes
-        (a,) = out._prev
-        a.grad += slope(out.data, a.data) * out.grad
-
-    def binary(out: Value) -> None:
-        by_left, by_right = slopes
-        a, b = out._prev
-        y, x, z, g = out.data, a.data, b.data, out.grad
-        a.grad += by_left(y, x, z) * g
-        b.grad += by_right(y, x, z) * g
-
-    def power(out: Value) -> None:
-        exponent = out._exponent
-        if exponent is None:
-            binary(out)
-        elif exponent != 0.0:  # x**0 is 1 everywhere: its gradient is 0, at x = 0 too
-            (a,) = out._prev
-            a.grad += slopes[0](out.data, a.data, exponent) * out.grad
-
-    def partly(out: Value) -> None:
-        y, g, data = out.data, out.grad, [x.data for x in out._prev]
-        for x, partial, slope in zip(out._prev, op.partials, slopes, strict=True):
-            if partial is not None:
-                x.grad += slope(y, *data) * g
-
-    if op is ops.power:
-        return power
-    if None in op.partials:
-        return partly
-    return binary if op.arity == 2 else unary
-
-
-def _slope_function(partial: ops.Partial) -> Callable[..., float]:
-    return partial if callable(partial) else lambda *_: partial or 0.0
-
-
-def _add_backward(out: Value) -> None:  # the most frequent one
-    a, b = out._prev
-    a.grad += out.grad
-    b.grad += out.grad
-
-
-_FORWARD = _Forward()
-_BACKWARD = _Backward({"+": _add_backward})

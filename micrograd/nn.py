@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeAlias, cast
 
 from micrograd.engine import Value
 
@@ -17,6 +17,11 @@ ACTIVATIONS = {
     "tanh": (Value.tanh, "Tanh"),
     "sigmoid": (Value.sigmoid, "Sigmoid"),
 }
+
+
+def _listed(x: Iterable[Value | float]) -> Sequence[Value | float]:
+    """What has a length as it is, and a map or a generator, which can be read only once, as a list."""
+    return cast("Sequence[Value | float]", x) if hasattr(x, "__len__") else list(x)
 
 
 class Module:
@@ -58,7 +63,8 @@ class Neuron(Module):
         self.nonlin = nonlin
         self.activation = activation
 
-    def __call__(self, x: Sequence[Value | float]) -> Value:
+    def __call__(self, x: Iterable[Value | float]) -> Value:
+        x = _listed(x)
         if len(x) != len(self.w):
             raise ValueError(f"this neuron has {len(self.w)} inputs, got {len(x)}")
         act = self.b
@@ -80,8 +86,9 @@ class Layer(Module):
         self.bound = kwargs.get("bound", 1.0)
         self.neurons = [Neuron(nin, **kwargs) for _ in range(nout)]
 
-    def __call__(self, x: Sequence[Value | float]) -> Any:
+    def __call__(self, x: Iterable[Value | float]) -> Any:
         """A list of Values; the Value itself if there is only one neuron, as in micrograd."""
+        x = _listed(x)
         out = [n(x) for n in self.neurons]
         return out[0] if len(out) == 1 else out
 
@@ -132,7 +139,7 @@ class MLP(Module):
             for i in range(len(nouts))
         ]
 
-    def __call__(self, x: Sequence[Value | float]) -> Any:
+    def __call__(self, x: Iterable[Value | float]) -> Any:
         out: Any = x
         for layer in self.layers:
             out = layer([out] if isinstance(out, Value) else out)

@@ -34,6 +34,7 @@ from threading import Lock
 from typing import Any, TypeAlias
 
 from micrograd import ieee
+from micrograd.names import exponent_of
 from micrograd.translate import library, source_of
 
 # The derivative by one operand: a function of the result and the operands, a constant, or None for no gradient.
@@ -139,9 +140,11 @@ class Operand:
 
 
 class _Symbols(dict[str, Row]):
-    """Rows by the engine's symbol. The error for a missing row says how to add one."""
+    """Rows by the engine's symbol, `**3` included. The error for a missing row says how to add one."""
 
     def __missing__(self, symbol: str) -> Row:
+        if exponent_of(symbol) is not None:
+            return power
         raise ValueError(f"no op is called {symbol!r}: micrograd.ops.register({symbol!r}, ...) adds one")
 
 
@@ -211,6 +214,8 @@ def register(
         raise TypeError("an op's name, symbol and c are strings")
     if not re.fullmatch("[a-z][a-z0-9_]*", name) or name in IR_LEAVES:
         raise ValueError(f"an op's name is a lower-case identifier and not that of a leaf, got {name!r}")
+    if exponent_of(symbol) is not None:
+        raise ValueError(f"{symbol!r} is taken already: it is a power")
     if symbol in LEAF_SYMBOLS:
         raise ValueError(f"{symbol!r} is the symbol of a leaf")
     if not isinstance(partials, Sequence):

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from micrograd import ops
+from micrograd import foreign, ops
 
 if TYPE_CHECKING:
     from micrograd.engine import Value
@@ -35,7 +35,7 @@ def topo(roots: Sequence[Value]) -> list[Value]:
         key = id(node)
         if key not in entered:
             entered.add(key)
-            stack.extend([child for child in reversed(node._prev) if id(child) not in entered])
+            stack.extend([child for child in reversed(tuple(node._prev)) if id(child) not in entered])
         else:
             stack.pop()
             if key not in left:
@@ -65,9 +65,17 @@ def gradient_order(order: list[Value]) -> Iterator[Value]:
     """
     rows = ops.BY_SYMBOL
     reached = {id(order[-1])}
+    own = set(map(id, foreign.having(order)))
     for node in reversed(order):
-        if node._prev and id(node) in reached:
-            partials = rows[node._op].partials
+        if own and id(node) in own:
+            if id(node) in reached:
+                reached.update(map(id, node._prev))
+                yield node
+        elif node._prev and id(node) in reached:
+            try:
+                partials = rows[node._op].partials
+            except ValueError:
+                partials = foreign.known_row(node).partials  # an error that names the node
             if node._exponent == 0.0:  # x**0 is 1 everywhere: its gradient is 0, at x = 0 too
                 continue
             if None not in partials:

@@ -11,8 +11,8 @@ becomes, forwards and backwards:
     grad[0] += data[1]*grad[2];
     grad[1] += data[0]*grad[2];
 
-Nodes are numbered in the order of topo(), and every node has its own element of data[] and grad[]. The `_op` of a leaf
-is its kind: "weight" and "bias" are parameters, "input" is set before each pass, "" is a constant. There is no
+Nodes are numbered in the order of topo(), or by `_id`, and each has its own element of data[] and grad[]. The `_op` of
+a leaf is its kind: "weight" and "bias" are parameters, "input" is set before each pass, "" is a constant. There is no
 Program and no compiler: the statements are the engine's own forward and _backward, by the op table. The C needs
 csrc/ops.h, the functions in definitions_code(), and data[] and grad[] of type double.
 """
@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from micrograd import ops, order
+from micrograd import foreign, order
 from micrograd.definitions import c_definitions
 from micrograd.texts import Dialect, Text, c_literal
 
@@ -60,7 +60,7 @@ def backward_code(loss: Value) -> str:
     nodes = loss.topo()
     numbers = _numbers(nodes)
     statements = [f"grad[{numbers[id(node)]}] = 0.0;" for node in nodes if node._prev and node is not loss]
-    if _has_gradient(loss):
+    if has_gradient(loss):
         statements.append(f"grad[{numbers[id(loss)]}] {'=' if loss._prev else '+='} 1.0;")
     for node in order.gradient_order(order.creation([loss])):
         statements += _backward(node, numbers)
@@ -109,7 +109,7 @@ def _forward(node: Value, numbers: Numbers, dialect: Dialect | None = None) -> s
     operands = [Text(f"data[{numbers[id(child)]}]", dialect) for child in node._prev]
     if node._exponent is not None:
         operands.append(Text(c_literal(node._exponent), dialect))
-    return f"data[{number}] = {dialect.definition(ops.BY_SYMBOL[node._op], operands).text};"
+    return f"data[{number}] = {dialect.definition(foreign.row(node), operands).text};"
 
 
 def _backward(node: Value, numbers: Numbers, dialect: Dialect | None = None) -> Iterator[str]:
@@ -118,23 +118,25 @@ def _backward(node: Value, numbers: Numbers, dialect: Dialect | None = None) -> 
         return
     if node._exponent == 0.0:
         return
-    dialect, op, number = dialect or _dialect(), ops.BY_SYMBOL[node._op], numbers[id(node)]
+    dialect, op, number = dialect or _dialect(), foreign.row(node), numbers[id(node)]
     operands: list[Text | float] = [Text(f"data[{numbers[id(child)]}]", dialect) for child in node._prev]
     if node._exponent is not None:
         operands.append(node._exponent)
     result, g = Text(f"data[{number}]", dialect), Text(f"grad[{number}]", dialect)
     for i, child in enumerate(node._prev):
-        if _has_gradient(child) and op.partials[i] is not None:
+        if has_gradient(child) and op.partials[i] is not None:
             yield f"grad[{numbers[id(child)]}] += {dialect.contribution(op, i, result, operands, g)};"
 
 
 def _kind(leaf: Value) -> str:
+    foreign.refuse([leaf], "compiled")
     if leaf._op not in (CONSTANT, INPUT, *PARAMETERS):
         raise ValueError(f"a leaf's _op must be '', 'weight', 'bias' or 'input', got {leaf._op!r}")
     return leaf._op
 
 
-def _has_gradient(node: Value) -> bool:
+def has_gradient(node: Value) -> bool:
+    """Whether grad[] has a number for it: operations, weights and biases. Raises ValueError for unknown leaves."""
     return bool(node._prev) or _kind(node) in PARAMETERS
 
 
@@ -145,7 +147,9 @@ def _numbers(nodes: list[Value]) -> Numbers:
 def _numbers_with(node: Value, graph: Value | None) -> Numbers:
     if graph is not None and not hasattr(graph, "_prev"):
         raise TypeError(f"graph must be a Value, not {type(graph).__name__}")
-    numbers = _numbers((node if graph is None else graph).topo())
+    if graph is None:
+        return {id(known): known._id for known in (node, *node._prev)}
+    numbers = _numbers(graph.topo())
     if id(node) not in numbers:
         raise ValueError(f"{node!r} is not a node of the graph of {graph!r}")
     return numbers

@@ -10,6 +10,7 @@ import pytest
 
 from micrograd.draw import to_json
 from micrograd.engine import Value
+from micrograd.names import plain
 
 
 def rebuilt(document: dict) -> list[Value]:
@@ -26,9 +27,9 @@ def rebuilt(document: dict) -> list[Value]:
     for i in range(len(entries)):
         entry = entries[i]
         children = tuple(values[child["id"]] for child in entry["children"])
-        value = Value(float(entry["value"]), children, entry["operation"], entry.get("label", ""))
+        op = entry["operation"] + (plain(float(entry["exponent"])) if "exponent" in entry else "")
+        value = Value(float(entry["value"]), children, op, entry.get("label", ""))
         value.grad = float(entry["grad"])
-        value._exponent = float(entry["exponent"]) if "exponent" in entry else None
         values.append(value)
     return values
 

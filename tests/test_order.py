@@ -16,8 +16,10 @@ from test_passes import program
 from codegen import Floats, Program, compile_program
 from codegen.ir.graph import graph_text
 from codegen.passes.trace import trace
+from micrograd import order
 from micrograd.engine import Value
-from micrograd.functional import total
+from micrograd.functional import cross_entropy, total
+from micrograd.nn import MLP
 from micrograd.order import creation, gradient_order, topo
 from micrograd.statements import backward_code
 
@@ -92,6 +94,20 @@ def test_the_order_is_found_once(monkeypatch: pytest.MonkeyPatch):
         slope = 1.0 - math.tanh(x.data * 2.0) ** 2
         assert x.grad == pytest.approx(1.0 + 2.0 * slope)
     assert found == [loss]
+
+
+def test_mnist_is_sorted_once(monkeypatch: pytest.MonkeyPatch):
+    """Sorting takes several times as long as a pass over the sorted nodes."""
+    walks = []
+    walk = order.creation
+    monkeypatch.setattr(order, "creation", lambda roots: walks.append(1) or walk(roots))
+    x = [Value(0.5) for _ in range(784)]
+    loss = cross_entropy(MLP(784, [50, 10], init="fan_in")(x), 3)
+    for i in range(3):
+        x[0].data = float(i)
+        loss.recompute()
+        loss.backward()
+    assert len(walks) == 1
 
 
 def test_a_part_of_a_graph_forgets_its_order():

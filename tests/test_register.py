@@ -95,9 +95,10 @@ def test_a_slope_may_be_a_number_or_missing(system):
 def test_one_node_c(tmp_path):
     x, y = Value(0.7, _op="weight"), Value(-1.3, _op="weight")
     loss = softsign(cube(x) * y)
-    assert cube(x).compile() == "data[1] = op_cube(data[0]);"
-    assert cube(x).backward_compile() == ["grad[0] += (3.0*(data[0]*data[0]))*grad[1];"]
-    assert loss.backward_compile()[0].startswith("grad[3] += op_pow(((1.0+op_abs(data[3]))*(1.0+op_abs(data[3]))),")
+    node = cube(x)
+    assert node.compile(node) == "data[1] = op_cube(data[0]);"
+    assert node.backward_compile(node) == ["grad[0] += (3.0*(data[0]*data[0]))*grad[1];"]
+    assert loss.backward_compile(loss)[0].startswith("grad[3] += op_pow(((1.0+op_abs(data[3]))*(1.0+op_abs(data[3]))),")
     assert definitions_code(x * y) == ""
     text = "#include <stddef.h>\n#include <stdint.h>\n#include <string.h>\ntypedef double real;\n"
     text += f'typedef ptrdiff_t Py_ssize_t;\n#define FLOAT32 0\n#include "ops.h"\n{definitions_code(loss)}\n'

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Sequence
 
 from codegen.ir.graph import Graph, Op
 from codegen.program import Program
-from micrograd import ops
+from micrograd import foreign, ops
 from micrograd.engine import Value
 from micrograd.order import creation
 
@@ -79,8 +79,9 @@ def _append(graph: Graph, value: Value, operands: list[int], leaves: Leaves) -> 
             position = positions.get(id(value))
             if position is not None:
                 return graph.add(op, position)
+        foreign.refuse([value], "compiled")
         return graph.const(value.data)
-    row = ops.BY_SYMBOL[value._op]
+    row = foreign.row(value)
     if len(operands) == 2 and row.arity == 2:
         return graph.add(row.number, operands[0], operands[1])
     if value._exponent is not None and row is ops.power:

@@ -25,6 +25,7 @@ from typing import Any, TypeAlias
 
 from codegen.program import Floats, Label, Pixels, Program
 from micrograd.engine import Value
+from micrograd.names import power as power_text
 from micrograd.ops import BY_SYMBOL, power
 from micrograd.order import creation
 
@@ -70,7 +71,9 @@ class Recipe:
         ordered = tuple(number(program.parameter_values))
         return cls(
             nodes=tuple(
-                Node(v._op, tuple(number(v._prev)), exponent=v._exponent) if v._prev else Node(data=v.data)
+                Node(BY_SYMBOL[v._op].symbol, tuple(number(v._prev)), exponent=v._exponent)
+                if v._prev
+                else Node(data=v.data)
                 for v in order
             ),
             inputs=tuple(number(program.inputs.values)),
@@ -91,7 +94,8 @@ class Recipe:
     def program(self) -> Program:
         values: list[Value] = []
         for node in self.nodes:
-            value = Value(node.data, tuple(values[n] for n in node.operands), node.op)
+            op = node.op if node.exponent is None else power_text(node.exponent)
+            value = Value(node.data, tuple(values[n] for n in node.operands), op)
             value._exponent = node.exponent
             values.append(value)
 
