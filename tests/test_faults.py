@@ -23,7 +23,7 @@ def test_there_are_enough():
 def test_a_fault_is_caught_and_no_fault_is_not(capsys):
     assert faults.main(["--only", "gradient that forgets", "--count", "40"]) == 0
     assert "1 faults planted, 1 caught" in capsys.readouterr().out
-    harmless = faults.Fault("a comment", "csrc/ops.h", "What the generated definitions of ops need", "The operations in C")
+    harmless = faults.Fault("a comment", "csrc/ops.h", "What the generated definitions", "All that definitions")
     assert faults.judge(harmless, 6, 2).error == ""
 
 
