@@ -13,15 +13,16 @@ from codegen import Floats, Program
 from micrograd.engine import Value
 from micrograd.functional import total
 from micrograd.nn import MLP
-from micrograd.ops import BY_SYMBOL
+from micrograd.ops import BY_SYMBOL, power
 from micrograd.order import creation
 
 
 def slopes(node):
     """Each operand of a node, with the derivative of the node by it as a Value or a number."""
-    operands = [*node._prev, *([] if node._exponent is None else [node._exponent])]
+    exponent = [] if node._exponent is None else [node._exponent]  # a number, which belongs to its node
     for i, operand in enumerate(node._prev):
-        slope = BY_SYMBOL[node._op].slope(i, node, operands)
+        row = power if exponent else BY_SYMBOL[node._op]
+        slope = row.slope(i, node, [*node._prev, *exponent])
         if slope is not None:
             yield operand, slope
 
