@@ -50,7 +50,7 @@ def test_its_links_lead_somewhere():
         assert (FOLDER / link).exists(), link
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def executed(tmp_path_factory) -> list[dict]:
     """The cells after `jupyter nbconvert --execute`."""
     for package in ("nbconvert", "ipykernel", "matplotlib", "graphviz"):
@@ -95,8 +95,8 @@ def pictures(cells: list[dict], kind: str) -> list[str]:
 
 
 @pytest.mark.slow
-def test_every_cell_runs(executed):
-    """The cells assert what they show; this looks for what they print."""
+def test_every_cell_runs_and_its_pictures_are_drawn(executed):
+    """The cells assert what they show; this looks for what they print and draw. One test, as it takes a while."""
     code = [cell for cell in executed if cell["cell_type"] == "code"]
     assert all(cell["execution_count"] for cell in code)
     assert not [output for cell in code for output in cell["outputs"] if output["output_type"] == "error"]
@@ -104,14 +104,11 @@ def test_every_cell_runs(executed):
     assert re.search(r"the same 20 losses, \d+ times faster", text)
     assert "group_0[4i + j] = tanh(layers.0.bias[i] + sum_k(" in text
     assert len(re.findall(r"^epoch \d: loss 0\.\d+, 9\d\.\d+% of the test set right", text, flags=re.MULTILINE)) == 3
-
-
-@pytest.mark.slow
-def test_its_pictures_are_drawn(executed):
     plots = [base64.b64decode(picture) for picture in pictures(executed, "image/png")]
     assert len(plots) == 5
     assert all(plot.startswith(b"\x89PNG") and len(plot) > 2000 for plot in plots)
-    expression, neuron, groups = map(ElementTree.fromstring, pictures(executed, "image/svg+xml"))
+    graphs = pictures([cell for cell in code if "\ndraw_dot(" in f"\n{source(cell)}"], "image/svg+xml")
+    expression, neuron, groups = map(ElementTree.fromstring, graphs)
     for picture, some in ((expression, {"L", "a", "data -8", "grad -4"}), (neuron, {"tanh", "bias", "grad -1.5"})):
         assert some <= {"".join(node.itertext()).strip() for node in picture.iter() if node.tag.endswith("text")}
     assert "16 x tanh(sum(P, 4 x mul(P, R)))" in "".join(groups.itertext())
