@@ -51,15 +51,22 @@ class Module:
 class Neuron(Module):
     """act(b + w[0] * x[0] + w[1] * x[1] + ...), act being `activation`, or the identity if `nonlin` is False.
 
-    `bound`: the weights are drawn from random.uniform(-bound, bound). Raises ValueError for an activation other than
-    "relu", "tanh" and "sigmoid".
+    `bound`: the weights are drawn from random.uniform(-bound, bound), then the bias from random.uniform(-bias_bound,
+    bias_bound), unless `bias_bound` is 0. Raises ValueError for an activation other than "relu", "tanh" and "sigmoid".
     """
 
-    def __init__(self, nin: int, nonlin: bool = True, bound: float = 1.0, activation: str = "relu") -> None:
+    def __init__(
+        self,
+        nin: int,
+        nonlin: bool = True,
+        bound: float = 1.0,
+        activation: str = "relu",
+        bias_bound: float = 0.0,
+    ) -> None:
         if activation not in ACTIVATIONS:
             raise ValueError(f"activation must be one of {', '.join(map(repr, ACTIVATIONS))}, got {activation!r}")
         self.w = [Value(random.uniform(-bound, bound), _op="weight") for _ in range(nin)]
-        self.b = Value(0, _op="bias")
+        self.b = Value(random.uniform(-bias_bound, bias_bound) if bias_bound else 0, _op="bias")
         self.nonlin = nonlin
         self.activation = activation
 
@@ -83,7 +90,7 @@ class Layer(Module):
     """`nout` neurons that see the same `nin` inputs. Keyword arguments go to `Neuron`."""
 
     def __init__(self, nin: int, nout: int, **kwargs: Any) -> None:
-        self.bound = kwargs.get("bound", 1.0)
+        self.bound, self.bias_bound = kwargs.get("bound", 1.0), kwargs.get("bias_bound", 0.0)
         self.neurons = [Neuron(nin, **kwargs) for _ in range(nout)]
 
     def __call__(self, x: Iterable[Value | float]) -> Any:
@@ -100,7 +107,8 @@ class Layer(Module):
         return {"weight": [n.w for n in self.neurons], "bias": [n.b for n in self.neurons]}
 
     def initial(self) -> dict[str, tuple[float, float]]:
-        return {"weight": (-self.bound, self.bound), "bias": (0.0, 0.0)}
+        bias = (0.0 - self.bias_bound, self.bias_bound)  # (0.0, 0.0), not -0.0, where it is not drawn
+        return {"weight": (-self.bound, self.bound), "bias": bias}
 
     def __repr__(self) -> str:
         return f"Layer of [{', '.join(str(n) for n in self.neurons)}]"
@@ -113,8 +121,11 @@ class MLP(Module):
     `init`: "micrograd" draws every weight from uniform(-1, 1). "fan_in" draws from uniform(-k, k) with
     k = sqrt(3 / fan-in), so that the weights' variance is 1 / fan-in (LeCun et al., Efficient BackProp, 1998): wide
     layers neither saturate nor explode. Both draw in the same order; biases are 0.
+    `lecture`: the network of karpathy's lecture on micrograd, which is not the one of its package: tanh after every
+    layer, the last one included, and each neuron draws its weights, then its bias, from uniform(-1, 1). It stands for
+    the other three options, which must be left alone.
 
-    Raises ValueError for another init or activation.
+    Raises ValueError for another init or activation, and for `lecture` together with one of them.
     """
 
     def __init__(
@@ -124,7 +135,12 @@ class MLP(Module):
         init: str = "micrograd",
         activation: str = "relu",
         last_nonlin: bool = False,
+        lecture: bool = False,
     ) -> None:
+        if lecture:
+            if (init, activation, last_nonlin) != ("micrograd", "relu", False):
+                raise ValueError("lecture=True stands for init, activation and last_nonlin: pass none of them")
+            activation, last_nonlin = "tanh", True
         if init not in ("micrograd", "fan_in"):
             raise ValueError(f"init must be 'micrograd' or 'fan_in', got {init!r}")
         sizes = [nin, *nouts]
@@ -135,6 +151,7 @@ class MLP(Module):
                 nonlin=last_nonlin or i != len(nouts) - 1,
                 bound=math.sqrt(3 / sizes[i]) if init == "fan_in" else 1.0,
                 activation=activation,
+                bias_bound=1.0 if lecture else 0.0,
             )
             for i in range(len(nouts))
         ]
