@@ -148,9 +148,9 @@ def operation(node: Value) -> str:
 def to_json(root: Value) -> str:
     """The graph as JSON text: the root's object, with its operands' objects inside, and theirs.
 
-        {"id": 2, "operation": "*", "value": 6.0, "grad": 0.0, "children": [
-            {"id": 0, "operation": "weight", "value": 2.0, "grad": 0.0, "label": "a", "children": []},
-            {"id": 1, "operation": "", "value": 3.0, "grad": 0.0, "children": []}]}
+        {"id": 2, "operation": "*", "value": 6.0, "gradient": 0.0, "children": [
+            {"id": 0, "operation": "weight", "value": 2.0, "gradient": 0.0, "label": "a", "children": []},
+            {"id": 1, "operation": "", "value": 3.0, "gradient": 0.0, "children": []}]}
 
     `id` is the position in topo(). A leaf has no children; its operation is its kind, if it has one.
     `label` is there where it is not empty, `exponent` where the operation is `**` with a number. A number that JSON
@@ -190,7 +190,7 @@ def _entry(node: Value, number: int) -> dict[str, Any]:
         "id": number,
         "operation": str(node._op) if node._exponent is None else "**",
         "value": _json_number(node.data),
-        "grad": _json_number(node.grad),
+        "gradient": _json_number(node.grad),
     }
     if node._exponent is not None:
         entry["exponent"] = _json_number(node._exponent)

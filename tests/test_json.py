@@ -29,7 +29,7 @@ def rebuilt(document: dict) -> list[Value]:
         children = tuple(values[child["id"]] for child in entry["children"])
         op = entry["operation"] + (plain(float(entry["exponent"])) if "exponent" in entry else "")
         value = Value(float(entry["value"]), children, op, entry.get("label", ""))
-        value.grad = float(entry["grad"])
+        value.grad = float(entry["gradient"])
         values.append(value)
     return values
 
@@ -42,10 +42,10 @@ def test_json_nests_value_operation_and_children():
         "id": 2,
         "operation": "*",
         "value": 6.0,
-        "grad": 1.0,
+        "gradient": 1.0,
         "children": [
-            {"id": 0, "operation": "weight", "value": 2.0, "grad": 3.0, "label": "a", "children": []},
-            {"id": 1, "operation": "", "value": 3.0, "grad": 2.0, "children": []},
+            {"id": 0, "operation": "weight", "value": 2.0, "gradient": 3.0, "label": "a", "children": []},
+            {"id": 1, "operation": "", "value": 3.0, "gradient": 2.0, "children": []},
         ],
     }
 
