@@ -16,6 +16,7 @@ import ast
 import builtins
 import re
 from collections.abc import Iterable
+from functools import cache
 
 from micrograd import ops
 from micrograd.translate import PRIMITIVES, Library, Literal, Untranslatable, library, named_source, source_of
@@ -42,6 +43,7 @@ def c_definitions(rows: Iterable[ops.Row], literal: Literal, is_float32: bool = 
     return lines
 
 
+@cache
 def lane_template(row: ops.Row, is_float32: bool = False) -> str:
     """How a loop over lanes writes an op in C: as a function that is inlined."""
     if not _is_translated(row):

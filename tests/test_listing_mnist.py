@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import functools
 import random
 import struct
 from pathlib import Path
 
-from micrograd.engine import Max, Value
+from test_listings import stable_softmax
+
+from micrograd.engine import Value
 from micrograd.nn import MLP
 
 COUNT, SIDE, CLASSES = 4, 28, 10
@@ -38,12 +39,6 @@ class Images:
             self.labels.close()
             raise StopIteration
         return ord(label), list(self.images.read(SIDE * SIDE))
-
-
-def stable_softmax(output: list[Value]) -> list[Value]:
-    largest = functools.reduce(Max, output)
-    exps = [(o - largest).exp() for o in output]
-    return [e / sum(exps) for e in exps]
 
 
 def loss_of(model: MLP, label: int, pixels: list[int]) -> Value:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from test_lecture import XS, YS
 
 from codegen.files import csrc
 from micrograd.engine import Max, Value
@@ -112,13 +113,11 @@ def test_lecture_a_node_used_twice():
 def test_lecture_training_loop():
     random.seed(3)
     n = MLP(3, [4, 4, 1], activation="tanh", last_nonlin=True)
-    xs = [[2.0, 3.0, -1.0], [3.0, -1.0, 0.5], [0.5, 1.0, 1.0], [1.0, 1.0, -1.0]]
-    ys = [1.0, -1.0, -1.0, 1.0]
     assert len(n.parameters()) == 41
     losses = []
     for _ in range(60):
-        ypred = [n(x) for x in xs]
-        loss = sum((yout - ygt) ** 2 for ygt, yout in zip(ys, ypred, strict=True))
+        ypred = [n(x) for x in XS]
+        loss = sum((yout - ygt) ** 2 for ygt, yout in zip(YS, ypred, strict=True))
         for p in n.parameters():
             p.grad = 0.0
         loss.backward()
@@ -126,7 +125,7 @@ def test_lecture_training_loop():
             p.data += -0.1 * p.grad
         losses.append(loss.data)
     assert losses[-1] < 0.05 < losses[0]
-    assert [round(y.data) for y in ypred] == ys
+    assert [round(y.data) for y in ypred] == YS
 
 
 def test_lecture_inputs_by_map():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from micrograd.ieee.arithmetic import INF, NAN, from_bits, to_bits
+from micrograd.ieee.exponential import MASK, ROUND
 
 # sin(r) / r = 1 + SIN_1 z + SIN_2 z**2 + ..., z = r * r, |r| <= pi / 4; error 2**-63.2
 SIN_1 = -0.16666666666666666  # -0x1.5555555555555p-3
@@ -137,7 +138,7 @@ def _large_reduced(x: float) -> tuple[float, float, float]:
     x0 = math.copysign(size, x)
     x3 = x0 + UNIT_26 - UNIT_26
     x0 = x0 - x3
-    x2 = x0 + 6755399441055744.0 - 6755399441055744.0
+    x2 = x0 + ROUND - ROUND
     x0 = x0 - x2
     x1 = x0 + UNIT_MINUS_26 - UNIT_MINUS_26
     x0 = x0 - x1
@@ -158,14 +159,14 @@ def _large_reduced(x: float) -> tuple[float, float, float]:
     e = (x0 * d4 + x1 * d5) + (x2 * d6 + x3 * d7)
     f = (x0 * d5 + x1 * d6) + (x2 * d7 + x3 * w4)
     quarters = (a - (a + 27021597764222976.0 - 27021597764222976.0)) + b
-    turns = quarters + 6755399441055744.0
-    quarters = quarters - (turns - 6755399441055744.0)
+    turns = quarters + ROUND
+    quarters = quarters - (turns - ROUND)
     partial = quarters + c
     rest = (c - (partial - quarters)) + d
     high = partial + rest
     low = (rest - (high - partial)) + (e + f)
     # From quarter turns to radians.
-    masked = from_bits(to_bits(high) & 0xFFFFFFFFF8000000)
+    masked = from_bits(to_bits(high) & MASK)
     first = masked * HALF_PI_HIGH
     second = masked * HALF_PI_LOW + ((high - masked) + low) * HALF_PI
     r = first + second
@@ -176,8 +177,8 @@ def _reduced(x: float) -> tuple[float, float, float]:
     """x - n pi/2 as a sum of two, and n in the low bits of the third: Cody and Waite's method, for |x| up to 100000."""
     if math.fabs(x) > 100000.0:
         return _large_reduced(x)
-    turns = x * TWO_OVER_PI + 6755399441055744.0
-    n = turns - 6755399441055744.0
+    turns = x * TWO_OVER_PI + ROUND
+    n = turns - ROUND
     first = x - n * HALF_PI_1
     partial = first - n * HALF_PI_2
     rest = ((first - partial) - n * HALF_PI_2) - n * HALF_PI_3
@@ -192,7 +193,7 @@ def _sine(x: float, quarters: int) -> float:
     z = r * r
     half = 0.5 * z
     z2 = z * z
-    r_high = from_bits(to_bits(r) & 0xFFFFFFFFF8000000)
+    r_high = from_bits(to_bits(r) & MASK)
     half_high = 0.5 * (r_high * r_high)
     head = 1.0 - half_high
     value = (

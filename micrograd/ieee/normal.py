@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from micrograd.ieee.arithmetic import from_bits, to_bits
+from micrograd.ieee.exponential import MASK
 from micrograd.ieee.power import _exp_of_pair
 
 # erf(x) = x + x (ERF_0 + ERF_1 w + ...), w = x**2 - 0.375, for |x| <= 0.875; error 2**-61.1
@@ -143,12 +144,12 @@ def gelu(x: float) -> float:
     f = TAIL_0 + step
     f_low = (step - (f - TAIL_0)) + (TAIL_0_LOW + 0.53 * t4 * error)
     # The quotient as high + low. The masks leave 26 bits, so that products of high parts are exact.
-    high = from_bits(to_bits(f * inverse) & 0xFFFFFFFFF8000000)
-    offset_high = from_bits(to_bits(offset) & 0xFFFFFFFFF8000000)
+    high = from_bits(to_bits(f * inverse) & MASK)
+    offset_high = from_bits(to_bits(offset) & MASK)
     low = (((f - high * offset_high) + f_low) - high * (size - (offset_high - 0.8125))) * inverse
-    size_high = from_bits(to_bits(size) & 0xFFFFFFFFF8000000)
+    size_high = from_bits(to_bits(size) & MASK)
     a, b, shifted = _exp_of_pair(-0.5 * (size_high * size_high), -0.5 * (size - size_high) * (size + size_high))
-    a_high = from_bits(to_bits(a) & 0xFFFFFFFFF8000000)
+    a_high = from_bits(to_bits(a) & MASK)
     product = a_high * high
     low = a_high * low + ((a - a_high) + b) * (high + low)
     high = product + low
@@ -167,6 +168,6 @@ def gelu(x: float) -> float:
 
 def _times_pair(x: float, high: float, low: float) -> float:
     """x (high + low), rounded once up to a small error."""
-    x_high = from_bits(to_bits(x) & 0xFFFFFFFFF8000000)
-    first = from_bits(to_bits(high) & 0xFFFFFFFFF8000000)
+    x_high = from_bits(to_bits(x) & MASK)
+    first = from_bits(to_bits(high) & MASK)
     return x_high * first + (x_high * ((high - first) + low) + (x - x_high) * high)

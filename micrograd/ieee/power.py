@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from micrograd.ieee.arithmetic import INF, NAN, divide, from_bits, square_root, to_bits
-from micrograd.ieee.exponential import INVERSE_LN2, LN2_HIGH, LN2_LOW
+from micrograd.ieee.exponential import INVERSE_LN2, LN2_HIGH, LN2_LOW, MASK
 
 # e**r = 1 + r + EXP_2 r**2 + ... for |r| <= ln(2) / 2; relative; error 2**-57.9
 EXP_2 = 0.5000000000000011  # 0x1.000000000000ap-1
@@ -113,8 +113,8 @@ def power(x: float, y: float) -> float:
     exponent = y * log
     if math.fabs(exponent) > 746.0:
         return sign * (INF if exponent > 0.0 else 0.0)
-    y_high = from_bits(to_bits(y) & 0xFFFFFFFFF8000000)
-    first = from_bits(to_bits(log) & 0xFFFFFFFFF8000000)
+    y_high = from_bits(to_bits(y) & MASK)
+    first = from_bits(to_bits(log) & MASK)
     second = (log_high - first) + log_low
     a, b, shifted = _exp_of_pair(y_high * first, y * second + (y - y_high) * first)
     # 2**n in two factors, as n may lie between -1077 and 1025.
