@@ -200,7 +200,11 @@ OUTPUTS: dict[str, tuple[Callable, Callable]] = {
     },
     **{
         f"power {e}": (lambda x, y, e=e: x**e, lambda x, y, e=e: ieee.power(x, e))
-        for e in (-2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 2.0, 3.0)
+        for e in (-4.0, -3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+    },
+    **{
+        f"by {c}": (lambda x, y, c=c: x / c, lambda x, y, c=c: ieee.divide(x, c))
+        for c in (3.0, 4.0, -0.5, 0.0, INF, 2.0**1022, 2.0**1023, 2.0**-1022, 2.0**-1074)
     },
     "sum": (lambda x, y: x + y + x + 0.5 + y, lambda x, y: x + y + x + 0.5 + y),
     "long sum": (lambda x, y: total([y, x] * 6), lambda x, y: functools.reduce(operator.add, [y, x] * 6)),
