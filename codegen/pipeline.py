@@ -30,7 +30,8 @@ from codegen.reroll.groups import find_groups
 from codegen.reroll.layout import assign_storage
 from codegen.reroll.loops import find_loops
 from codegen.reroll.trees import find_trees
-from codegen.schedule.pipeline import Rerolled, c_passes, python_passes, schedule
+from codegen.schedule.copies import Batch, plan_batch
+from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_passes, schedule
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from micrograd import ops
@@ -44,7 +45,8 @@ TARGETS = ("extension", "python", "c")
 class Compiled:
     """A program's final ir and its generated files, by name.
 
-    `found` are the loops as reroll makes them, `loops` as the target has them. The straight-line lowering has neither.
+    `found` are the loops as reroll makes them, `loops` as the target has them, `batch` those of batches, which only an
+    extension has. The straight-line lowering has none of them.
     """
 
     graph: Graph
@@ -52,6 +54,7 @@ class Compiled:
     lowering: str
     found: Rerolled | None = None
     loops: Loops | None = None
+    batch: Batch | None = None
     files: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -105,7 +108,8 @@ def compile_program(
             found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line)  # -> plain loops
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
             loops = schedule(found, passes)  # -> loops as they run
-            compiled = Compiled(graph, graph_digest(graph), lowering, found, loops)
+            batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
+            compiled = Compiled(graph, graph_digest(graph), lowering, found, loops, batch)
         compiled.files = write(compiled, program, name, target)  # -> text
     return compiled
 
@@ -116,7 +120,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
     if target == "python":
         written = loop_kernels(found, loops) if found and loops else statement_kernels(graph, program)
         return {f"{name}.py": module_text(program, written, name, digest, python_definitions(used_rows(graph)))}
-    kernels = kernels_of(found, loops, program) if found and loops else straightline(trace(program), program)
+    kernels = kernels_of(found, loops, program, compiled.batch) if found and loops else straightline(trace(program), program)
     print_files = standalone_files if target == "c" else module_files if program.loss is not None else inference_files
     return print_files(program, kernels, name, digest, len(graph))
 
@@ -156,6 +160,11 @@ def reroll(graph: Graph, program: Program, cache_line: int) -> Rerolled:
     loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
     rows = find_row_tensors(loops, layout, program.loss is not None)  # tensors whose rows a zero input skips
     return Rerolled(graph, trees.shapes, layout, mark_row_gradients(loops, rows), rows)
+
+
+def batch_of(found: Rerolled, target: Target) -> Batch | None:
+    """How a batch of images runs; None for one image after the other."""
+    return plan_batch(schedule(found, batch_passes(found, target)), found.loops, found.rows.values(), target)
 
 
 def _check_outputs(graph: Graph) -> None:

@@ -86,6 +86,7 @@ static int parse_threads(PyObject *object)
 /* Some images of a batch, and room for their results. The call owns all of it: another call may run meanwhile. */
 struct chunk {
     const struct batch_view *batch;
+    const struct batch_passes *passes; /* NULL if there are no images side by side */
     Py_ssize_t first;
     int count;
     unsigned char *classes; /* one byte each, so only the first 256 classes fit */
@@ -94,14 +95,41 @@ struct chunk {
 
 enum { IMAGES_PER_PIECE = 16 };
 
+static int images_at_once(int rest) { return rest < IMAGES_AT_ONCE ? rest : IMAGES_AT_ONCE; }
+
+#if SIDE_BY_SIDE
+/* Some images, whose inputs and targets have been set in the workspaces of a worker. */
+static const struct images *run_side_by_side(int worker, const struct chunk *chunk, int count)
+{
+    compute_side_by_side(&side_by_side[worker], chunk->passes, inference[worker], count);
+    return &side_by_side[worker];
+}
+#endif
+
+/* The classes of at most IMAGES_AT_ONCE images from `at` on. */
+static void predict_images(int worker, const struct chunk *chunk, int at, int count)
+{
+    struct workspace *const w = inference[worker];
+#if SIDE_BY_SIDE && HAS_PREDICTION
+    if (count >= FEWEST_SIDE_BY_SIDE) {
+        unsigned char classes[SIDE_BY_SIDE];
+        for (int k = 0; k < count; k++)
+            level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
+        argmax_side_by_side(run_side_by_side(worker, chunk, count), &outputs[PREDICTION], classes);
+        memcpy(chunk->classes + at, classes, (size_t)count);
+        return;
+    }
+#endif
+    for (int k = 0; k < count; k++)
+        chunk->classes[at + k] = (unsigned char)classify(w, image_at(chunk->batch, chunk->first + at + k));
+}
+
 static void predict_chunk(int worker, void *argument)
 {
     const struct chunk *const chunk = argument;
     for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
-        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
-            const input_type *const image = image_at(chunk->batch, chunk->first + at);
-            chunk->classes[at] = (unsigned char)classify(&inference[worker], image);
-        }
+        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
+            predict_images(worker, chunk, at, images_at_once(chunk->count - at));
 }
 
 /* Runs a job on the next images of a batch. Does not need the GIL. */
@@ -111,6 +139,9 @@ static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
     chunk->first = first;
     chunk->count = (int)(chunk_end(first, chunk->batch->count) - first);
     expect_any_weight();
+#if SIDE_BY_SIDE
+    compute_once(chunk->passes);
+#endif
     pool_run(job, chunk);
     unlock();
 }
@@ -139,7 +170,7 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
         release_batch(&b);
         return NULL;
     }
-    struct chunk chunk = {.batch = &b};
+    struct chunk chunk = {.batch = &b, .passes = level->prediction};
     const int held = begin_long_call(threads);
     int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
@@ -204,19 +235,39 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
     return -1;
 }
 
+/* Losses and classes of at most IMAGES_AT_ONCE images from `at` on. */
+static void evaluate_images(int worker, const struct chunk *chunk, int at, int count)
+{
+    struct workspace *const w = inference[worker];
+    for (int k = 0; k < count; k++) {
+        level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
+        set_targets(&w[k], target_at(chunk->batch, chunk->first + at + k));
+    }
+#if SIDE_BY_SIDE
+    if (count >= FEWEST_SIDE_BY_SIDE) {
+        unsigned char classes[SIDE_BY_SIDE] = {0};
+        const struct images *const images = run_side_by_side(worker, chunk, count);
+        if (HAS_PREDICTION)
+            argmax_side_by_side(images, &outputs[PREDICTION], classes);
+        memcpy(chunk->classes + at, classes, (size_t)count);
+        for (int k = 0; k < count; k++)
+            chunk->losses[at + k] = images->value[LOSS][k];
+        return;
+    }
+#endif
+    for (int k = 0; k < count; k++) {
+        level->compute_evaluation(&w[k]);
+        chunk->losses[at + k] = w[k].value[LOSS];
+        chunk->classes[at + k] = HAS_PREDICTION ? (unsigned char)argmax(&w[k], &outputs[PREDICTION]) : 0;
+    }
+}
+
 static void evaluate_chunk(int worker, void *argument)
 {
     const struct chunk *const chunk = argument;
-    struct workspace *const w = &inference[worker];
     for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
-        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
-            const Py_ssize_t image = chunk->first + at;
-            level->set_inputs(w, image_at(chunk->batch, image));
-            set_targets(w, target_at(chunk->batch, image));
-            level->compute_evaluation(w);
-            chunk->losses[at] = w->value[LOSS];
-            chunk->classes[at] = HAS_PREDICTION ? (unsigned char)argmax(w, &outputs[PREDICTION]) : 0;
-        }
+        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
+            evaluate_images(worker, chunk, at, images_at_once(chunk->count - at));
 }
 
 static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -238,7 +289,7 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
         release_batch(&b);
         return PyErr_NoMemory();
     }
-    struct chunk chunk = {.batch = &b, .classes = results->classes, .losses = results->losses};
+    struct chunk chunk = {.batch = &b, .passes = level->evaluation, .classes = results->classes, .losses = results->losses};
     const int held = begin_long_call(threads);
     double total = 0.0;
     Py_ssize_t right = 0;

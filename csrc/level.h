@@ -4,6 +4,7 @@
 #define LEVEL_H
 
 #include "model.h"
+#include "side_by_side.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,10 @@ struct level {
     void (*update_pending_image)(const struct workspace *, const struct step *);
     void (*update_pending_row)(int input, uint64_t images, const struct step *);
 #endif
+    /* Images side by side; all of these are NULL if the model has none. */
+    void (*copy_into)(struct images *restrict, const struct workspace *, int count);
+    void (*copy_out_of)(const struct images *restrict, struct workspace *, int count);
+    const struct batch_passes *prediction, *training, *evaluation;
 };
 
 static const struct level *level; /* the one that runs */
@@ -94,5 +99,18 @@ static int choose_level(void)
                  wanted, best > 0 ? ", avx2" : "", best > 1 ? ", avx512" : "");
     return -1;
 }
+
+#if SIDE_BY_SIDE
+/* The values of some images, whose inputs and targets have been set in their workspaces. */
+static void compute_side_by_side(struct images *images, const struct batch_passes *passes, struct workspace *w,
+                                 int count)
+{
+    for (int k = 0; passes->by_image != NULL && k < count; k++)
+        passes->by_image(&w[k]);
+    level->copy_into(images, w, count);
+    if (passes->side_by_side != NULL)
+        passes->side_by_side(images, &computed_once);
+}
+#endif
 
 #endif

@@ -34,6 +34,7 @@ static real AT_LEVEL(largest)(const real *x, Py_ssize_t count) { return largest_
 
 #include "rows.h"
 #endif
+#include "side_by_side.h"
 
 static const struct level AT_LEVEL(level) = {
     .name = LEVEL_NAME,
@@ -54,6 +55,17 @@ static const struct level AT_LEVEL(level) = {
     .update_row = AT_LEVEL(update_row),
     .update_pending_image = AT_LEVEL(update_pending_image),
     .update_pending_row = AT_LEVEL(update_pending_row),
+#endif
+#if SIDE_BY_SIDE
+    .copy_into = AT_LEVEL(copy_into),
+    .copy_out_of = AT_LEVEL(copy_out_of),
+#if HAS_PREDICTION
+    .prediction = &AT_LEVEL(prediction_passes),
+#endif
+#if !FROZEN
+    .training = &AT_LEVEL(training_passes),
+    .evaluation = &AT_LEVEL(evaluation_passes),
+#endif
 #endif
 };
 

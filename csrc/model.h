@@ -23,7 +23,9 @@
 #define BUILT_BY "unknown"
 #endif
 
-static struct workspace inference[MAX_WORKERS]; /* for predictions, one per worker */
+enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };
+
+static struct workspace inference[MAX_WORKERS][IMAGES_AT_ONCE]; /* for predictions, some per worker */
 
 #if !FROZEN
 

@@ -77,12 +77,54 @@ static void run_backward(void)
 
 /* A block of images */
 
-/* Computes the values and adjoints of one image, and what its rows will need. */
-static void compute_image(int image)
+/* The last image of a block, if it was computed side by side with others. */
+static struct {
+    const struct images *images;
+    int number;
+} last_image;
+
+/* Before `training` is read: gives it all values of the last image, not only those that gradients need. */
+static void keep_last_image(void)
+{
+#if SIDE_BY_SIDE
+    if (last_image.images != NULL)
+        copy_image(training, last_image.images, last_image.number);
+#endif
+    last_image.images = NULL;
+}
+
+/* Values and adjoints of at most IMAGES_AT_ONCE images. */
+static void compute_values(int worker, int first, int count)
+{
+    struct workspace *const w = &block[first];
+#if SIDE_BY_SIDE
+    if (count >= FEWEST_SIDE_BY_SIDE) {
+        struct images *const images = &side_by_side[worker];
+        for (int k = 0; k < count; k++) {
+            level->set_inputs(&w[k], block_images.inputs[first + k]);
+            set_targets(&w[k], block_images.targets[first + k]);
+            copy_computed_once(&w[k]);
+        }
+        compute_side_by_side(images, level->training, w, count);
+        level->copy_out_of(images, w, count);
+        for (int k = 0; k < count; k++)
+            block_images.loss[first + k] = images->value[LOSS][k];
+        if (first + count == block_images.count)
+            last_image.images = images, last_image.number = count - 1;
+        return;
+    }
+#endif
+    for (int k = 0; k < count; k++) {
+        block_images.loss[first + k] = compute_loss(&w[k], block_images.targets[first + k], block_images.inputs[first + k]);
+        level->compute_adjoints(&w[k]);
+    }
+    (void)worker;
+}
+
+/* What the rows of an image will need. */
+static void keep_row_factors(int image)
 {
     struct workspace *const w = &block[image];
-    block_images.loss[image] = compute_loss(w, block_images.targets[image], block_images.inputs[image]);
-    level->compute_adjoints(w);
     if (!ROW_TENSOR_COUNT)
         return;
     block_images.factor[image] = largest_row_factor(w);
@@ -92,14 +134,21 @@ static void compute_image(int image)
                (size_t)row_tensors[t].lanes * sizeof(real));
 }
 
+/* Worker by worker, in groups of PIECE images: whole groups of images side by side, and of row masks. */
 static void compute_images(int worker, void *Py_UNUSED(argument))
 {
-    for (int first = worker * ROW_MASK_IMAGES; first < block_images.count; first += pool.size * ROW_MASK_IMAGES) {
-        const int rest = block_images.count - first, count = rest < ROW_MASK_IMAGES ? rest : ROW_MASK_IMAGES;
+    enum { PIECE = IMAGES_AT_ONCE > ROW_MASK_IMAGES ? IMAGES_AT_ONCE : ROW_MASK_IMAGES };
+    for (int first = worker * PIECE; first < block_images.count; first += pool.size * PIECE) {
+        const int rest = block_images.count - first, count = rest < PIECE ? rest : PIECE;
+        for (int image = first; image < first + count; image += IMAGES_AT_ONCE)
+            compute_values(worker, image, rest - (image - first) < IMAGES_AT_ONCE ? rest - (image - first) : IMAGES_AT_ONCE);
         for (int image = first; image < first + count; image++)
-            compute_image(image);
+            keep_row_factors(image);
         if (ROW_TENSOR_COUNT)
-            level->find_active_rows(active_rows.images[first / ROW_MASK_IMAGES], block_images.inputs + first, count);
+            for (int image = first; image < first + count; image += ROW_MASK_IMAGES)
+                level->find_active_rows(active_rows.images[image / ROW_MASK_IMAGES], block_images.inputs + image,
+                                        rest - (image - first) < ROW_MASK_IMAGES ? rest - (image - first)
+                                                                                 : ROW_MASK_IMAGES);
     }
 }
 
@@ -121,6 +170,10 @@ static double run_block(double total, int whole_batch)
 {
     materialize_row_gradients();
     expect_any_weight();
+#if SIDE_BY_SIDE
+    compute_once(level->training);
+    last_image.images = NULL;
+#endif
     pool_run(compute_images, NULL);
     training = &block[block_images.count - 1];
     double factor = 0.0; /* the largest of all */

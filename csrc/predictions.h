@@ -57,7 +57,7 @@ static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
         return NULL;
     lock_to_read();
     expect_any_weight();
-    const int best = classify(inference, image);
+    const int best = classify(inference[0], image);
     unlock();
     if (held)
         PyBuffer_Release(&view);
@@ -80,12 +80,12 @@ static double *all_outputs(PyObject *object)
     else {
         lock_to_read();
         expect_any_weight();
-        level->set_inputs(inference, image);
-        level->compute_outputs(inference);
+        level->set_inputs(inference[0], image);
+        level->compute_outputs(inference[0]);
         double *to = copy;
         for (int o = 0; o < OUTPUT_COUNT; o++)
             for (int i = 0; i < outputs[o].count; i++)
-                *to++ = output_element(inference, &outputs[o], i);
+                *to++ = output_element(inference[0], &outputs[o], i);
         unlock();
     }
     if (held)

@@ -61,11 +61,12 @@ def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
 
 
 def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
-    """Consecutive kernels that share a function: they belong to the same passes, and the function stays short."""
+    """Consecutive kernels that share a function: they belong to the same passes and phase, and it stays short."""
     found: list[Kernel] = []
     count = 0
     for kernel in kernels:
-        if found and (kernel.passes != found[0].passes or count >= MAX_STATEMENTS):
+        differs = found and (kernel.passes, kernel.phase) != (found[0].passes, found[0].phase)
+        if differs or count >= MAX_STATEMENTS:
             yield found
             found, count = [], 0
         found.append(kernel)

@@ -15,6 +15,7 @@ from codegen.ir.loops import (
     DATA,
     GRAD,
     MULTIPLY_ADD,
+    SHARED,
     VALUE,
     Accumulate,
     Apply,
@@ -30,6 +31,7 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Pass,
+    Phase,
     Place,
     Stmt,
     Store,
@@ -73,14 +75,26 @@ def run(state: State, passes: Pass, skip: Pass = NONE, parts: int = 1) -> None:
                 _Run(kernel, state, part, parts if shared else 1).nests()
 
 
+def run_batch(state: State, passes: Pass, skip: Pass = NONE) -> None:
+    """The same for all images of a batch, as the phases of the kernels say. Gradients are left to run()."""
+    for kernel in state.loops.kernels:
+        if not kernel.passes & passes or kernel.passes & skip:
+            continue
+        if kernel.phase == Phase.SIDE_BY_SIDE:
+            _Run(kernel, state, 0, 1).nests()
+            continue
+        for image in range(len(state.images)):  # what runs once gives each of them the same numbers
+            _Run(kernel, state, 0, 1, image).nests()
+
+
 def _is_parallel(stmt: Stmt) -> bool:
     return isinstance(stmt, For) and stmt.kind == Kind.PARALLEL
 
 
 class _Run:
-    def __init__(self, kernel: Kernel, state: State, part: int, parts: int) -> None:
+    def __init__(self, kernel: Kernel, state: State, part: int, parts: int, image: int = 0) -> None:
         self.kernel, self.state, self.part, self.parts = kernel, state, part, parts
-        self.image = 0
+        self.image = image
         self.counters: dict[str, int] = {}
         self.names: dict[str, float | None] = {}
         self.arrays: dict[str, Sequence[float | None]] = {**state.loops.tables, DATA: state.data, GRAD: state.grad}
@@ -100,7 +114,7 @@ class _Run:
                     else:
                         self.names[stmt.name] = self.value(stmt.value)
                 case Local():
-                    self.arrays[stmt.name] = [None] * stmt.length
+                    self.local(stmt)
                 case Store():
                     self.store(stmt.target, self.value(stmt.value))
                 case Accumulate():
@@ -108,7 +122,7 @@ class _Run:
 
     def loop(self, loop: For) -> None:
         iterations: Sequence[int] = range(loop.count)
-        if loop.kind == Kind.IMAGES:
+        if loop.kind in (Kind.IMAGES, Kind.SIDE_BY_SIDE):
             iterations = range(len(self.state.images))
         elif loop.kind == Kind.ACTIVE:
             iterations = self.state.active[self.image]
@@ -118,30 +132,40 @@ class _Run:
             iterations = range(loop.count * self.part // self.parts, loop.count * (self.part + 1) // self.parts)
         for i in iterations:
             self.counters[loop.counter] = i
-            if loop.kind == Kind.IMAGES:
+            if loop.kind in (Kind.IMAGES, Kind.SIDE_BY_SIDE):
                 self.image = i
             if loop.input:
-                self.names[loop.input] = self.read(VALUE, i)
+                self.names[loop.input] = self.read(Place(VALUE, Index(i)))
             self.body(loop.body)
-        if loop.kind == Kind.IMAGES:
+        if loop.kind in (Kind.IMAGES, Kind.SIDE_BY_SIDE):
             self.image = 0
 
-    def array(self, name: str) -> Sequence[float | None]:
-        return self.state.images[self.image] if name == VALUE else self.arrays[name]
+    def local(self, local: Local) -> None:
+        """One array, or one for each image."""
+        for image in range(len(self.state.images) if local.images else 1):
+            self.arrays[self.of_image(local.name, image)] = [None] * local.length
+
+    def of_image(self, name: str, image: int) -> str:
+        return f"{name}[{image}]" if image else name
+
+    def array(self, place: Place) -> Sequence[float | None]:
+        if place.array in (VALUE, SHARED):
+            return self.state.images[self.image if place.array == VALUE else 0]
+        return self.arrays[self.of_image(place.array, self.image if place.image else 0)]
 
     def index(self, index: Index) -> int:
         total = index.base + (self.counters[index.origin] if index.origin else 0)
         total += sum(stride * self.counters[name] for stride, name in index.steps)
         return total + sum(int(self.state.loops.tables[table][self.index(inner)]) for table, inner in index.tables)
 
-    def read(self, array: str, i: int) -> float | None:
-        elements = self.array(array)
+    def read(self, place: Place) -> float | None:
+        elements, i = self.array(place), self.index(place.index)
         return elements[i] if 0 <= i < len(elements) else None  # padding lanes may read past the end
 
     def value(self, expr: Expr) -> float | None:
         match expr:
             case Place():
-                return self.read(expr.array, self.index(expr.index))
+                return self.read(expr)
             case Name():
                 return self.names[expr.name]
             case Const():
@@ -162,7 +186,7 @@ class _Run:
         if isinstance(target, Name):
             self.names[target.name] = number
             return
-        i, array = self.index(target.index), self.array(target.array)
+        i, array = self.index(target.index), self.array(target)
         if number is None and target.array in (GRAD, VALUE):
             region = self.state.loops.region(target.array, i)
             if not region.is_padding(i):

@@ -2,16 +2,18 @@
 
     kernel = nest*                           one group: roots of one shape
     nest   = stmt*
-    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | images | active | parallel
+    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | images | side by side | active
+                                                   | parallel
            | Let(name, expr)                 a number; Accumulate may change it
-           | Local(name, length)             an array in registers, filled before it is read
+           | Local(name, length, images)     an array in registers, filled before it is read
            | Store(target, expr)
            | Accumulate(target, op, expr)    target = target op expr, where op is add or max
     target = place | name
-    place  = array[base + sum(stride * counter) + sum(table[index])]
+    place  = array[base + sum(stride * counter) + sum(table[index])], and [image] where images lie side by side
     expr   = place | name | constant | op(expr, ...)
 
-Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals.
+Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals, and
+`shared`: the part of `value` that is the same for all images of a batch.
 `reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
 Counters, Lets and Locals are in scope from their statement to the end of the enclosing body.
 
@@ -21,6 +23,7 @@ The kind of a loop says what is known about its iterations:
     in order     the same, and the C compiler must not vectorise them
     lanes        they are independent: elements of a vector register
     images       they are the images of a batch, in order; `value` is the array of the image
+    side by side they are images whose values lie side by side: value[...][image]
     active       as sequential, over inputs; an input is skipped if it is 0 and its row of weights is finite
     parallel     they are independent, and divided among threads
 """
@@ -33,7 +36,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntFlag
 from typing import TypeAlias
 
-DATA, GRAD, VALUE = "data", "grad", "value"
+DATA, GRAD, VALUE, SHARED = "data", "grad", "value", "shared"
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 
 
@@ -42,8 +45,17 @@ class Kind(Enum):
     IN_ORDER = "for in order"
     LANES = "lanes"
     IMAGES = "images"
+    SIDE_BY_SIDE = "side by side"
     ACTIVE = "active"
     PARALLEL = "parallel"
+
+
+class Phase(Enum):
+    """How a kernel runs in a batch."""
+
+    ONCE = "once"  # it depends on parameters alone
+    BY_IMAGE = "image by image"
+    SIDE_BY_SIDE = "images side by side"
 
 
 class Pass(IntFlag):
@@ -79,8 +91,14 @@ class Index:
 
 @dataclass(frozen=True, slots=True)
 class Place:
+    """An element of an array. `image` counts the images whose values lie side by side, if they do."""
+
     array: str
     index: Index
+    image: str = ""
+
+    def depends_on(self, counter: str) -> bool:
+        return self.image == counter or self.index.depends_on(counter)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,8 +136,11 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Local:
+    """An array of `length` numbers; with `images`, of as many for each of the images side by side."""
+
     name: str
     length: int
+    images: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +172,10 @@ class Kernel:
     nodes: tuple[int, int]
     roots: int
     is_gradient: bool = False
+    phase: Phase = Phase.BY_IMAGE
 
     def with_nests(self, nests: tuple[Body, ...]) -> Kernel:
-        return Kernel(self.number, self.passes, nests, self.nodes, self.roots, self.is_gradient)
+        return Kernel(self.number, self.passes, nests, self.nodes, self.roots, self.is_gradient, self.phase)
 
 
 @dataclass(frozen=True)
@@ -204,7 +226,7 @@ class Loops:
 
     def region(self, array: str, index: int) -> Region:
         """The region that an element of data[], grad[] or value[] belongs to."""
-        array = DATA if array == GRAD else array
+        array = {GRAD: DATA, SHARED: VALUE}.get(array, array)
         return self.regions[array].at(index)
 
 
@@ -300,6 +322,6 @@ def substituted(body: Body, counter: str, to: Index) -> Body:
     """The body with a counter replaced in every index; see moved()."""
 
     def change(expr: Expr) -> Expr:
-        return Place(expr.array, moved(expr.index, counter, to)) if type(expr) is Place else expr
+        return replace(expr, index=moved(expr.index, counter, to)) if type(expr) is Place else expr
 
     return map_body(body, change)

@@ -56,7 +56,7 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
             value = f"place {index_text(stmt.value)}" if isinstance(stmt.value, Index) else expr_text(stmt.value)
             yield f"let {stmt.name} = {value}"
         case Local():
-            yield f"local {stmt.name}[{stmt.length}]"
+            yield f"local {stmt.name}[{stmt.length}]" + ("[images]" if stmt.images else "")
         case Store():
             yield f"{expr_text(stmt.target)} = {expr_text(stmt.value)}"
         case Accumulate():
@@ -67,7 +67,7 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
 def expr_text(expr: Expr) -> str:
     match expr:
         case Place():
-            return f"{expr.array}[{index_text(expr.index)}]"
+            return f"{expr.array}[{index_text(expr.index)}]" + (f"[{expr.image}]" if expr.image else "")
         case Name():
             return expr.name
         case Const():

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from codegen.ir.loops import (
     DATA,
     GRAD,
+    SHARED,
     VALUE,
     Body,
     For,
@@ -153,7 +154,9 @@ class _Checker:
         slack = SLACK if self.is_padded else 0
         inside = indices.min() >= 0 and indices.max() < length + slack
         self.require(bool(inside), f"{place.array} has {length} elements, out of bounds", stmt)
-        if place.array == VALUE and not self.is_padded:
+        if place.image:
+            self.require(self.is_side_by_side(place, scope), f"{place.image} does not count images", stmt)
+        if place.array in (VALUE, SHARED) and not self.is_padded:
             known = self.before[VALUE][indices]
             self.require(bool(known.all()), "value[] is read before it is written", stmt)
 
@@ -163,6 +166,8 @@ class _Checker:
         self.require(bool(indices.min() >= 0 and indices.max() < length), "out of bounds", stmt)
         is_local = place.array in scope.locals
         self.require(is_local or place.array in (VALUE, GRAD), f"{place.array} cannot be written", stmt)
+        inner = [counter for counter, loop in scope.counters.items() if loop.kind == Kind.SIDE_BY_SIDE]
+        self.require([place.image] == (inner or [""]), "the images beside it are not written", stmt)
         if not is_local:
             self.stored.setdefault(place.array, []).append(np.unique(indices))
         for counter, loop in scope.counters.items():
@@ -175,10 +180,14 @@ class _Checker:
             distinct = len(np.unique(indices)) == int(np.prod(moving, dtype=np.int64))
             self.require(distinct, "an element is written in two iterations", stmt)
 
+    def is_side_by_side(self, place: Place, scope: _Scope) -> bool:
+        loop = scope.counters.get(place.image)
+        return loop is not None and loop.kind == Kind.SIDE_BY_SIDE
+
     def length(self, place: Place, stmt: Stmt, scope: _Scope) -> int:
         if place.array in scope.locals:
             return scope.locals[place.array]
         if place.array in self.loops.tables:
             return len(self.loops.tables[place.array])
-        self.require(place.array in (DATA, GRAD, VALUE), f"no such array as {place.array}", stmt)
-        return self.loops.lengths[DATA if place.array == GRAD else place.array]
+        self.require(place.array in (DATA, GRAD, VALUE, SHARED), f"no such array as {place.array}", stmt)
+        return self.loops.lengths[{GRAD: DATA, SHARED: VALUE}.get(place.array, place.array)]

@@ -21,16 +21,16 @@ from __future__ import annotations
 
 from itertools import count
 
-from codegen.ir.loops import DATA, VALUE, Body, Expr, For, Kernel, Kind, Let, Loops, Name, Place, Stmt, map_body
+from codegen.ir.loops import DATA, SHARED, VALUE, Body, Expr, For, Kernel, Kind, Let, Loops, Name, Place, Stmt, map_body
 from codegen.schedule.nest import each_nest
 
 
-def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES,), at_top: bool = False) -> Loops:
+def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES, Kind.SIDE_BY_SIDE), at_top: bool = False) -> Loops:
     """Hoists out of innermost loops of these kinds; `at_top`: also out of a loop that is not inside another."""
 
     def change(kernel: Kernel, nest: Body) -> Body:
         names = ("x" if i == 0 else f"x{i}" for i in count())
-        arrays = {DATA, VALUE, *loops.tables}
+        arrays = {DATA, VALUE, SHARED, *loops.tables}
 
         def visit(body: Body, is_inside: bool) -> Body:
             result: list[Stmt] = []
@@ -49,7 +49,7 @@ def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES,), at_top: bool = 
             found: dict[Place, Name] = {}
 
             def name(expr: Expr) -> Expr:
-                if type(expr) is not Place or expr.array not in arrays or expr.index.depends_on(loop.counter):
+                if type(expr) is not Place or expr.array not in arrays or expr.depends_on(loop.counter):
                     return expr
                 if expr not in found:
                     found[expr] = Name(next(names))

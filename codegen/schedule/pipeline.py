@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 
 from codegen.ir import loops as ir
 from codegen.ir.graph import Graph
@@ -18,9 +19,11 @@ from codegen.schedule.in_order import keep_order
 from codegen.schedule.lanes import split_into_lanes
 from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
+from codegen.schedule.phases import GRADIENTS, set_phases
 from codegen.schedule.parts import split_sums
 from codegen.schedule.registers import keep_in_registers
 from codegen.schedule.rows import RowTensor
+from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes
@@ -41,6 +44,11 @@ class Rerolled:
         """The index of an observed node in value[]; -1 for -1, a missing loss."""
         copies = self.layout.copies
         return -1 if n < 0 else copies[n] if n in copies else int(self.layout.index[n])
+
+    @property
+    def observed(self) -> list[int]:
+        """The places in value[] that are read from outside."""
+        return [self.place_of(n) for n in (self.graph.loss, *chain(*self.graph.outputs.values())) if n >= 0]
 
 
 Pass = Callable[[Loops], Loops]
@@ -64,6 +72,20 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     }
     optional = {"parts": target.reorder, "fuse": target.fma}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
+
+
+def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
+    """The passes of C for the images of a batch; gradients are those of c_passes()."""
+    passes: dict[str, Pass] = {
+        "no gradients": _without_gradients,
+        "skip zeros": lambda loops: skip_zeros(loops, found.rows),
+        "phases": lambda loops: set_phases(loops, target, found.observed),  # what runs once, by image, side by side
+        "unroll": lambda loops: unroll(loops, single_roots_only=False),
+        "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
+        "hoist": hoist,
+        "fuse": fuse_products,
+    }
+    return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
 
 
 def python_passes(found: Rerolled) -> dict[str, Pass]:
@@ -96,6 +118,10 @@ def schedule(found: Rerolled, passes: Mapping[str, Pass], without: Container[str
 def _without_rows(loops: Loops) -> Loops:
     """Gradients of row tensors are hand-written: csrc/rows.h, and the Python backend's runtime."""
     return loops.with_kernels([kernel for kernel in loops.kernels if kernel.passes != ir.Pass.ROW_GRADIENTS])
+
+
+def _without_gradients(loops: Loops) -> Loops:
+    return loops.with_kernels([kernel for kernel in loops.kernels if not kernel.passes & GRADIENTS])
 
 
 def _skips_zeros(nest: Body) -> bool:

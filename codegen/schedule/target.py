@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from codegen.program import Program
+from codegen.program import Pixels, Program
+
+PIXEL_DENSITY = 0.25  # most pixels of a drawing are background
 
 
 @dataclass(frozen=True)
@@ -13,10 +15,12 @@ class Target:
     dtype: str = "float64"
     fma: bool = False
     reorder: bool = False
+    density: float = 1.0  # the share of inputs that are expected not to be 0
 
     @classmethod
     def of(cls, program: Program) -> Self:
-        return cls(program.dtype, program.fma, program.reorder)
+        density = PIXEL_DENSITY if isinstance(program.inputs, Pixels) else 1.0
+        return cls(program.dtype, program.fma, program.reorder, density)
 
     @property
     def is_float32(self) -> bool:

@@ -41,7 +41,8 @@ def inference_files(program: Program, kernels: Kernels, name: str, digest: str, 
         *output_tables(kernels),
         *kernels.tables,
     ]
-    return files(program, kernels, name, digest, groups, tables, list(PREDICTION_PASSES), "level")
+    batch_names = ["prediction"] if program.prediction is not None else []
+    return files(program, kernels, name, digest, groups, tables, list(PREDICTION_PASSES), batch_names, "level")
 
 
 def weights_table(program: Program, kernels: Kernels) -> list[str]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
@@ -32,6 +32,7 @@ from codegen.ir.graph import Op, used_rows
 from codegen.ir.loops import (
     DATA,
     MULTIPLY_ADD,
+    SHARED,
     VALUE,
     Accumulate,
     Apply,
@@ -47,6 +48,7 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Pass,
+    Phase,
     Place,
     Stmt,
     Store,
@@ -55,6 +57,7 @@ from codegen.ir.loops import (
 )
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
+from codegen.schedule.copies import Batch
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
@@ -65,6 +68,7 @@ MAX_COMMENT = 112
 INDENT = "    "
 
 WORKSPACE = "struct workspace *restrict w"
+BESIDE = "struct images *restrict images, const struct workspace *restrict once"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
 PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
@@ -76,19 +80,40 @@ PASSES = {
 }
 PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that only predicts
 
+# What a batch computes for all of its images, in three phases: once, image by image, side by side.
+BATCH_PASSES = {
+    "training": Pass.LOSS | Pass.GRADIENTS,
+    "evaluation": Pass.LOSS | Pass.PREDICTION,
+    "prediction": Pass.PREDICTION,
+}
+PHASES = {
+    Phase.ONCE: ("once", WORKSPACE),
+    Phase.BY_IMAGE: ("by_image", WORKSPACE),
+    Phase.SIDE_BY_SIDE: ("side_by_side", BESIDE),
+}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A generated function, and which passes and which phase of a batch need it."""
+
+    passes: Pass
+    name: str
+    phase: Phase = Phase.BY_IMAGE
+
 
 @dataclass
 class Kernels:
     """A lowering's result: C functions, and the storage that the wrappers read.
 
-    `calls` lists the functions in the order in which they run, each with the passes that need it.
+    `calls` lists the functions of single images in the order in which they run, `batch_calls` those of batches.
     """
 
     lowering: str
     definitions: list[str]  # the functions of ops
     tables: list[str]
     functions: list[str]
-    calls: list[tuple[Pass, str]]
+    calls: list[Call]
     offsets: list[tuple[str, int]]  # names for indices into value[]
     tensors: list[TensorPlace]
     tensor_names: list[str]
@@ -99,16 +124,23 @@ class Kernels:
     loss: int
     outputs: dict[str, list[int]]
     row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
+    batch_calls: list[Call] = field(default_factory=list)
+    batch: Batch | None = None
 
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""
         return {offset: name for name, offset in self.offsets}.get(index, str(index))
 
 
-def kernels_of(found: Rerolled, scheduled: Loops, program: Program) -> Kernels:
-    """Scheduled loops as C functions, and the storage that they use."""
+def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch | None = None) -> Kernels:
+    """Scheduled loops, of single images and of batches, as C functions, and the storage that they use."""
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
-    functions, calls = kernel_functions(scheduled, found.loops, arithmetic)
+    functions, calls = kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
+    batch_calls = [call for call in calls if call.phase != Phase.SIDE_BY_SIDE and not call.passes & Pass.DENSE_GRADIENTS]
+    if batch is not None:
+        beside = [kernel for kernel in batch.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
+        lines, more = kernel_functions(batch.loops.with_kernels(beside), found.loops, arithmetic, BESIDE)
+        functions, batch_calls = [*functions, *lines], [*batch_calls, *more]
     rows = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     return Kernels(
         lowering="loops",
@@ -116,6 +148,8 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program) -> Kernels:
         tables=table_lines(scheduled, arithmetic),
         functions=functions,
         calls=calls,
+        batch_calls=batch_calls,
+        batch=batch,
         offsets=_offsets(found),
         tensors=layout.tensors,
         tensor_names=[region.name for region in scheduled.regions[DATA]],
@@ -138,30 +172,47 @@ def _offsets(found: Rerolled) -> list[tuple[str, int]]:
     return list(places.items())
 
 
-def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> tuple[list[str], list[tuple[Pass, str]]]:
+def _with_phases(loops: Loops, batch: Batch | None) -> Loops:
+    """The loops of single images, which a batch runs too, with their phases."""
+    phases = {kernel.number: kernel.phase for kernel in batch.loops.kernels} if batch is not None else {}
+    return loops.with_kernels([replace(k, phase=phases.get(k.number, k.phase)) for k in loops.kernels])
+
+
+def kernel_functions(
+    loops: Loops, plain: Loops, arithmetic: Arithmetic, parameters: str = WORKSPACE
+) -> tuple[list[str], list[Call]]:
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
     printer = _Printer(loops, arithmetic)
     plain_kernels = {kernel.number: kernel for kernel in plain.kernels}
+    suffix = "_side_by_side" if parameters == BESIDE else ""
     lines: list[str] = []
-    calls: list[tuple[Pass, str]] = []
+    calls: list[Call] = []
     for kernels in together(loops.kernels):
         first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
-        name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
-        takes_images = passes == Pass.DENSE_GRADIENTS
-        lines += [f"static void AT_LEVEL({name})({IMAGES if takes_images else WORKSPACE})", "{"]
-        uses_values = any(uses(nest, VALUE) for kernel in kernels for nest in kernel.nests)
-        if not takes_images:
-            value = f"{arithmetic.type} *restrict const value = w->value;" if uses_values else "(void)w;"
-            lines.append(f"{INDENT}{value}")
-        elif not uses_values:
-            lines.append(f"{INDENT}(void)images;")
+        name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
+        takes = IMAGES if passes == Pass.DENSE_GRADIENTS else parameters
+        lines += [f"static void AT_LEVEL({name})({takes})", "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
             lines += [INDENT + line for line in _comment(plain, plain_kernels[kernel.number])]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
-        calls.append((passes, name))
+        calls.append(Call(passes, name, kernels[0].phase))
     return lines, calls
+
+
+def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> list[str]:
+    """value[] and shared[] of a function, and what it does not use."""
+    used = {array for array in (VALUE, SHARED) for kernel in kernels if any(uses(n, array) for n in kernel.nests)}
+    if parameters == IMAGES:
+        lines = [] if VALUE in used else ["(void)images;"]
+    elif parameters == WORKSPACE:
+        lines = [f"{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
+    else:
+        lines = [f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;"]
+        shared = f"const {arithmetic.type} *restrict const shared = once->value;"
+        lines += [shared if SHARED in used else "(void)once;"]
+    return [INDENT + line for line in lines]
 
 
 def _comment(plain: Loops, kernel: Kernel) -> list[str]:
@@ -174,18 +225,36 @@ def _comment(plain: Loops, kernel: Kernel) -> list[str]:
     return [f"/* {lines[0]}", *(f" * {line}" for line in lines[1:-1]), f" * {lines[-1]} */"]
 
 
-def pass_functions(calls: list[tuple[Pass, str]], names: Iterable[str] = PASSES) -> list[str]:
+def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str]:
     """One function for each pass, which calls the others in order."""
     lines: list[str] = []
     for function in names:
         passes, parameters = PASSES[function]
         skip = Pass.LOSS if passes == Pass.GRADIENTS else Pass(0)  # forward() has computed these
-        arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
-        listed = ", ".join(arguments)
-        body = [f"{INDENT}AT_LEVEL({name})({listed});" for has, name in calls if has & passes and not has & skip]
-        unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
-        lines += [f"static void AT_LEVEL({function})({parameters})", "{", *body, *unused, "}", ""]
+        called = [call.name for call in calls if call.passes & passes and not call.passes & skip]
+        lines += _calling(function, parameters, called)
     return lines
+
+
+def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
+    """The phases of each pass over a batch, as functions, and a table of them; NULL where there is nothing to do."""
+    lines: list[str] = []
+    for name in names:
+        entries = []
+        for phase, (title, parameters) in PHASES.items():
+            called = [call.name for call in calls if call.phase == phase and call.passes & BATCH_PASSES[name]]
+            entries.append(f"AT_LEVEL({name}_{title})" if called else "NULL")
+            lines += _calling(f"{name}_{title}", parameters, called) if called else []
+        lines += [f"static const struct batch_passes AT_LEVEL({name}_passes) = {{{', '.join(entries)}}};", ""]
+    return lines
+
+
+def _calling(function: str, parameters: str, called: list[str]) -> list[str]:
+    """A function that passes its arguments on to others."""
+    arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
+    body = [f"{INDENT}AT_LEVEL({name})({', '.join(arguments)});" for name in called]
+    unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
+    return [f"static void AT_LEVEL({function})({parameters})", "{", *body, *unused, "}", ""]
 
 
 def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
@@ -233,7 +302,8 @@ class _Printer:
                 const = "" if stmt.name in self.variables else "const "
                 yield f"{const}{self.arithmetic.type} {stmt.name} = {self.expr(stmt.value)[0]};"
             case Local():
-                yield f"{self.arithmetic.type} {stmt.name}[{stmt.length}];"
+                images = "[SIDE_BY_SIDE]" if stmt.images else ""
+                yield f"{self.arithmetic.type} {stmt.name}[{stmt.length}]{images};"
             case Store():
                 yield f"{self.expr(stmt.target)[0]} = {self.expr(stmt.value)[0]};"
             case Accumulate():
@@ -256,6 +326,8 @@ class _Printer:
                 head = [f"for (int {counter} = 0; {counter} < count; {counter}++)"]
                 if uses(loop.body, VALUE):
                     inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
+            case Kind.SIDE_BY_SIDE:
+                head = ["NOT_UNROLLED", f"for (ptrdiff_t {counter} = 0; {counter} < SIDE_BY_SIDE; {counter}++)"]
             case Kind.IN_ORDER:
                 inside = ["NOT_VECTORISED;"]
             case Kind.PARALLEL if count == 1:
@@ -264,18 +336,19 @@ class _Printer:
             case Kind.PARALLEL:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
-        around, self.in_lanes = self.in_lanes, loop.kind == Kind.LANES
+        around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.SIDE_BY_SIDE)
         lines = [*inside, *self.body(loop.body)]
         self.in_lanes = around
         if len(lines) == 1:
             yield from [*head, INDENT + lines[0]]
         else:
-            yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
+            yield from [*head[:-1], f"{head[-1]} {{", *(INDENT + line for line in lines), "}"]
 
     def expr(self, expr: Expr) -> Bound:
         match expr:
             case Place():
-                return f"{expr.array}[{index_text(self.loops, expr.array, expr.index)}]", PRIMARY
+                image = f"[{expr.image}]" if expr.image else ""
+                return f"{expr.array}[{index_text(self.loops, expr.array, expr.index)}]{image}", PRIMARY
             case Name():
                 return expr.name, PRIMARY
             case Const():

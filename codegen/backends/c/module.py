@@ -7,12 +7,13 @@ that calls them in order. Together they are one translation unit, in which every
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import PASSES, Kernels, pass_functions
+from codegen.backends.c.kernels import BATCH_PASSES, PASSES, Kernels, batch_functions, pass_functions
 from codegen.backends.shared import comment_text, number_strides, walk
 from codegen.program import Floats, Label, Pixels, Program
 from codegen.reroll.affine import peel
@@ -33,13 +34,14 @@ def module_files(program: Program, kernels: Kernels, name: str, digest: str, ope
     """nn.c and nn_kernels.h of a model that trains."""
     groups = shared_constants(program, kernels, name, digest, operations)
     groups["Training"] = _training_constants(program, kernels)
+    batch_names = [name for name in BATCH_PASSES if name != "prediction" or program.prediction is not None]
     tables = [
         *_tensor_table(program, kernels),
         *output_tables(kernels),
         *_initial_data(program, kernels),
         *kernels.tables,
     ]
-    return files(program, kernels, name, digest, groups, tables, list(PASSES), "rows")
+    return files(program, kernels, name, digest, groups, tables, list(PASSES), batch_names, "rows")
 
 
 def files(
@@ -50,6 +52,7 @@ def files(
     constants: dict[str, Constants],
     tables: list[str],
     pass_names: list[str],
+    batch_names: list[str],
     header: str,
 ) -> dict[str, str]:
     """The two files of a module. `header` declares what tables and kernels use."""
@@ -60,6 +63,7 @@ def files(
         *(line for comment, group in constants.items() for line in [f"/* {comment}. */", *defines(group), ""]),
         *offsets(kernels),
         *_row_table(program, kernels),
+        *_copies(kernels),
         *includes("ops", header),
         "",
         *kernels.definitions,
@@ -84,6 +88,7 @@ def files(
         "/* The passes. */",
         "",
         *pass_functions(kernels.calls, pass_names),
+        *(batch_functions(kernels.batch_calls, batch_names) if kernels.batch is not None else []),
         *includes("level_end"),
     ]
     return {f"{name}.c": "\n".join(main) + "\n", f"{name}_kernels.h": "\n".join(body) + "\n"}
@@ -128,6 +133,8 @@ def shared_constants(
         ("HAS_PREDICTION", int(program.prediction is not None)),
         ("PREDICTION", list(program.outputs).index(program.prediction) if program.prediction else 0),
         ("MAX_THREADS", MAX_THREADS),
+        ("SIDE_BY_SIDE", kernels.batch.images if kernels.batch is not None else 0),
+        ("FEWEST_SIDE_BY_SIDE", kernels.batch.fewest if kernels.batch is not None else 0),
         ("MAX_WORKERS", max(min(MAX_THREADS, _workspaces(kernels)), 1)),
         ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS[kernels.lowering] // max(operations, 1), 1), 1024)),
     ]
@@ -150,7 +157,8 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
 
 
 def _workspaces(kernels: Kernels) -> int:
-    return MAX_WORKSPACES // (kernels.value_count * 8)
+    images = 2 * kernels.batch.images if kernels.batch is not None else 1
+    return MAX_WORKSPACES // (kernels.value_count * 8 * images)
 
 
 def _training_constants(program: Program, kernels: Kernels) -> Constants:
@@ -166,7 +174,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),
         ("TENSOR_COUNT", len(kernels.tensors)),
         ("PARAMETER_TABLE", int(None in map(number_strides, program.tensors))),
-        ("BLOCK_IMAGES", max(min(MAX_BLOCK, _workspaces(kernels)), 1) if loops else 1),
+        ("BLOCK_IMAGES", max(min(MAX_BLOCK, MAX_WORKSPACES // (kernels.value_count * 8)), 1) if loops else 1),
         ("ROW_FACTORS", max(sum(row.row_length for row in kernels.row_tensors), 1)),
     ]
 
@@ -185,6 +193,21 @@ def _row_table(program: Program, kernels: Kernels) -> list[str]:
     comments = [f" * {comment}" for comment in kernels.row_comments]
     head = [f"/* Row tensors: {', '.join(ROW_COLUMNS)}.", *comments]
     return [*head[:-1], f"{head[-1]} */", " \\\n".join(["#define ROW_TENSORS(X)", *rows]), ""]
+
+
+def _copies(kernels: Kernels) -> list[str]:
+    """The lists of csrc/side_by_side.h, each of parts of value[]; an empty part ends it."""
+    batch = kernels.batch
+    if batch is None:
+        return []
+    lists = {"into": batch.into, "out_of": batch.out_of, "once": batch.once}
+    lists |= {"all_side_by_side": batch.all_side_by_side, "all_once": batch.all_once}
+    lines = ["struct part {", "    int first, count;", "};", ""]
+    for name, spans in lists.items():
+        entries = [f"{{{kernels.value_name(first)}, {count}}}" for first, count in spans]
+        text = textwrap.wrap(", ".join([*entries, "{0, 0}"]), 108, break_long_words=False)
+        lines += [f"static const struct part {name}[] = {{", *(f"    {line}" for line in text), "};"]
+    return [*lines, ""]
 
 
 def string(text: str) -> str:

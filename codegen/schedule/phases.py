@@ -1,0 +1,182 @@
+"""How each kernel runs in a batch: once, image by image, or with images side by side.
+
+Example input, a perceptron whose weights have an L2 term, and rows of weights that inputs of 0 skip:
+
+    kernel 0: value[800 + i] = relu(data[i] + sum of mul(data[...], value[k]) over active k)
+    kernel 1: value[900] = sum of mul(data[k], data[k])
+    kernel 2: value[904 + i] = tanh(sum of mul(data[...], value[800 + k]))
+
+becomes:
+
+    kernel 0 image by image         each image has active inputs of its own
+    kernel 1 once                   it depends on parameters alone
+    kernel 2 images side by side    value[904 + i][image], which the next pass writes down
+
+What runs image by image comes first: it reads only inputs, targets and parameters. The values of images side by side
+are copied from and to the workspaces of single images: see csrc/side_by_side.h.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.loops import (
+    DATA,
+    VALUE,
+    Body,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Loops,
+    Pass,
+    Phase,
+    Place,
+    reads,
+    statements,
+    writes,
+)
+from codegen.schedule.nest import root_loops
+from codegen.schedule.target import Target
+
+GRADIENTS = Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS
+ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[] is known after one of these
+INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
+
+States = npt.NDArray[np.int8]
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Vector operations for as many images as lie side by side: one after the other, or all at once."""
+
+    by_image: float = 0.0
+    side_by_side: float = 0.0
+
+    def __add__(self, other: Cost) -> Cost:
+        return Cost(self.by_image + other.by_image, self.side_by_side + other.side_by_side)
+
+
+def set_phases(loops: Loops, target: Target, observed: Iterable[int]) -> Loops:
+    """`observed`: places in value[] that are read from outside."""
+    outside = np.zeros(loops.lengths[VALUE] + 1, bool)
+    outside[[*observed]] = True
+    together: set[int] = set()  # numbers of kernels that must run side by side
+    while True:
+        phases, mixed = _phases(loops, target, outside, together)
+        if not mixed:
+            break
+        together |= mixed
+    return loops.with_kernels([replace(k, phase=phases.get(k.number, k.phase)) for k in loops.kernels])
+
+
+def _phases(
+    loops: Loops, target: Target, outside: npt.NDArray[np.bool_], together: set[int]
+) -> tuple[dict[int, Phase], set[int]]:
+    """The phase of each kernel, and those whose values are read together with values of images side by side."""
+    states: States = np.full(loops.lengths[VALUE] + 1, INPUT, dtype=np.int8)
+    writer = np.full(loops.lengths[VALUE] + 1, -1, dtype=np.int64)
+    phases: dict[int, Phase] = {}
+    mixed: set[int] = set()
+    for kernel in loops.kernels:
+        if kernel.passes & GRADIENTS:
+            continue
+        read = [states[span] for span in spans_read(loops, kernel)]
+        state = max((int(span.max()) for span in read), default=0)
+        written = [*spans_written(loops, kernel)]
+        is_once = state == 0 and not any(outside[span].any() for span in written)
+        is_by_image = state == INPUT and all(span.min() == INPUT for span in read) and _skips(kernel)
+        if kernel.number in together or not (is_once or (is_by_image and _pays(kernel, target))):
+            phases[kernel.number] = Phase.SIDE_BY_SIDE
+            for span in spans_read(loops, kernel):
+                if states[span].min() == 0 and states[span].max() > 0:
+                    mixed |= set(writer[span][states[span] == 0].tolist())
+        else:
+            phases[kernel.number] = ORDER[state]
+        for span in written:
+            states[span] = ORDER.index(phases[kernel.number])
+            writer[span] = kernel.number
+    return phases, mixed - {-1}
+
+
+def spans_read(loops: Loops, kernel: Kernel) -> Iterator[slice]:
+    """The parts of value[] that a kernel reads; a place that leaves out elements counts as all of them."""
+    for nest in kernel.nests:
+        counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+        for stmt in statements(nest):
+            if type(stmt) is For and stmt.input:
+                yield slice(0, stmt.count)
+            for place in reads(stmt):
+                if place.array == VALUE:
+                    yield _span(loops, place.index, counts)
+
+
+def spans_written(loops: Loops, kernel: Kernel) -> Iterator[slice]:
+    for nest in kernel.nests:
+        counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+        for stmt in statements(nest):
+            place = writes(stmt)
+            if place is not None and place.array == VALUE:
+                yield _span(loops, place.index, counts)
+
+
+def _span(loops: Loops, index: Index, counts: dict[str, int]) -> slice:
+    low, high = _range(loops, index, counts)
+    return slice(low, high + 1)
+
+
+def _range(loops: Loops, index: Index, counts: dict[str, int]) -> tuple[int, int]:
+    low = high = index.base
+    for stride, counter in index.steps:
+        reach = stride * (counts[counter] - 1)
+        low, high = low + min(reach, 0), high + max(reach, 0)
+    for table, inner in index.tables:
+        first, last = _range(loops, inner, counts)
+        numbers = loops.tables[table][first : last + 1]
+        low, high = low + int(min(numbers)), high + int(max(numbers))
+    return low, high
+
+
+def _skips(kernel: Kernel) -> bool:
+    return any(type(s) is For and s.kind == Kind.ACTIVE for nest in kernel.nests for s in statements(nest))
+
+
+def _pays(kernel: Kernel, target: Target) -> bool:
+    """Whether image by image, without the inputs that are 0, is no slower than images side by side."""
+    cost = kernel_cost(kernel, target)
+    return cost.by_image <= cost.side_by_side
+
+
+def kernel_cost(kernel: Kernel, target: Target) -> Cost:
+    return sum((_nest_cost(nest, target) for nest in kernel.nests), Cost())
+
+
+def _nest_cost(nest: Body, target: Target) -> Cost:
+    """Operations of a nest: lanes fill vectors if they are contiguous in memory."""
+    width, found = target.cache_line, root_loops(nest)
+    lane = found[-1] if found else None
+    lanes = lane.count if lane is not None else 1
+    vectors = -(-lanes // width) if lane is not None and _is_contiguous(nest, lane) else lanes
+    by_image = _work(nest, target.density) / lanes * vectors * width
+    return Cost(by_image, _work(nest, 1.0))
+
+
+def _is_contiguous(nest: Body, lane: For) -> bool:
+    places = [place for stmt in statements(nest) for place in reads(stmt) if place.array in (DATA, VALUE)]
+    return all(place.index.stride(lane.counter) in (0, 1) and not place.index.looks_up(lane.counter) for place in places)
+
+
+def _work(body: Body, density: float) -> float:
+    """How often statements run, each weighted by the places that it reads."""
+    total = 0.0
+    for stmt in body:
+        if type(stmt) is For:
+            share = density if stmt.kind == Kind.ACTIVE else 1.0
+            total += stmt.count * share * _work(stmt.body, density)
+        else:
+            total += 1 + sum(1 for _ in reads(stmt))
+    return total

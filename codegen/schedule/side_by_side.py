@@ -1,0 +1,167 @@
+"""Images of a batch side by side: the innermost loop runs over images, whatever the graph looks like.
+
+Example input:
+
+    for i < 50:
+        let sum = data[39200 + i]
+        for k < 20:
+            sum += mul(data[i + 56k], value[k])
+        value[800 + i] = relu(sum)
+
+becomes:
+
+    for block < 10:
+        local sum[5][images]
+        for i < 5:
+            side by side image < 8:
+                sum[i][image] = data[39200 + i + 5block]
+        for k < 20:
+            for i < 5:
+                side by side image < 8:
+                    sum[i][image] += mul(data[i + 56k + 5block], value[k][image])
+        for i < 5:
+            side by side image < 8:
+                value[800 + i + 5block][image] = relu(sum[i][image])
+
+A vector register holds one number of each image, and each image adds its terms in the order of the graph. The sums of
+some roots are kept in registers together, because roots share what their terms read: here, value[k][image]. What
+depends on parameters alone is read from shared[], without an image.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from codegen.ir.loops import (
+    SHARED,
+    VALUE,
+    Accumulate,
+    Body,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Phase,
+    Place,
+    Stmt,
+    Store,
+    map_body,
+    reads,
+    statements,
+    substituted,
+)
+from codegen.schedule.nest import around, root_loops
+from codegen.schedule.phases import spans_written
+from codegen.schedule.target import Target
+
+IMAGE, BLOCK = "image", "block"
+MAX_SUMS = 8  # that are kept in registers, each of a vector of images
+
+
+def put_side_by_side(loops: Loops, target: Target) -> Loops:
+    is_shared = np.zeros(loops.lengths[VALUE] + 1, bool)
+    kernels: list[Kernel] = []
+    for kernel in loops.kernels:
+        if kernel.phase == Phase.ONCE:
+            for span in spans_written(loops, kernel):
+                is_shared[span] = True
+        if kernel.phase == Phase.SIDE_BY_SIDE:
+            place = _places(is_shared)
+            kernel = kernel.with_nests(
+                tuple([stmts for nest in kernel.nests for stmts in _nests(map_body(nest, place), target.cache_line)])
+            )
+        kernels.append(kernel)
+    return loops.with_kernels(kernels)
+
+
+def _places(is_shared: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Callable[[Expr], Expr]:
+    """Elements of value[] that all images share, and those of the images."""
+
+    def change(expr: Expr) -> Expr:
+        if type(expr) is not Place or expr.array != VALUE:
+            return expr
+        return Place(SHARED, expr.index) if is_shared[expr.index.base] else replace(expr, image=IMAGE)
+
+    return change
+
+
+def _nests(nest: Body, images: int) -> list[Body]:
+    """A nest with the loop over images innermost; a last block of fewer roots is a nest of its own."""
+    found = root_loops(nest)
+    body = found[-1].body if found else nest
+    row = _row(found, body) if any(type(stmt) is Let for stmt in body) else None
+    if row is None:
+        return [around(found, _distributed(body, [], images))]
+    outer = [loop for loop in found if loop is not row]
+    size = _block_size(row.count)
+    blocks, rest = divmod(row.count, size)
+    result = []
+    if blocks:
+        start = Index(0, ((1, row.counter), (size, BLOCK)) if blocks > 1 else ((1, row.counter),))
+        tile = _distributed(substituted(body, row.counter, start), [replace(row, count=size)], images)
+        result.append(around(outer, (For(BLOCK, blocks, tile),) if blocks > 1 else tile))
+    if rest:
+        start = Index(blocks * size, ((1, row.counter),))
+        result.append(
+            around(outer, _distributed(substituted(body, row.counter, start), [replace(row, count=rest)], images))
+        )
+    return result
+
+
+def _row(found: list[For], body: Body) -> For | None:
+    """The loop over roots whose sums are kept together: the one in whose iterations most reads of images are the same."""
+    terms = [stmt for stmt in statements(body) if type(stmt) is Accumulate]
+    read = [place for stmt in terms for place in reads(stmt) if place.image]
+
+    def shared(loop: For) -> int:
+        return sum(not place.depends_on(loop.counter) for place in read)
+
+    return max(reversed(found), key=shared, default=None)
+
+
+def _block_size(count: int) -> int:
+    """The number of sums in a block: at most MAX_SUMS, blocks of equal size if possible."""
+    if count <= MAX_SUMS:
+        return count
+    return next((size for size in range(MAX_SUMS, MAX_SUMS // 2, -1) if count % size == 0), MAX_SUMS)
+
+
+def _distributed(body: Body, rows: list[For], images: int) -> Body:
+    """Loop distribution: loops over rows and images go around each statement, and each Let gets an element for each."""
+    names: dict[str, Place] = {}
+
+    def change(expr: Expr) -> Expr:
+        return names.get(expr.name, expr) if type(expr) is Name else expr
+
+    def inside(stmt: Stmt) -> Body:
+        return around([*rows, For(IMAGE, images, (), Kind.SIDE_BY_SIDE)], map_body((stmt,), change))
+
+    def visit(body: Body) -> Body:
+        result: list[Stmt] = []
+        for stmt in body:
+            match stmt:
+                case For():
+                    result.append(replace(stmt, body=visit(stmt.body)))
+                case Let():
+                    index = Index(0, tuple([(1, row.counter) for row in rows]))
+                    names[stmt.name] = Place(stmt.name, index, IMAGE)
+                    result.append(Local(stmt.name, rows[0].count if rows else 1, images=True))
+                    result += inside(_stored(names[stmt.name], stmt))
+                case _:
+                    result += inside(stmt)
+        return tuple(result)
+
+    return visit(body)
+
+
+def _stored(place: Place, let: Let) -> Stmt:
+    assert not isinstance(let.value, Index)
+    return Store(place, let.value)

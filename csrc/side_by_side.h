@@ -1,0 +1,103 @@
+/*
+ * Images of a batch side by side: element n of image k is value[n][k], so that a vector register holds one number of
+ * each image. Parts of value[] are copied between images side by side and the workspaces of single images: the generated
+ * lists are `into`, `out_of`, and `once`, from the workspace in which what depends on parameters alone is computed once;
+ * and `all_side_by_side` and `all_once`, all that is computed so.
+ *
+ * This header has two parts: the state, included once, and the loops, included once for each SIMD level.
+ */
+
+#ifndef SIDE_BY_SIDE_H
+#define SIDE_BY_SIDE_H
+
+#include "workspace.h"
+
+struct images; /* side by side */
+
+/* The phases of a pass over a batch, in order; NULL if there is nothing to do. */
+struct batch_passes {
+    void (*once)(struct workspace *restrict);
+    void (*by_image)(struct workspace *restrict);
+    void (*side_by_side)(struct images *restrict, const struct workspace *restrict once);
+};
+
+#if SIDE_BY_SIDE
+
+struct images {
+    ALIGNED real value[VALUE_COUNT][SIDE_BY_SIDE];
+};
+
+static struct images side_by_side[MAX_WORKERS];
+static struct workspace computed_once;
+
+static void compute_once(const struct batch_passes *passes)
+{
+    if (passes->once != NULL)
+        passes->once(&computed_once);
+}
+
+/* For each part of value[] in a list that ends with an empty one. */
+#define EACH_PART(part, list) (const struct part *part = list; part->count; part++)
+
+static void copy_computed_once(struct workspace *w)
+{
+    for EACH_PART(part, once)
+        memcpy(w->value + part->first, computed_once.value + part->first, (size_t)part->count * sizeof(real));
+}
+
+/* The values that one image has in neither its workspace nor in another one. */
+static void copy_image(struct workspace *w, const struct images *images, int image)
+{
+    for EACH_PART(part, all_once)
+        memcpy(w->value + part->first, computed_once.value + part->first, (size_t)part->count * sizeof(real));
+    for EACH_PART(part, all_side_by_side)
+        for (int i = part->first; i < part->first + part->count; i++)
+            w->value[i] = images->value[i][image];
+}
+
+/* The most likely class of each image: the index of the largest element, the first one on a tie, as argmax() has it. */
+static void argmax_side_by_side(const struct images *images, const struct output *output, unsigned char *classes)
+{
+    real largest[SIDE_BY_SIDE];
+    int best[SIDE_BY_SIDE] = {0};
+    for (int s = 0, i = 0; s < output->span_count; s++) {
+        const struct span *const span = &output->spans[s];
+        for (int k = 0; k < span->count; k++, i++)
+            for (int image = 0; image < SIDE_BY_SIDE; image++) {
+                const real x = images->value[span->first + k * span->step][image];
+                const int is_larger = i == 0 || x > largest[image];
+                largest[image] = is_larger ? x : largest[image];
+                best[image] = is_larger ? i : best[image];
+            }
+    }
+    for (int image = 0; image < SIDE_BY_SIDE; image++)
+        classes[image] = (unsigned char)best[image];
+}
+
+#endif
+
+#endif
+
+#if SIDE_BY_SIDE && defined(AT_LEVEL)
+
+/* Some images, at most SIDE_BY_SIDE; the last one stands in for those that are missing. */
+static void AT_LEVEL(copy_into)(struct images *restrict images, const struct workspace *w, int count)
+{
+    const real *from[SIDE_BY_SIDE];
+    for (int image = 0; image < SIDE_BY_SIDE; image++)
+        from[image] = w[image < count ? image : count - 1].value;
+    for EACH_PART(part, into)
+        for (ptrdiff_t i = part->first; i < part->first + part->count; i++)
+            for (int image = 0; image < SIDE_BY_SIDE; image++)
+                images->value[i][image] = from[image][i];
+}
+
+static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct workspace *w, int count)
+{
+    for EACH_PART(part, out_of)
+        for (int image = 0; image < count; image++)
+            for (ptrdiff_t i = part->first; i < part->first + part->count; i++)
+                w[image].value[i] = images->value[i][image];
+}
+
+#endif
