@@ -94,14 +94,14 @@ struct chunk {
 
 enum { IMAGES_PER_PIECE = 16 };
 
-static void predict_chunk(int worker, void *argument)
+static void predict_piece(int worker, int piece, void *argument)
 {
     const struct chunk *const chunk = argument;
-    for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
-        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
-            const input_type *const image = image_at(chunk->batch, chunk->first + at);
-            chunk->classes[at] = (unsigned char)classify(&inference[worker], image);
-        }
+    const int first = piece * IMAGES_PER_PIECE;
+    for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
+        const input_type *const image = image_at(chunk->batch, chunk->first + at);
+        chunk->classes[at] = (unsigned char)classify(&inference[worker], image);
+    }
 }
 
 /* Runs a job on the next images of a batch. Does not need the GIL. */
@@ -111,7 +111,7 @@ static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
     chunk->first = first;
     chunk->count = (int)(chunk_end(first, chunk->batch->count) - first);
     expect_any_weight();
-    pool_run(job, chunk);
+    pool_run(job, (chunk->count + IMAGES_PER_PIECE - 1) / IMAGES_PER_PIECE, chunk);
     unlock();
 }
 
@@ -145,7 +145,7 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
         chunk.classes = (unsigned char *)PyBytes_AsString(result) + done;
         Py_BEGIN_ALLOW_THREADS
-        run_chunk(predict_chunk, &chunk, done);
+        run_chunk(predict_piece, &chunk, done);
         Py_END_ALLOW_THREADS
         done += chunk.count;
         failed = report(values[2], done, b.count, 0, 0.0);
@@ -204,19 +204,19 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
     return -1;
 }
 
-static void evaluate_chunk(int worker, void *argument)
+static void evaluate_piece(int worker, int piece, void *argument)
 {
     const struct chunk *const chunk = argument;
     struct workspace *const w = &inference[worker];
-    for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
-        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
-            const Py_ssize_t image = chunk->first + at;
-            level->set_inputs(w, image_at(chunk->batch, image));
-            set_targets(w, target_at(chunk->batch, image));
-            level->compute_evaluation(w);
-            chunk->losses[at] = w->value[LOSS];
-            chunk->classes[at] = HAS_PREDICTION ? (unsigned char)argmax(w, &outputs[PREDICTION]) : 0;
-        }
+    const int first = piece * IMAGES_PER_PIECE;
+    for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at++) {
+        const Py_ssize_t image = chunk->first + at;
+        level->set_inputs(w, image_at(chunk->batch, image));
+        set_targets(w, target_at(chunk->batch, image));
+        level->compute_evaluation(w);
+        chunk->losses[at] = w->value[LOSS];
+        chunk->classes[at] = HAS_PREDICTION ? (unsigned char)argmax(w, &outputs[PREDICTION]) : 0;
+    }
 }
 
 static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -245,7 +245,7 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
     int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
         Py_BEGIN_ALLOW_THREADS
-        run_chunk(evaluate_chunk, &chunk, done);
+        run_chunk(evaluate_piece, &chunk, done);
         Py_END_ALLOW_THREADS
         for (int at = 0; at < chunk.count; at++, done++) {
             total += results->losses[at];

@@ -92,28 +92,28 @@ static void compute_image(int image)
                (size_t)row_tensors[t].lanes * sizeof(real));
 }
 
-static void compute_images(int worker, void *Py_UNUSED(argument))
+/* The images of one mask. */
+static void compute_images(int Py_UNUSED(worker), int piece, void *Py_UNUSED(argument))
 {
-    for (int first = worker * ROW_MASK_IMAGES; first < block_images.count; first += pool.size * ROW_MASK_IMAGES) {
-        const int rest = block_images.count - first, count = rest < ROW_MASK_IMAGES ? rest : ROW_MASK_IMAGES;
-        for (int image = first; image < first + count; image++)
-            compute_image(image);
-        if (ROW_TENSOR_COUNT)
-            level->find_active_rows(active_rows.images[first / ROW_MASK_IMAGES], block_images.inputs + first, count);
-    }
+    const int first = piece * ROW_MASK_IMAGES, rest = block_images.count - first;
+    const int count = rest < ROW_MASK_IMAGES ? rest : ROW_MASK_IMAGES;
+    for (int image = first; image < first + count; image++)
+        compute_image(image);
+    if (ROW_TENSOR_COUNT)
+        level->find_active_rows(active_rows.images[piece], block_images.inputs + first, count);
 }
 
-static void compute_dense_gradients(int worker, void *Py_UNUSED(argument))
+static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *Py_UNUSED(argument))
 {
-    level->compute_gradients(block, block_images.count, worker, pool.size);
+    level->compute_gradients(block, block_images.count, piece, pool_pieces());
 }
 
-static void compute_all_gradients(int worker, void *Py_UNUSED(argument))
+static void compute_all_gradients(int worker, int piece, void *argument)
 {
-    level->compute_gradients(block, block_images.count, worker, pool.size);
-    for (int k = 0; k < active_rows.count; k++)
-        if (owns_row(worker, pool.size, active_rows.list[k]))
-            level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
+    const int pieces = pool_pieces(), end = part_start(active_rows.count, piece + 1, pieces);
+    compute_dense_gradients(worker, piece, argument);
+    for (int k = part_start(active_rows.count, piece, pieces); k < end; k++)
+        level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
 }
 
 /* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
@@ -121,7 +121,7 @@ static double run_block(double total, int whole_batch)
 {
     materialize_row_gradients();
     expect_any_weight();
-    pool_run(compute_images, NULL);
+    pool_run(compute_images, (block_images.count + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES, NULL);
     training = &block[block_images.count - 1];
     double factor = 0.0; /* the largest of all */
     for (int image = 0; image < block_images.count; image++) {
@@ -131,19 +131,19 @@ static double run_block(double total, int whole_batch)
         grad_bound += block_images.gradient[image];
     }
     if (!ROW_TENSOR_COUNT || !is_finite(factor)) {
-        pool_run(compute_dense_gradients, NULL);
+        pool_run(compute_dense_gradients, pool_pieces(), NULL);
         for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++)
             add_row_gradients(&block[image]);
         return total;
     }
     list_active_rows();
     if (whole_batch && can_defer_row_gradients()) {
-        pool_run(compute_dense_gradients, NULL);
+        pool_run(compute_dense_gradients, pool_pieces(), NULL);
         defer_row_gradients(block_images.count);
     }
     else {
         mark_rows_dirty();
-        pool_run(compute_all_gradients, NULL);
+        pool_run(compute_all_gradients, pool_pieces(), NULL);
     }
     return total;
 }

@@ -118,19 +118,18 @@ static void update_dense_tensors(const struct step *step, int part, int parts)
     }
 }
 
-/* A worker's share of one update: a part of each dense tensor, and the rows that it owns. */
-static void update_share(int worker, void *argument)
+/* One piece of an update: a part of each dense tensor, and of the rows. */
+static void update_piece(int Py_UNUSED(worker), int piece, void *argument)
 {
     const struct step *const step = argument;
-    update_dense_tensors(step, worker, pool.size);
+    const int pieces = pool_pieces();
+    update_dense_tensors(step, piece, pieces);
     if (!ROW_TENSOR_COUNT)
         return;
     const int pending = is_pending(), all = row_gradients.all_dirty;
     const int count = pending ? active_rows.count : all ? INPUT_COUNT : row_gradients.dirty_count;
-    for (int k = 0; k < count; k++) {
+    for (int k = part_start(count, piece, pieces); k < part_start(count, piece + 1, pieces); k++) {
         const int input = pending ? active_rows.list[k] : all ? k : row_gradients.dirty[k];
-        if (!owns_row(worker, pool.size, input))
-            continue;
         if (pending)
             level->update_pending_row(input, images_of_row(input), step);
         else
@@ -146,7 +145,7 @@ static void run_update(double rate, double batch)
         level->update_pending_image(block, &step);
     }
     else
-        pool_run(update_share, &step);
+        pool_run(update_piece, pool_pieces(), &step);
     if (!ROW_TENSOR_COUNT)
         return;
     const double move = fabs(rate) * grad_bound; /* must not overflow before the division either */

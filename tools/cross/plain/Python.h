@@ -16,6 +16,7 @@ typedef ptrdiff_t Py_ssize_t;
 typedef void *PyThread_type_lock;
 #define PyThread_allocate_lock() NULL
 #define PyThread_acquire_lock(lock, mode) ((void)(lock))
+#define PyThread_acquire_lock_timed(lock, microseconds, interrupted) ((void)(lock), (void)(microseconds), PY_LOCK_ACQUIRED)
 #define PyThread_release_lock(lock) ((void)(lock))
 #define PyThread_start_new_thread(function, argument) ((void)(function), (void)(argument), (unsigned long)-1)
 
