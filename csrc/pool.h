@@ -133,6 +133,8 @@ static void spin_once(void)
 static int wait_for_change(int worker, shared_int *counter, int old, PY_TIMEOUT_T microseconds)
 {
     for (;;) {
+        if (shared_load(counter) != old)
+            return 1;
         for (const double start = now(); now() - start < SPIN_SECONDS; spin_once())
             if (shared_load(counter) != old)
                 return 1;
@@ -263,7 +265,6 @@ static void pool_begin(int size)
         }
     }
     shared_store(&pool.size, worker);
-    pool.credit = pool.alone_until = 0;
 }
 
 /* Ends a call. The helpers linger. The caller holds model_lock. */
