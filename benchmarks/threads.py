@@ -4,8 +4,9 @@ A FOLDER is another checkout of this project, an older state for example, with a
 built. Each checkout trains in a process of its own, and all of them take turns: one thread, two threads, the next
 checkout. A busy machine has further processes that do nothing but compute.
 
-Other work on the machine disturbs the quiet rows, so these compare the fastest calls, of a batch or 256 images each:
-those during which nothing else ran. The busy rows compare medians of the rounds, because the disturbance is what they measure.
+Other work on the machine disturbs the quiet rows, so these compare the fastest calls, of 1,000 images each: those
+during which nothing else ran. On a machine that is never quiet, as root, `chrt -f 10` before the command has the same
+effect. The busy rows compare medians of the rounds, because the disturbance is what they measure.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from statistics import median
 from time import perf_counter, sleep
 from typing import Any
 
-IMAGES = 1000
+IMAGES = 1000  # a call
 SMALL = "logistic regression, L2"  # less than a microsecond an example
 SYSTEMS = [("mnist", 16), ("mnist", 64), ("mnist", 256), ("mnist", 1000), (SMALL, 16), (SMALL, 256)]
 RATE = 1e-6
@@ -68,15 +69,14 @@ def work() -> None:
 
 
 def timed(train: Callable[..., object], batch: int, threads: int, seconds: float) -> tuple[float, float]:
-    images = max(batch, 256)
     start = end = perf_counter()
     fastest, calls = seconds, 0
     while end - start < seconds:
         begin = end
-        train(images, batch_size=batch, threads=threads, learning_rate=RATE)
+        train(batch_size=batch, threads=threads, learning_rate=RATE)
         end = perf_counter()
         fastest, calls = min(fastest, end - begin), calls + 1
-    return 1e6 * fastest / images, 1e6 * (end - start) / calls / images
+    return 1e6 * fastest / IMAGES, 1e6 * (end - start) / calls / IMAGES
 
 
 def mnist() -> Callable[..., object]:
@@ -85,7 +85,7 @@ def mnist() -> Callable[..., object]:
     from micrograd.data.digits import generate
 
     images, labels = generate(IMAGES)
-    return lambda count, **options: nn.train(images[: 784 * count], labels[:count], **options)
+    return lambda **options: nn.train(images, labels, **options)
 
 
 def small(folder: Path) -> Callable[..., object]:
@@ -100,7 +100,7 @@ def small(folder: Path) -> Callable[..., object]:
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-1, 1, (IMAGES, len(program.inputs.values)))
     labels = rng.integers(0, len(program.target_values), IMAGES, dtype=np.uint8)
-    return lambda count, **options: module.train(inputs[:count], labels[:count], **options)
+    return lambda **options: module.train(inputs, labels, **options)
 
 
 @contextmanager

@@ -96,14 +96,18 @@ static struct {
     pool_job job;
     void *argument;
     int pieces;
-    shared_int left[MAX_WORKERS]; /* pieces of each share that no one has taken */
-    shared_int unfinished;        /* pieces, taken or not */
-    shared_int begun, finished;   /* how many jobs */
-    shared_int asleep[MAX_WORKERS];
-    shared_int alive[MAX_WORKERS];        /* helpers that have a thread */
-    PyThread_type_lock wake[MAX_WORKERS]; /* held, except while a sleeper is being woken */
-    double credit;                        /* seconds that helpers have saved */
-    double alone_until;                   /* by now() */
+    double credit;      /* seconds that helpers have saved */
+    double alone_until; /* by now() */
+    struct {
+        shared_int left; /* pieces of the worker's share that no one has taken */
+        shared_int asleep;
+        shared_int alive;        /* whether the helper has a thread */
+        PyThread_type_lock wake; /* held, except while the sleeper is being woken */
+        char in_its_own_cache_lines[128];
+    } workers[MAX_WORKERS];
+    shared_int unfinished; /* pieces that are not known to be complete */
+    char in_another_cache_line[64];
+    shared_int begun, finished; /* how many jobs */
 } pool;
 
 /* Into how many pieces a job should be cut that has no natural ones. */
@@ -138,21 +142,24 @@ static int wait_for_change(int worker, shared_int *counter, int old, PY_TIMEOUT_
         for (const double start = now(); now() - start < SPIN_SECONDS; spin_once())
             if (shared_load(counter) != old)
                 return 1;
-        shared_store(&pool.asleep[worker], 1);
-        if (shared_load(counter) != old && shared_swap(&pool.asleep[worker], 1, 0))
+        shared_store(&pool.workers[worker].asleep, 1);
+        if (shared_load(counter) != old && shared_swap(&pool.workers[worker].asleep, 1, 0))
             return 1; /* it changed just now, and no one has begun to wake this worker */
-        if (PyThread_acquire_lock_timed(pool.wake[worker], microseconds, 0) == PY_LOCK_ACQUIRED)
+        if (PyThread_acquire_lock_timed(pool.workers[worker].wake, microseconds, 0) == PY_LOCK_ACQUIRED)
             continue;
-        if (shared_swap(&pool.asleep[worker], 1, 0))
+        if (shared_swap(&pool.workers[worker].asleep, 1, 0))
             return shared_load(counter) != old;
-        PyThread_acquire_lock(pool.wake[worker], WAIT_LOCK); /* someone is releasing it */
+        PyThread_acquire_lock(pool.workers[worker].wake, WAIT_LOCK); /* someone is releasing it */
     }
 }
 
-static void wake_up(int worker)
+/* Returns 1 if the worker was asleep. */
+static int wake_up(int worker)
 {
-    if (shared_swap(&pool.asleep[worker], 1, 0))
-        PyThread_release_lock(pool.wake[worker]);
+    if (!shared_swap(&pool.workers[worker].asleep, 1, 0))
+        return 0;
+    PyThread_release_lock(pool.workers[worker].wake);
+    return 1;
 }
 
 /* Jobs */
@@ -161,8 +168,8 @@ static void wake_up(int worker)
 static int take_from(int owner)
 {
     int left;
-    while ((left = shared_load(&pool.left[owner])) > 0)
-        if (shared_swap(&pool.left[owner], left, left - 1))
+    while ((left = shared_load(&pool.workers[owner].left)) > 0)
+        if (shared_swap(&pool.workers[owner].left, left, left - 1))
             return part_start(pool.pieces, owner + 1, shared_load(&pool.size)) - left;
     return -1;
 }
@@ -173,13 +180,12 @@ static int run_pieces(int worker)
     const int size = shared_load(&pool.size);
     int count = 0;
     for (int i = 0; worker < size && i < size; i++)
-        for (int piece; (piece = take_from((worker + i) % size)) >= 0; count++) {
+        for (int piece; (piece = take_from((worker + i) % size)) >= 0; count++)
             pool.job(worker, piece, pool.argument);
-            if (shared_add(&pool.unfinished, -1) == 1) {
-                shared_add(&pool.finished, 1);
-                wake_up(0);
-            }
-        }
+    if (count && shared_add(&pool.unfinished, -count) == count) {
+        shared_add(&pool.finished, 1);
+        wake_up(0);
+    }
     return count;
 }
 
@@ -191,10 +197,11 @@ static void helper_main(void *number)
         begun = shared_load(&pool.begun);
         run_pieces(worker);
     } while (wait_for_change(worker, &pool.begun, begun, LINGER_MICROSECONDS));
-    shared_store(&pool.alive[worker], 0);
+    shared_store(&pool.workers[worker].alive, 0);
 }
 
-static void hand_out(pool_job job, int pieces, void *argument)
+/* Returns how many helpers had to be woken. */
+static int hand_out(pool_job job, int pieces, void *argument)
 {
     const int size = shared_load(&pool.size);
     pool.job = job;
@@ -202,10 +209,12 @@ static void hand_out(pool_job job, int pieces, void *argument)
     pool.pieces = pieces;
     shared_store(&pool.unfinished, pieces);
     for (int worker = 0; worker < size; worker++)
-        shared_store(&pool.left[worker], part_start(pieces, worker + 1, size) - part_start(pieces, worker, size));
+        shared_store(&pool.workers[worker].left, part_start(pieces, worker + 1, size) - part_start(pieces, worker, size));
     shared_add(&pool.begun, 1);
+    int woken = 0;
     for (int worker = 1; worker < size; worker++)
-        wake_up(worker);
+        woken += wake_up(worker);
+    return woken;
 }
 
 /* After a job: `own` of its pieces took the caller from `handed_out` to `done`. */
@@ -230,8 +239,7 @@ static void pool_run(pool_job job, int pieces, void *argument)
         return;
     }
     const int finished = shared_load(&pool.finished);
-    hand_out(job, pieces, argument);
-    const double handed_out = now();
+    const double handed_out = hand_out(job, pieces, argument) ? now() : start;
     const int own = run_pieces(0);
     const double done = now();
     wait_for_change(0, &pool.finished, finished, -1);
@@ -243,10 +251,10 @@ static void pool_run(pool_job job, int pieces, void *argument)
 /* Whether the worker has a lock to sleep on. */
 static int prepare_to_sleep(int worker)
 {
-    if (pool.wake[worker] != NULL)
+    if (pool.workers[worker].wake != NULL)
         return 1;
-    pool.wake[worker] = PyThread_allocate_lock();
-    return pool.wake[worker] != NULL && PyThread_acquire_lock(pool.wake[worker], WAIT_LOCK);
+    pool.workers[worker].wake = PyThread_allocate_lock();
+    return pool.workers[worker].wake != NULL && PyThread_acquire_lock(pool.workers[worker].wake, WAIT_LOCK);
 }
 
 /*
@@ -258,9 +266,9 @@ static void pool_begin(int size)
     int worker = 1;
     size = size < MAX_WORKERS ? size : MAX_WORKERS;
     for (; HAS_THREADS && worker < size && prepare_to_sleep(0) && prepare_to_sleep(worker); worker++) {
-        if (shared_swap(&pool.alive[worker], 0, 1) &&
+        if (shared_swap(&pool.workers[worker].alive, 0, 1) &&
             PyThread_start_new_thread(helper_main, (void *)(intptr_t)worker) == (unsigned long)-1) {
-            shared_store(&pool.alive[worker], 0);
+            shared_store(&pool.workers[worker].alive, 0);
             break;
         }
     }
@@ -276,9 +284,9 @@ static void pool_forget(void)
 {
     shared_store(&pool.size, 1);
     for (int worker = 0; worker < MAX_WORKERS; worker++) {
-        shared_store(&pool.alive[worker], 0);
-        shared_store(&pool.asleep[worker], 0);
-        pool.wake[worker] = NULL;
+        shared_store(&pool.workers[worker].alive, 0);
+        shared_store(&pool.workers[worker].asleep, 0);
+        pool.workers[worker].wake = NULL;
     }
 }
 #endif
