@@ -82,9 +82,9 @@ static double now(void)
 }
 #endif
 
-#define SPIN_SECONDS 30e-6     /* longer than it takes to wake a sleeper */
+#define SPIN_SECONDS 30e-6      /* longer than it takes to wake a sleeper */
 #define MAX_CREDIT_SECONDS 1e-3 /* past gains that later losses may consume */
-#define ALONE_FACTOR 16        /* at most one part in so many of the time is lost */
+#define ALONE_FACTOR 16         /* at most one part in so many of the time is lost */
 
 enum { LINGER_MICROSECONDS = 20000, PIECES_PER_WORKER = 4 };
 
@@ -110,12 +110,14 @@ static struct {
     shared_int begun, finished; /* how many jobs */
 } pool;
 
+#if !FROZEN
 /* Into how many pieces a job should be cut that has no natural ones. */
 static int pool_pieces(void)
 {
     const int size = shared_load(&pool.size);
     return size > 1 ? size * PIECES_PER_WORKER : 1;
 }
+#endif
 
 /* The first of `count` items that belong to a piece, or to a share. */
 static int part_start(int count, int part, int parts) { return (int)((int64_t)count * part / parts); }
