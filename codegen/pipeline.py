@@ -120,7 +120,9 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
     if target == "python":
         written = loop_kernels(found, loops) if found and loops else statement_kernels(graph, program)
         return {f"{name}.py": module_text(program, written, name, digest, python_definitions(used_rows(graph)))}
-    kernels = kernels_of(found, loops, program, compiled.batch) if found and loops else straightline(trace(program), program)
+    kernels = (
+        kernels_of(found, loops, program, compiled.batch) if found and loops else straightline(trace(program), program)
+    )
     print_files = standalone_files if target == "c" else module_files if program.loss is not None else inference_files
     return print_files(program, kernels, name, digest, len(graph))
 

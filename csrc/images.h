@@ -124,12 +124,12 @@ static void predict_images(int worker, const struct chunk *chunk, int at, int co
         chunk->classes[at + k] = (unsigned char)classify(w, image_at(chunk->batch, chunk->first + at + k));
 }
 
-static void predict_chunk(int worker, void *argument)
+static void predict_piece(int worker, int piece, void *argument)
 {
     const struct chunk *const chunk = argument;
-    for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
-        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
-            predict_images(worker, chunk, at, images_at_once(chunk->count - at));
+    const int first = piece * IMAGES_PER_PIECE;
+    for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
+        predict_images(worker, chunk, at, images_at_once(chunk->count - at));
 }
 
 /* Runs a job on the next images of a batch. Does not need the GIL. */
@@ -142,7 +142,7 @@ static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
 #if SIDE_BY_SIDE
     compute_once(chunk->passes);
 #endif
-    pool_run(job, chunk);
+    pool_run(job, (chunk->count + IMAGES_PER_PIECE - 1) / IMAGES_PER_PIECE, chunk);
     unlock();
 }
 
@@ -176,7 +176,7 @@ static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const 
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
         chunk.classes = (unsigned char *)PyBytes_AsString(result) + done;
         Py_BEGIN_ALLOW_THREADS
-        run_chunk(predict_chunk, &chunk, done);
+        run_chunk(predict_piece, &chunk, done);
         Py_END_ALLOW_THREADS
         done += chunk.count;
         failed = report(values[2], done, b.count, 0, 0.0);
@@ -262,12 +262,12 @@ static void evaluate_images(int worker, const struct chunk *chunk, int at, int c
     }
 }
 
-static void evaluate_chunk(int worker, void *argument)
+static void evaluate_piece(int worker, int piece, void *argument)
 {
     const struct chunk *const chunk = argument;
-    for (int first; (first = take_piece(IMAGES_PER_PIECE)) < chunk->count;)
-        for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
-            evaluate_images(worker, chunk, at, images_at_once(chunk->count - at));
+    const int first = piece * IMAGES_PER_PIECE;
+    for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
+        evaluate_images(worker, chunk, at, images_at_once(chunk->count - at));
 }
 
 static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
@@ -296,7 +296,7 @@ static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args
     int failed = held < 0;
     for (Py_ssize_t done = 0; done < b.count && !failed;) {
         Py_BEGIN_ALLOW_THREADS
-        run_chunk(evaluate_chunk, &chunk, done);
+        run_chunk(evaluate_piece, &chunk, done);
         Py_END_ALLOW_THREADS
         for (int at = 0; at < chunk.count; at++, done++) {
             total += results->losses[at];

@@ -34,7 +34,9 @@ static real AT_LEVEL(largest)(const real *x, Py_ssize_t count) { return largest_
 
 #include "rows.h"
 #endif
-#include "side_by_side.h"
+#if SIDE_BY_SIDE
+#include "transpose.h"
+#endif
 
 static const struct level AT_LEVEL(level) = {
     .name = LEVEL_NAME,

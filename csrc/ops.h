@@ -53,11 +53,11 @@
 #define NOT_JOINED
 #endif
 
-/* Goes before a loop over images side by side: unrolled too early, gcc would not see that it fills a vector. */
+/* A loop over images side by side. Unrolled too early, gcc would not see that it fills a vector. */
 #if defined(__GNUC__) && !defined(__clang__)
-#define NOT_UNROLLED _Pragma("GCC unroll 1")
+#define EACH_IMAGE(image) _Pragma("GCC unroll 1") for (ptrdiff_t image = 0; image < SIDE_BY_SIDE; image++)
 #else
-#define NOT_UNROLLED
+#define EACH_IMAGE(image) for (ptrdiff_t image = 0; image < SIDE_BY_SIDE; image++)
 #endif
 
 /*

@@ -77,22 +77,6 @@ static void run_backward(void)
 
 /* A block of images */
 
-/* The last image of a block, if it was computed side by side with others. */
-static struct {
-    const struct images *images;
-    int number;
-} last_image;
-
-/* Before `training` is read: gives it all values of the last image, not only those that gradients need. */
-static void keep_last_image(void)
-{
-#if SIDE_BY_SIDE
-    if (last_image.images != NULL)
-        copy_image(training, last_image.images, last_image.number);
-#endif
-    last_image.images = NULL;
-}
-
 /* Values and adjoints of at most IMAGES_AT_ONCE images. */
 static void compute_values(int worker, int first, int count)
 {
@@ -110,12 +94,13 @@ static void compute_values(int worker, int first, int count)
         for (int k = 0; k < count; k++)
             block_images.loss[first + k] = images->value[LOSS][k];
         if (first + count == block_images.count)
-            last_image.images = images, last_image.number = count - 1;
+            copy_image(&w[count - 1], images, count - 1); /* it will be `training` */
         return;
     }
 #endif
     for (int k = 0; k < count; k++) {
-        block_images.loss[first + k] = compute_loss(&w[k], block_images.targets[first + k], block_images.inputs[first + k]);
+        const int image = first + k;
+        block_images.loss[image] = compute_loss(&w[k], block_images.targets[image], block_images.inputs[image]);
         level->compute_adjoints(&w[k]);
     }
     (void)worker;
@@ -134,35 +119,36 @@ static void keep_row_factors(int image)
                (size_t)row_tensors[t].lanes * sizeof(real));
 }
 
-/* Worker by worker, in groups of PIECE images: whole groups of images side by side, and of row masks. */
-static void compute_images(int worker, void *Py_UNUSED(argument))
+enum { PIECE = IMAGES_AT_ONCE > ROW_MASK_IMAGES ? IMAGES_AT_ONCE : ROW_MASK_IMAGES };
+
+static int at_most(int count, int most) { return count < most ? count : most; }
+
+/* Whole groups of images side by side, and of row masks. */
+static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
-    enum { PIECE = IMAGES_AT_ONCE > ROW_MASK_IMAGES ? IMAGES_AT_ONCE : ROW_MASK_IMAGES };
-    for (int first = worker * PIECE; first < block_images.count; first += pool.size * PIECE) {
-        const int rest = block_images.count - first, count = rest < PIECE ? rest : PIECE;
-        for (int image = first; image < first + count; image += IMAGES_AT_ONCE)
-            compute_values(worker, image, rest - (image - first) < IMAGES_AT_ONCE ? rest - (image - first) : IMAGES_AT_ONCE);
-        for (int image = first; image < first + count; image++)
-            keep_row_factors(image);
-        if (ROW_TENSOR_COUNT)
-            for (int image = first; image < first + count; image += ROW_MASK_IMAGES)
-                level->find_active_rows(active_rows.images[image / ROW_MASK_IMAGES], block_images.inputs + image,
-                                        rest - (image - first) < ROW_MASK_IMAGES ? rest - (image - first)
-                                                                                 : ROW_MASK_IMAGES);
-    }
+    const int first = piece * PIECE, end = first + at_most(block_images.count - first, PIECE);
+    for (int image = first; image < end; image += IMAGES_AT_ONCE)
+        compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
+    for (int image = first; image < end; image++)
+        keep_row_factors(image);
+    if (!ROW_TENSOR_COUNT)
+        return;
+    for (int image = first; image < end; image += ROW_MASK_IMAGES)
+        level->find_active_rows(active_rows.images[image / ROW_MASK_IMAGES], block_images.inputs + image,
+                                at_most(end - image, ROW_MASK_IMAGES));
 }
 
-static void compute_dense_gradients(int worker, void *Py_UNUSED(argument))
+static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *Py_UNUSED(argument))
 {
-    level->compute_gradients(block, block_images.count, worker, pool.size);
+    level->compute_gradients(block, block_images.count, piece, pool_pieces());
 }
 
-static void compute_all_gradients(int worker, void *Py_UNUSED(argument))
+static void compute_all_gradients(int worker, int piece, void *argument)
 {
-    level->compute_gradients(block, block_images.count, worker, pool.size);
-    for (int k = 0; k < active_rows.count; k++)
-        if (owns_row(worker, pool.size, active_rows.list[k]))
-            level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
+    const int pieces = pool_pieces(), end = part_start(active_rows.count, piece + 1, pieces);
+    compute_dense_gradients(worker, piece, argument);
+    for (int k = part_start(active_rows.count, piece, pieces); k < end; k++)
+        level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
 }
 
 /* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
@@ -172,9 +158,8 @@ static double run_block(double total, int whole_batch)
     expect_any_weight();
 #if SIDE_BY_SIDE
     compute_once(level->training);
-    last_image.images = NULL;
 #endif
-    pool_run(compute_images, NULL);
+    pool_run(compute_images, (block_images.count + PIECE - 1) / PIECE, NULL);
     training = &block[block_images.count - 1];
     double factor = 0.0; /* the largest of all */
     for (int image = 0; image < block_images.count; image++) {
@@ -184,19 +169,19 @@ static double run_block(double total, int whole_batch)
         grad_bound += block_images.gradient[image];
     }
     if (!ROW_TENSOR_COUNT || !is_finite(factor)) {
-        pool_run(compute_dense_gradients, NULL);
+        pool_run(compute_dense_gradients, pool_pieces(), NULL);
         for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++)
             add_row_gradients(&block[image]);
         return total;
     }
     list_active_rows();
     if (whole_batch && can_defer_row_gradients()) {
-        pool_run(compute_dense_gradients, NULL);
+        pool_run(compute_dense_gradients, pool_pieces(), NULL);
         defer_row_gradients(block_images.count);
     }
     else {
         mark_rows_dirty();
-        pool_run(compute_all_gradients, NULL);
+        pool_run(compute_all_gradients, pool_pieces(), NULL);
     }
     return total;
 }

@@ -1,13 +1,20 @@
 /*
- * A pool of threads for the duration of one long call. The thread that makes the call is worker 0.
+ * A pool of threads for one long call. The thread that makes the call is worker 0; the others are its helpers.
  *
- * pool_run(job, argument) runs job(worker, argument) on each worker and returns when all are done. How the workers
- * share the work never affects a result: each number is computed by one of them, in the order in which a single thread
- * would compute it. So if the system grants fewer threads than requested, or none, only the speed changes.
+ * pool_run(job, pieces, argument) runs job(worker, piece, argument) once for each piece, 0 <= piece < pieces. Each worker
+ * begins with a share of its own, the same pieces every time, because their data may still be in its cache; then it takes
+ * pieces from the shares of others. Who computes a piece never affects a result.
  *
- * Between two jobs a worker spins for some microseconds, because the next job usually comes at once, and then sleeps.
+ * The caller waits only for pieces that a helper has begun. If the system grants no helper, or runs something else in
+ * its place, the caller does all the work. It also keeps account of what the helpers gain: time saved by the pieces they
+ * complete, less time spent on waking them and waiting for them. When that goes wrong, because other processes need the
+ * processors or because the jobs are too short, the caller works alone for a multiple of the time lost, then tries again.
  *
- * The pool belongs to model_lock: it starts, runs jobs and ends while that lock is held.
+ * Whoever waits spins for some microseconds, because the next job usually comes at once, and then sleeps: spinning and
+ * yielding on a busy machine would take the processor from the very thread that is waited for. A helper that has slept
+ * for LINGER_MICROSECONDS ends. So calls in quick succession share their threads, and no call waits for a thread to end.
+ *
+ * The pool belongs to model_lock: calls begin, run jobs and end while that lock is held.
  */
 
 #ifndef POOL_H
@@ -53,139 +60,236 @@ static int shared_swap(shared_int *x, int expected, int value)
 #define HAS_THREADS 0
 #endif
 
+/* Seconds on a clock that only affects who does what. */
 #ifdef _WIN32
 /* Declared here, because <windows.h> defines INPUT and other names that are used here. */
-__declspec(dllimport) int __stdcall SwitchToThread(void);
-static void yield_cpu(void) { SwitchToThread(); }
+__declspec(dllimport) int __stdcall QueryPerformanceCounter(int64_t *);
+__declspec(dllimport) int __stdcall QueryPerformanceFrequency(int64_t *);
+static double now(void)
+{
+    int64_t count, frequency;
+    QueryPerformanceCounter(&count);
+    QueryPerformanceFrequency(&frequency);
+    return (double)count / (double)frequency;
+}
 #else
-#include <sched.h>
-static void yield_cpu(void) { sched_yield(); }
+#include <time.h>
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
 #endif
 
-enum { SPINS = 4000 };
+#define SPIN_SECONDS 30e-6      /* longer than it takes to wake a sleeper */
+#define MAX_CREDIT_SECONDS 1e-3 /* past gains that later losses may consume */
+#define ALONE_FACTOR 16         /* at most one part in so many of the time is lost */
 
-typedef void (*pool_job)(int worker, void *argument);
+enum { LINGER_MICROSECONDS = 20000, PIECES_PER_WORKER = 4 };
+
+typedef void (*pool_job)(int worker, int piece, void *argument);
 
 static struct {
-    int size; /* workers, including the caller */
+    shared_int size; /* workers, including the caller; at least 1 during a call */
+    /* The job. It changes only while no piece is left or unfinished, so whoever has taken a piece may read it. */
     pool_job job;
     void *argument;
-    shared_int jobs;    /* how many have been handed out */
-    shared_int working; /* workers that have not finished the last one */
-    shared_int alive;   /* threads that have not ended */
-    shared_int next;    /* for jobs that hand out pieces of work: the first piece not taken yet */
-    shared_int asleep[MAX_WORKERS];
-    PyThread_type_lock wake[MAX_WORKERS]; /* held, except while a sleeper is being woken */
-} pool = {.size = 1};
+    int pieces;
+    double credit;      /* seconds that helpers have saved */
+    double alone_until; /* by now() */
+    struct {
+        shared_int left; /* pieces of the worker's share that no one has taken */
+        shared_int asleep;
+        shared_int alive;        /* whether the helper has a thread */
+        PyThread_type_lock wake; /* held, except while the sleeper is being woken */
+        char in_its_own_cache_lines[128];
+    } workers[MAX_WORKERS];
+    shared_int unfinished; /* pieces that are not known to be complete */
+    char in_another_cache_line[64];
+    shared_int begun, finished; /* how many jobs */
+} pool;
 
-static void spin_once(unsigned round)
+#if !FROZEN
+/* Into how many pieces a job should be cut that has no natural ones. */
+static int pool_pieces(void)
 {
-    if (round > SPINS / 8)
-        yield_cpu();
+    const int size = shared_load(&pool.size);
+    return size > 1 ? size * PIECES_PER_WORKER : 1;
+}
+#endif
+
+/* The first of `count` items that belong to a piece, or to a share. */
+static int part_start(int count, int part, int parts) { return (int)((int64_t)count * part / parts); }
+
+/* Waiting */
+
+static void spin_once(void)
+{
 #if (defined(__GNUC__) || defined(__clang__)) && (defined(__x86_64__) || defined(__i386__))
-    else
-        __builtin_ia32_pause();
+    __builtin_ia32_pause();
 #endif
 }
 
 /*
- * Waits for the job after number `done`. The thread that handed out that one may look for sleepers late and wake a
- * worker that has already done it, so a worker checks again after it wakes up.
+ * Waits until *counter is no longer `old`; returns 0 if that takes longer than a timeout, which -1 switches off. Whoever
+ * changes the counter may look for sleepers late and wake a worker that has already seen the change, so a worker checks
+ * again after it wakes up.
  */
-static void wait_for_job(int worker, unsigned done)
+static int wait_for_change(int worker, shared_int *counter, int old, PY_TIMEOUT_T microseconds)
 {
     for (;;) {
-        for (unsigned round = 0; round < SPINS; round++) {
-            if ((unsigned)shared_load(&pool.jobs) != done)
-                return;
-            spin_once(round);
-        }
-        shared_store(&pool.asleep[worker], 1);
-        if ((unsigned)shared_load(&pool.jobs) != done && shared_swap(&pool.asleep[worker], 1, 0))
-            return; /* the job came just now, and no one has begun to wake this worker */
-        PyThread_acquire_lock(pool.wake[worker], WAIT_LOCK);
+        if (shared_load(counter) != old)
+            return 1;
+        for (const double start = now(); now() - start < SPIN_SECONDS; spin_once())
+            if (shared_load(counter) != old)
+                return 1;
+        shared_store(&pool.workers[worker].asleep, 1);
+        if (shared_load(counter) != old && shared_swap(&pool.workers[worker].asleep, 1, 0))
+            return 1; /* it changed just now, and no one has begun to wake this worker */
+        if (PyThread_acquire_lock_timed(pool.workers[worker].wake, microseconds, 0) == PY_LOCK_ACQUIRED)
+            continue;
+        if (shared_swap(&pool.workers[worker].asleep, 1, 0))
+            return shared_load(counter) != old;
+        PyThread_acquire_lock(pool.workers[worker].wake, WAIT_LOCK); /* someone is releasing it */
     }
 }
 
-static void worker_main(void *number)
+/* Returns 1 if the worker was asleep. */
+static int wake_up(int worker)
+{
+    if (!shared_swap(&pool.workers[worker].asleep, 1, 0))
+        return 0;
+    PyThread_release_lock(pool.workers[worker].wake);
+    return 1;
+}
+
+/* Jobs */
+
+/* Takes a piece from someone's share; returns -1 if there is none. */
+static int take_from(int owner)
+{
+    int left;
+    while ((left = shared_load(&pool.workers[owner].left)) > 0)
+        if (shared_swap(&pool.workers[owner].left, left, left - 1))
+            return part_start(pool.pieces, owner + 1, shared_load(&pool.size)) - left;
+    return -1;
+}
+
+/* Runs pieces of the current job until all are taken; returns how many. */
+static int run_pieces(int worker)
+{
+    const int size = shared_load(&pool.size);
+    int count = 0;
+    for (int i = 0; worker < size && i < size; i++)
+        for (int piece; (piece = take_from((worker + i) % size)) >= 0; count++)
+            pool.job(worker, piece, pool.argument);
+    if (count && shared_add(&pool.unfinished, -count) == count) {
+        shared_add(&pool.finished, 1);
+        wake_up(0);
+    }
+    return count;
+}
+
+static void helper_main(void *number)
 {
     const int worker = (int)(intptr_t)number;
-    for (unsigned done = 0;;) {
-        wait_for_job(worker, done);
-        done++;
-        if (pool.job == NULL)
-            break;
-        pool.job(worker, pool.argument);
-        shared_add(&pool.working, -1);
-    }
-    shared_add(&pool.alive, -1);
+    int begun;
+    do {
+        begun = shared_load(&pool.begun);
+        run_pieces(worker);
+    } while (wait_for_change(worker, &pool.begun, begun, LINGER_MICROSECONDS));
+    shared_store(&pool.workers[worker].alive, 0);
 }
 
-static void hand_out(pool_job job, void *argument)
+/* Returns how many helpers had to be woken. */
+static int hand_out(pool_job job, int pieces, void *argument)
 {
+    const int size = shared_load(&pool.size);
     pool.job = job;
     pool.argument = argument;
-    shared_store(&pool.next, 0);
-    shared_store(&pool.working, pool.size - 1);
-    shared_add(&pool.jobs, 1);
-    for (int worker = 1; worker < pool.size; worker++)
-        if (shared_swap(&pool.asleep[worker], 1, 0))
-            PyThread_release_lock(pool.wake[worker]);
+    pool.pieces = pieces;
+    shared_store(&pool.unfinished, pieces);
+    for (int worker = 0; worker < size; worker++)
+        shared_store(&pool.workers[worker].left, part_start(pieces, worker + 1, size) - part_start(pieces, worker, size));
+    shared_add(&pool.begun, 1);
+    int woken = 0;
+    for (int worker = 1; worker < size; worker++)
+        woken += wake_up(worker);
+    return woken;
 }
 
-static void pool_run(pool_job job, void *argument)
+/* After a job: `own` of its pieces took the caller from `handed_out` to `done`. */
+static void keep_account(int pieces, int own, double start, double handed_out, double done, double end)
 {
-    hand_out(job, argument);
-    job(0, argument);
-    for (unsigned round = 0; shared_load(&pool.working); round++)
-        spin_once(round);
-}
-
-/* The next `size` items of the current job; each item is handed out once. */
-static int take_piece(int size) { return shared_add(&pool.next, size); }
-
-/* Starts the threads. The caller holds model_lock, so that no job is running. */
-static void pool_begin(int size)
-{
-    size = size < MAX_WORKERS ? size : MAX_WORKERS;
-    pool.size = 1;
-    shared_store(&pool.jobs, 0);
-    shared_store(&pool.alive, 0);
-    for (int worker = 1; HAS_THREADS && worker < size; worker++) {
-        shared_store(&pool.asleep[worker], 0);
-        if (pool.wake[worker] == NULL) {
-            pool.wake[worker] = PyThread_allocate_lock();
-            if (pool.wake[worker] == NULL)
-                return;
-            PyThread_acquire_lock(pool.wake[worker], WAIT_LOCK);
-        }
-        shared_add(&pool.alive, 1);
-        if (PyThread_start_new_thread(worker_main, (void *)(intptr_t)worker) == (unsigned long)-1) {
-            shared_add(&pool.alive, -1);
-            return;
-        }
-        pool.size++;
+    const double saved = own ? (done - handed_out) * (pieces - own) / own : 0;
+    pool.credit += saved - (handed_out - start) - (end - done);
+    if (pool.credit > MAX_CREDIT_SECONDS)
+        pool.credit = MAX_CREDIT_SECONDS;
+    if (pool.credit < 0) {
+        pool.alone_until = end - pool.credit * ALONE_FACTOR;
+        pool.credit = 0;
     }
 }
 
-/* Ends the threads. The caller holds model_lock. */
-static void pool_end(void)
+static void pool_run(pool_job job, int pieces, void *argument)
 {
-    if (pool.size == 1)
+    double start;
+    if (pieces == 1 || shared_load(&pool.size) <= 1 || (start = now()) < pool.alone_until) {
+        for (int piece = 0; piece < pieces; piece++)
+            job(0, piece, argument);
         return;
-    hand_out(NULL, NULL);
-    for (unsigned round = 0; shared_load(&pool.alive); round++)
-        spin_once(round);
-    pool.size = 1;
+    }
+    const int finished = shared_load(&pool.finished);
+    const double handed_out = hand_out(job, pieces, argument) ? now() : start;
+    const int own = run_pieces(0);
+    const double done = now();
+    wait_for_change(0, &pool.finished, finished, -1);
+    keep_account(pieces, own, start, handed_out, done, now());
 }
+
+/* Calls */
+
+/* Whether the worker has a lock to sleep on. */
+static int prepare_to_sleep(int worker)
+{
+    if (pool.workers[worker].wake != NULL)
+        return 1;
+    pool.workers[worker].wake = PyThread_allocate_lock();
+    return pool.workers[worker].wake != NULL && PyThread_acquire_lock(pool.workers[worker].wake, WAIT_LOCK);
+}
+
+/*
+ * Begins a call with helpers, if possible `size` - 1. One that is about to end may be taken for alive: then the call has
+ * a helper less. The caller holds model_lock, so that no job is running.
+ */
+static void pool_begin(int size)
+{
+    int worker = 1;
+    size = size < MAX_WORKERS ? size : MAX_WORKERS;
+    for (; HAS_THREADS && worker < size && prepare_to_sleep(0) && prepare_to_sleep(worker); worker++) {
+        if (shared_swap(&pool.workers[worker].alive, 0, 1) &&
+            PyThread_start_new_thread(helper_main, (void *)(intptr_t)worker) == (unsigned long)-1) {
+            shared_store(&pool.workers[worker].alive, 0);
+            break;
+        }
+    }
+    shared_store(&pool.size, worker);
+}
+
+/* Ends a call. The helpers linger. The caller holds model_lock. */
+static void pool_end(void) { shared_store(&pool.size, 1); }
 
 #ifndef _WIN32
 /* For a forked child, which has none of the threads. */
 static void pool_forget(void)
 {
-    pool.size = 1;
-    for (int worker = 0; worker < MAX_WORKERS; worker++)
-        pool.wake[worker] = NULL;
+    shared_store(&pool.size, 1);
+    for (int worker = 0; worker < MAX_WORKERS; worker++) {
+        shared_store(&pool.workers[worker].alive, 0);
+        shared_store(&pool.workers[worker].asleep, 0);
+        pool.workers[worker].wake = NULL;
+    }
 }
 #endif
 

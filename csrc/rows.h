@@ -158,13 +158,6 @@ static void mark_rows_dirty(void)
         mark_dirty(active_rows.list[k]);
 }
 
-/* Rows are assigned to workers round-robin, permanently: what a worker wrote last is still in its own cache. */
-static int owns_row(int worker, int workers, int input)
-{
-    enum { NEIGHBOURS = 8 };
-    return input / NEIGHBOURS % workers == worker;
-}
-
 /* Bit k: this input of image k is active. */
 static uint64_t images_of_row(int input)
 {

@@ -4,7 +4,7 @@
  * lists are `into`, `out_of`, and `once`, from the workspace in which what depends on parameters alone is computed once;
  * and `all_side_by_side` and `all_once`, all that is computed so.
  *
- * This header has two parts: the state, included once, and the loops, included once for each SIMD level.
+ * The copies themselves are in transpose.h.
  */
 
 #ifndef SIDE_BY_SIDE_H
@@ -37,7 +37,7 @@ static void compute_once(const struct batch_passes *passes)
 }
 
 /* For each part of value[] in a list that ends with an empty one. */
-#define EACH_PART(part, list) (const struct part *part = list; part->count; part++)
+#define EACH_PART(part, list) (const struct values *part = list; part->count; part++)
 
 static void copy_computed_once(struct workspace *w)
 {
@@ -75,29 +75,5 @@ static void argmax_side_by_side(const struct images *images, const struct output
 }
 
 #endif
-
-#endif
-
-#if SIDE_BY_SIDE && defined(AT_LEVEL)
-
-/* Some images, at most SIDE_BY_SIDE; the last one stands in for those that are missing. */
-static void AT_LEVEL(copy_into)(struct images *restrict images, const struct workspace *w, int count)
-{
-    const real *from[SIDE_BY_SIDE];
-    for (int image = 0; image < SIDE_BY_SIDE; image++)
-        from[image] = w[image < count ? image : count - 1].value;
-    for EACH_PART(part, into)
-        for (ptrdiff_t i = part->first; i < part->first + part->count; i++)
-            for (int image = 0; image < SIDE_BY_SIDE; image++)
-                images->value[i][image] = from[image][i];
-}
-
-static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct workspace *w, int count)
-{
-    for EACH_PART(part, out_of)
-        for (int image = 0; image < count; image++)
-            for (ptrdiff_t i = part->first; i < part->first + part->count; i++)
-                w[image].value[i] = images->value[i][image];
-}
 
 #endif

@@ -228,7 +228,6 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
             else if (run_checked_update(&run->check, run->rate, (double)size) < 0)
                 refused = first;
         }
-        keep_last_image();
         unlock();
         Py_END_ALLOW_THREADS
         if (refused >= 0) {

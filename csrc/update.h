@@ -82,17 +82,36 @@ static void clear_span(Py_ssize_t offset, Py_ssize_t count)
     library_memset(grad + offset, 0, (size_t)count * sizeof(real));
 }
 
+/* The part of a tensor that belongs to a piece, in whole cache lines. */
+struct part {
+    Py_ssize_t first, count;
+};
+
+static struct part part_of(const struct tensor *tensor, int part, int parts)
+{
+    const Py_ssize_t lines = (tensor->extent + CACHE_LINE - 1) / CACHE_LINE;
+    const Py_ssize_t first = lines * part / parts * CACHE_LINE, end = lines * (part + 1) / parts * CACHE_LINE;
+    return (struct part){tensor->offset + first, (end < tensor->extent ? end : tensor->extent) - first};
+}
+
+/* Clears a part of each tensor, or only the dirty rows of row tensors. */
+static void clear_piece(int Py_UNUSED(worker), int piece, void *argument)
+{
+    const int pieces = *(const int *)argument, all = row_gradients.all_dirty, count = all ? 0 : row_gradients.dirty_count;
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if (all || !is_row_tensor(&tensors[t])) {
+            const struct part part = part_of(&tensors[t], piece, pieces);
+            clear_span(part.first, part.count);
+        }
+    for (int k = part_start(count, piece, pieces); k < part_start(count, piece + 1, pieces); k++)
+        for (int t = 0; t < ROW_TENSOR_COUNT; t++)
+            clear_span(row_tensors[t].offset + row_gradients.dirty[k] * row_tensors[t].length, row_tensors[t].length);
+}
+
 static void run_zero_grad(void)
 {
-    const int all = row_gradients.all_dirty;
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        if (all || !is_row_tensor(&tensors[t]))
-            clear_span(tensors[t].offset, tensors[t].extent);
-    if (!all)
-        for (int k = 0; k < row_gradients.dirty_count; k++)
-            for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-                clear_span(row_tensors[t].offset + row_gradients.dirty[k] * row_tensors[t].length,
-                           row_tensors[t].length);
+    int pieces = row_gradients.all_dirty || row_gradients.dirty_count ? pool_pieces() : 1; /* 1 if there is little to do */
+    pool_run(clear_piece, pieces, &pieces);
     forget_row_gradients();
     grad_bound = 0.0;
     if (grad_views)
@@ -105,32 +124,28 @@ static struct step make_step(double rate, double batch)
     return (struct step){rate, batch, frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0};
 }
 
-static void update_dense_tensors(const struct step *step, int part, int parts)
+static void update_dense_tensors(const struct step *step, int piece, int pieces)
 {
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (is_row_tensor(&tensors[t]))
             continue;
-        const Py_ssize_t lines = (tensors[t].extent + CACHE_LINE - 1) / CACHE_LINE;
-        const Py_ssize_t first = lines * part / parts * CACHE_LINE;
-        Py_ssize_t end = lines * (part + 1) / parts * CACHE_LINE;
-        end = end < tensors[t].extent ? end : tensors[t].extent;
-        level->update_span(tensors[t].offset + first, end - first, step);
+        const struct part part = part_of(&tensors[t], piece, pieces);
+        level->update_span(part.first, part.count, step);
     }
 }
 
-/* A worker's share of one update: a part of each dense tensor, and the rows that it owns. */
-static void update_share(int worker, void *argument)
+/* One piece of an update: a part of each dense tensor, and of the rows. */
+static void update_piece(int Py_UNUSED(worker), int piece, void *argument)
 {
     const struct step *const step = argument;
-    update_dense_tensors(step, worker, pool.size);
+    const int pieces = pool_pieces();
+    update_dense_tensors(step, piece, pieces);
     if (!ROW_TENSOR_COUNT)
         return;
     const int pending = is_pending(), all = row_gradients.all_dirty;
     const int count = pending ? active_rows.count : all ? INPUT_COUNT : row_gradients.dirty_count;
-    for (int k = 0; k < count; k++) {
+    for (int k = part_start(count, piece, pieces); k < part_start(count, piece + 1, pieces); k++) {
         const int input = pending ? active_rows.list[k] : all ? k : row_gradients.dirty[k];
-        if (!owns_row(worker, pool.size, input))
-            continue;
         if (pending)
             level->update_pending_row(input, images_of_row(input), step);
         else
@@ -146,7 +161,7 @@ static void run_update(double rate, double batch)
         level->update_pending_image(block, &step);
     }
     else
-        pool_run(update_share, &step);
+        pool_run(update_piece, pool_pieces(), &step);
     if (!ROW_TENSOR_COUNT)
         return;
     const double move = fabs(rate) * grad_bound; /* must not overflow before the division either */

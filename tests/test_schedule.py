@@ -11,8 +11,9 @@ from random import Random
 import models
 import pytest
 
-from codegen import Floats, Program
+from codegen import Floats, Label, Pixels, Program
 from codegen.ir.graph import Op
+from codegen.ir.interpret_loops import State, run_batch
 from codegen.ir.loops import (
     GRAD,
     VALUE,
@@ -27,6 +28,7 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Pass,
+    Phase,
     Place,
     Region,
     Regions,
@@ -35,13 +37,15 @@ from codegen.ir.loops import (
 )
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll
-from codegen.schedule.pipeline import c_passes, python_passes, schedule, stages
+from codegen.schedule.phases import spans_written
+from codegen.schedule.pipeline import batch_passes, c_passes, python_passes, schedule, stages
 from codegen.schedule.target import Target
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_row_gradients
 from tools.fuzz_compiler.systems import compare
 
 STRICT = Target()
+EVERYTHING = Pass.LOSS | Pass.OUTPUTS | Pass.PREDICTION | Pass.GRADIENTS
 
 
 def all_stages(program, target):
@@ -52,6 +56,38 @@ def all_stages(program, target):
         for name, loops in stages(found, c_passes(found, target) if backend == "C" else python_passes(found)):
             is_padded = is_padded or name == "pad"
             yield f"{backend}, {name}", is_padded, loops, found
+
+
+def check_batch(program, target=STRICT):
+    """After each pass of batches: three images together get the numbers that each gets alone."""
+    found = reroll(build_graph(program), program, target.cache_line)
+    images = [one_image(program, found, Random(seed)) for seed in range(3)]
+    for name, loops in stages(found, batch_passes(found, target)):
+        verify_loops(loops, is_padded=False)
+        empty = [[None if i in written_by(loops) else x for i, x in enumerate(s.images[0])] for s in images]
+        state = State(loops, images[0].data, [], empty, [s.active[0] for s in images])
+        run_batch(state, EVERYTHING)
+        for together, alone in zip(state.images, images, strict=True):
+            assert list(map(repr, together)) == list(map(repr, alone.images[0])), name
+
+
+def one_image(program, found, rng):
+    """What the interpreter has after a forward and a backward pass over an image."""
+    system = LoopInterpreter(program, found.loops, found)
+    data, count = Random(9), len(program.target_values)
+    system.data = [data.uniform(-1, 1) for _ in system.data]
+    is_label, is_pixels = isinstance(program.targets, Label), isinstance(program.inputs, Pixels)
+    target = rng.randrange(count) if is_label else [rng.uniform(-1, 1) for _ in range(count)]
+    inputs = [rng.choice([0, rng.randrange(256) if is_pixels else rng.uniform(-1, 1)]) for _ in program.inputs.values]
+    system.forward(target, inputs)
+    system.backward()
+    return system.state
+
+
+def written_by(loops):
+    return {
+        i for kernel in loops.kernels for span in spans_written(loops, kernel) for i in range(span.start, span.stop)
+    }
 
 
 def check(program, target=STRICT, steps=3):
@@ -87,6 +123,27 @@ def test_loops_of_fast_programs_are_legal(name):
 
 def test_random_graphs():
     check(models.random_programs(3, 10), steps=2)
+    check_batch(models.random_programs(3, 10))
+
+
+@pytest.mark.parametrize("name", [name for name in models.REGULAR if name != "wide"])
+def test_images_side_by_side_keep_every_bit(name):
+    check_batch(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name]())
+
+
+def test_what_depends_on_parameters_alone_runs_once():
+    """But not where it is read together with what depends on the image, or from outside."""
+    x, w = models.values(3), models.weights(Random(1), 3)
+    norm = models.total([p * p for p in w])
+    observed = w[0] * w[1]
+    loss = models.total([p * xi for p, xi in zip(w, x, strict=True)]) * norm
+    program = Program(Floats(x), None, {"w": w}, loss, {"observed": [observed, x[0]]}, prediction="observed")
+    check_batch(program)
+    found = reroll(build_graph(program), program, 8)
+    loops = schedule(found, batch_passes(found, STRICT))
+    phases = {span.start: k.phase for k in loops.kernels for span in spans_written(loops, k)}
+    assert Phase.ONCE in phases.values()
+    assert phases[found.place_of(found.graph.outputs["observed"][0])] == Phase.SIDE_BY_SIDE
 
 
 def test_more_lanes_than_registers():

@@ -155,32 +155,90 @@ def test_more_threads_than_a_large_model_has_workspaces_for(compiled):
     )
 
 
-# Before whoever hands out a job looks for sleepers, for so long that they do the job and sleep again.
-LATE = """
+# Helpers as a busy system may run them, with the C library's functions replaced.
+
+PAUSE = """
 #include <stdatomic.h>
 #include <time.h>
-static inline void pause_a_while(void) { nanosleep(&(struct timespec){0, 20000000}, NULL); }
+static inline void pause_a_while(void) { nanosleep(&(struct timespec){0, 1000000}, NULL); }
+"""
+# Whoever takes a piece, or looks for sleepers after handing out a job, does so late.
+LATE = (
+    PAUSE
+    + """
 #undef atomic_compare_exchange_strong
 #define atomic_compare_exchange_strong(x, expected, value) \\
     (pause_a_while(), __atomic_compare_exchange_n((int *)(x), expected, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
 """
+)
+# Threads that are granted and never run.
+STARVED = """
+#include <Python.h>
+#define PyThread_start_new_thread(function, argument) ((void)(function), (void)(argument), 1UL)
+"""
+# Threads that are refused.
+REFUSED = STARVED.replace("1UL", "(unsigned long)-1")
+# Helpers that end at once and are started again by the next call, while the last ones still end.
+HASTY = """
+#include <Python.h>
+#define PyThread_acquire_lock_timed(lock, microseconds, interrupted) \\
+    PyThread_acquire_lock_timed(lock, (microseconds) > 0 ? 1 : -1, interrupted)
+"""
+# A clock that ticks when someone looks at it: the helpers always seem to be worth their while.
+EAGER = """
+#include <time.h>
+static int ticks; /* a race, which does no harm: waiting ends after some of them */
+#define clock_gettime(clock, t) (*(t) = (struct timespec){0, ++ticks * 100})
+"""
+SYSTEMS = {"late": LATE, "starved": STARVED, "refused": REFUSED, "hasty": HASTY, "eager": EAGER}
 TRAIN = """
 import sys
 from array import array
 from codegen import load_extension
 module = load_extension(sys.argv[1], sys.argv[2])
-print(module.train(bytes(range(240)), bytes(20), batch_size=10, threads=int(sys.argv[3])))
+images, labels = bytes(i % 7 * 30 for i in range(12 * 200)), bytes(i % 2 for i in range(200))
+for batch in (10, 50, 200) * 5:
+    print(module.train(images, labels, batch_size=batch, threads=int(sys.argv[3])))
+    print(module.evaluate(images, labels, threads=int(sys.argv[3])))
 print([module.data(i) for i in range(module.info()["parameters"])])
 """
 
 
 @pytest.mark.skipif(os.name == "nt", reason="MSVC has no option -include")
-def test_a_thread_that_is_woken_late_does_no_job_twice(tmp_path):
-    (tmp_path / "late.h").write_text(LATE)
-    extension = Extension(mlp(), tmp_path, "loops", flags=["-O1", "-include", str(tmp_path / "late.h")])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_what_the_system_does_with_helpers_changes_no_bit(system, tmp_path):
+    (tmp_path / "system.h").write_text(SYSTEMS[system])
+    extension = Extension(mlp(), tmp_path, "loops", flags=["-O1", "-include", str(tmp_path / "system.h")])
     command = [sys.executable, "-c", TRAIN, str(extension.path), extension.name]
     alone, shared = (
-        subprocess.run([*command, threads], capture_output=True, text=True, timeout=30, check=True).stdout
+        subprocess.run([*command, threads], capture_output=True, text=True, timeout=60, check=True).stdout
         for threads in ("1", "3")
     )
     assert shared == alone
+
+
+COUNT_THREADS = """
+import os, time
+import nn
+
+def helpers():
+    return len(os.listdir("/proc/self/task")) - 1
+
+def train_until_seen():
+    seen = 0
+    while seen < 2 and time.monotonic() < deadline:  # if this thread does not run for a while, they have ended
+        nn.train(bytes(784) * 200, bytes(200), batch_size=50, threads=3)
+        seen = helpers()
+    return seen
+
+deadline = time.monotonic() + 20
+found = [helpers(), train_until_seen()]
+while helpers() and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(*found, helpers(), train_until_seen())
+"""
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux does")
+def test_helpers_linger_for_the_next_call_and_then_end(run_python):
+    assert run_python(COUNT_THREADS).split() == ["0", "2", "0", "2"]

@@ -265,8 +265,8 @@ FAULTS = [
     Fault(
         "a stale gradient: dirty rows are not cleared",
         "csrc/update.h",
-        "for (int k = 0; k < row_gradients.dirty_count; k++)\n            for (int t",
-        "for (int k = 1; k < row_gradients.dirty_count; k++)\n            for (int t",
+        "k < part_start(count, piece + 1, pieces); k++)\n        for (int t",
+        "k < part_start(count, piece + 1, pieces) - 1; k++)\n        for (int t",
     ),
     Fault(
         "a stale gradient: pending rows are forgotten",

@@ -31,10 +31,10 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Pass,
-    Phase,
     Place,
     Stmt,
     Store,
+    statements,
 )
 from micrograd import ops
 
@@ -75,15 +75,15 @@ def run(state: State, passes: Pass, skip: Pass = NONE, parts: int = 1) -> None:
                 _Run(kernel, state, part, parts if shared else 1).nests()
 
 
-def run_batch(state: State, passes: Pass, skip: Pass = NONE) -> None:
-    """The same for all images of a batch, as the phases of the kernels say. Gradients are left to run()."""
+def run_batch(state: State, passes: Pass) -> None:
+    """Runs the kernels that any of `passes` needs for all images, but not those of gradients, which run() adds up."""
     for kernel in state.loops.kernels:
-        if not kernel.passes & passes or kernel.passes & skip:
+        if not kernel.passes & passes:
             continue
-        if kernel.phase == Phase.SIDE_BY_SIDE:
-            _Run(kernel, state, 0, 1).nests()
-            continue
-        for image in range(len(state.images)):  # what runs once gives each of them the same numbers
+        together = any(
+            type(s) is For and s.kind == Kind.SIDE_BY_SIDE for nest in kernel.nests for s in statements(nest)
+        )
+        for image in range(1 if together else len(state.images)):
             _Run(kernel, state, 0, 1, image).nests()
 
 

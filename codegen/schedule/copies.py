@@ -63,8 +63,8 @@ def plan_batch(loops: Loops, plain: Loops, rows: Iterable[RowTensor], target: Ta
     return Batch(
         loops,
         images,
-        into=_spans(read & ~written & ~once),
-        out_of=_spans(kept & written),
+        into=_blocks(read & ~written & ~once, ~written & ~once, images),
+        out_of=_blocks(kept & written, written | _padding(loops), images),
         once=_spans(kept & once),
         all_side_by_side=_spans(written),
         all_once=_spans(once),
@@ -77,6 +77,24 @@ def _marks(loops: Loops, spans: Iterable[slice]) -> Marks:
     for span in spans:
         marks[span] = True
     return marks
+
+
+def _padding(loops: Loops) -> Marks:
+    """The elements that belong to no region, or to the padding of one."""
+    marks = np.ones(loops.lengths[VALUE], bool)
+    for region in loops.regions[VALUE]:
+        marks[region.start : region.start + region.row] = False
+    return marks
+
+
+def _blocks(needed: Marks, harmless: Marks, size: int) -> list[Span]:
+    """Spans with all that is needed, in whole blocks of `size` elements where copying the others is harmless."""
+    marks = needed.copy()
+    for start in range(0, len(marks) - size + 1, size):
+        block = slice(start, start + size)
+        if needed[block].any() and harmless[block].all():
+            marks[block] = True
+    return _spans(marks)
 
 
 def _spans(marks: Marks) -> list[Span]:

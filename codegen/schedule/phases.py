@@ -35,12 +35,13 @@ from codegen.ir.loops import (
     Loops,
     Pass,
     Phase,
-    Place,
     reads,
     statements,
     writes,
 )
 from codegen.schedule.nest import root_loops
+from codegen.schedule.rows import RowTensor
+from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 
 GRADIENTS = Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS
@@ -61,17 +62,22 @@ class Cost:
         return Cost(self.by_image + other.by_image, self.side_by_side + other.side_by_side)
 
 
-def set_phases(loops: Loops, target: Target, observed: Iterable[int]) -> Loops:
-    """`observed`: places in value[] that are read from outside."""
+def set_phases(loops: Loops, rows: dict[int, RowTensor], target: Target, observed: Iterable[int]) -> Loops:
+    """`rows`: the tensors of which an image can skip rows. `observed`: places in value[] that are read from outside."""
+    skipping = skip_zeros(loops, rows)
     outside = np.zeros(loops.lengths[VALUE] + 1, bool)
     outside[[*observed]] = True
     together: set[int] = set()  # numbers of kernels that must run side by side
     while True:
-        phases, mixed = _phases(loops, target, outside, together)
+        phases, mixed = _phases(skipping, target, outside, together)
         if not mixed:
             break
         together |= mixed
-    return loops.with_kernels([replace(k, phase=phases.get(k.number, k.phase)) for k in loops.kernels])
+    kernels = []
+    for plain, kernel in zip(loops.kernels, skipping.kernels, strict=True):
+        phase = phases.get(kernel.number, kernel.phase)
+        kernels.append(replace(plain if phase == Phase.SIDE_BY_SIDE else kernel, phase=phase))
+    return loops.with_kernels(kernels)
 
 
 def _phases(
@@ -167,7 +173,9 @@ def _nest_cost(nest: Body, target: Target) -> Cost:
 
 def _is_contiguous(nest: Body, lane: For) -> bool:
     places = [place for stmt in statements(nest) for place in reads(stmt) if place.array in (DATA, VALUE)]
-    return all(place.index.stride(lane.counter) in (0, 1) and not place.index.looks_up(lane.counter) for place in places)
+    return all(
+        place.index.stride(lane.counter) in (0, 1) and not place.index.looks_up(lane.counter) for place in places
+    )
 
 
 def _work(body: Body, density: float) -> float:

@@ -19,8 +19,8 @@ from codegen.schedule.in_order import keep_order
 from codegen.schedule.lanes import split_into_lanes
 from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
-from codegen.schedule.phases import GRADIENTS, set_phases
 from codegen.schedule.parts import split_sums
+from codegen.schedule.phases import set_phases
 from codegen.schedule.registers import keep_in_registers
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
@@ -77,9 +77,10 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
 def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for the images of a batch; gradients are those of c_passes()."""
     passes: dict[str, Pass] = {
-        "no gradients": _without_gradients,
-        "skip zeros": lambda loops: skip_zeros(loops, found.rows),
-        "phases": lambda loops: set_phases(loops, target, found.observed),  # what runs once, by image, side by side
+        "values": _values,
+        "phases": lambda loops: set_phases(
+            loops, found.rows, target, found.observed
+        ),  # what runs once, by image, side by side
         "unroll": lambda loops: unroll(loops, single_roots_only=False),
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,
@@ -120,8 +121,10 @@ def _without_rows(loops: Loops) -> Loops:
     return loops.with_kernels([kernel for kernel in loops.kernels if kernel.passes != ir.Pass.ROW_GRADIENTS])
 
 
-def _without_gradients(loops: Loops) -> Loops:
-    return loops.with_kernels([kernel for kernel in loops.kernels if not kernel.passes & GRADIENTS])
+def _values(loops: Loops) -> Loops:
+    """The kernels that run for each image of a batch; outputs are computed of one image at a time."""
+    needed = ir.Pass.LOSS | ir.Pass.GRADIENTS | ir.Pass.PREDICTION
+    return loops.with_kernels([kernel for kernel in loops.kernels if kernel.passes & needed])
 
 
 def _skips_zeros(nest: Body) -> bool:

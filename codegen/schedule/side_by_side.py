@@ -117,7 +117,7 @@ def _nests(nest: Body, images: int) -> list[Body]:
 
 
 def _row(found: list[For], body: Body) -> For | None:
-    """The loop over roots whose sums are kept together: the one in whose iterations most reads of images are the same."""
+    """The loop over roots whose sums are kept together: in its iterations, most reads of images are the same."""
     terms = [stmt for stmt in statements(body) if type(stmt) is Accumulate]
     read = [place for stmt in terms for place in reads(stmt) if place.image]
 

@@ -136,7 +136,9 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
     """Scheduled loops, of single images and of batches, as C functions, and the storage that they use."""
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     functions, calls = kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
-    batch_calls = [call for call in calls if call.phase != Phase.SIDE_BY_SIDE and not call.passes & Pass.DENSE_GRADIENTS]
+    batch_calls = [
+        call for call in calls if call.phase != Phase.SIDE_BY_SIDE and not call.passes & Pass.DENSE_GRADIENTS
+    ]
     if batch is not None:
         beside = [kernel for kernel in batch.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
         lines, more = kernel_functions(batch.loops.with_kernels(beside), found.loops, arithmetic, BESIDE)
@@ -191,7 +193,7 @@ def kernel_functions(
         first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
         name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
         takes = IMAGES if passes == Pass.DENSE_GRADIENTS else parameters
-        lines += [f"static void AT_LEVEL({name})({takes})", "{", *_arrays(takes, kernels, arithmetic)]
+        lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
             lines += [INDENT + line for line in _comment(plain, plain_kernels[kernel.number])]
             for nest in kernel.nests:
@@ -245,7 +247,8 @@ def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
             called = [call.name for call in calls if call.phase == phase and call.passes & BATCH_PASSES[name]]
             entries.append(f"AT_LEVEL({name}_{title})" if called else "NULL")
             lines += _calling(f"{name}_{title}", parameters, called) if called else []
-        lines += [f"static const struct batch_passes AT_LEVEL({name}_passes) = {{{', '.join(entries)}}};", ""]
+        head = f"static const struct batch_passes AT_LEVEL({name}_passes) = {{"
+        lines += [head, INDENT + ", ".join(entries), "};", ""]
     return lines
 
 
@@ -254,7 +257,16 @@ def _calling(function: str, parameters: str, called: list[str]) -> list[str]:
     arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
     body = [f"{INDENT}AT_LEVEL({name})({', '.join(arguments)});" for name in called]
     unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
-    return [f"static void AT_LEVEL({function})({parameters})", "{", *body, *unused, "}", ""]
+    return [*signature(function, parameters), "{", *body, *unused, "}", ""]
+
+
+def signature(name: str, parameters: str) -> list[str]:
+    """The head of a function, on as many lines as it takes."""
+    head = f"static void AT_LEVEL({name})("
+    if len(head + parameters) < MAX_COMMENT:
+        return [f"{head}{parameters})"]
+    first, rest = parameters.split(", ", 1)
+    return [f"{head}{first},", f"{' ' * len(head)}{rest})"]
 
 
 def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
@@ -327,7 +339,7 @@ class _Printer:
                 if uses(loop.body, VALUE):
                     inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
             case Kind.SIDE_BY_SIDE:
-                head = ["NOT_UNROLLED", f"for (ptrdiff_t {counter} = 0; {counter} < SIDE_BY_SIDE; {counter}++)"]
+                head = [f"EACH_IMAGE({counter})"]
             case Kind.IN_ORDER:
                 inside = ["NOT_VECTORISED;"]
             case Kind.PARALLEL if count == 1:
@@ -339,10 +351,12 @@ class _Printer:
         around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.SIDE_BY_SIDE)
         lines = [*inside, *self.body(loop.body)]
         self.in_lanes = around
-        if len(lines) == 1:
+        if len(lines) == 1 and loop.kind == Kind.SIDE_BY_SIDE and len(head[0] + lines[0]) < MAX_COMMENT:
+            yield f"{head[0]} {lines[0]}"
+        elif len(lines) == 1:
             yield from [*head, INDENT + lines[0]]
         else:
-            yield from [*head[:-1], f"{head[-1]} {{", *(INDENT + line for line in lines), "}"]
+            yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
 
     def expr(self, expr: Expr) -> Bound:
         match expr:

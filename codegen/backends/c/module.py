@@ -202,11 +202,11 @@ def _copies(kernels: Kernels) -> list[str]:
         return []
     lists = {"into": batch.into, "out_of": batch.out_of, "once": batch.once}
     lists |= {"all_side_by_side": batch.all_side_by_side, "all_once": batch.all_once}
-    lines = ["struct part {", "    int first, count;", "};", ""]
+    lines = ["struct values {", "    int first, count;", "};", ""]
     for name, spans in lists.items():
         entries = [f"{{{kernels.value_name(first)}, {count}}}" for first, count in spans]
         text = textwrap.wrap(", ".join([*entries, "{0, 0}"]), 108, break_long_words=False)
-        lines += [f"static const struct part {name}[] = {{", *(f"    {line}" for line in text), "};"]
+        lines += [f"static const struct values {name}[] = {{", *(f"    {line}" for line in text), "};"]
     return [*lines, ""]
 
 

@@ -23,7 +23,7 @@ prints it. It is the baseline that the loops are measured against, and a second 
 from __future__ import annotations
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import Kernels
+from codegen.backends.c.kernels import Call, Kernels
 from codegen.backends.shared import declared_layout
 from codegen.ir.graph import LEAVES, Graph, Op
 from codegen.ir.loops import Pass
@@ -61,7 +61,7 @@ def straightline(graph: Graph, program: Program) -> Kernels:
         definitions=c_definitions(texts.dialect.used, texts.dialect.literal, program.dtype == "float32"),
         tables=[],
         functions=functions,
-        calls=calls,
+        calls=[Call(passes, name) for passes, name in calls],
         offsets=[("INPUT", 0), ("TARGET", target_offset), *([("LOSS", first + graph.loss)] if graph.loss >= 0 else [])],
         tensors=tensors,
         tensor_names=tensor_names(tensor.name for tensor in program.tensors),

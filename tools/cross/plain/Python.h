@@ -13,9 +13,12 @@ typedef ptrdiff_t Py_ssize_t;
 #define PyErr_Format(kind, ...) fprintf(stderr, __VA_ARGS__)
 
 /* No thread starts, so no lock is ever taken. */
+enum { NOWAIT_LOCK, WAIT_LOCK, PY_LOCK_ACQUIRED = 1 };
+typedef int64_t PY_TIMEOUT_T;
 typedef void *PyThread_type_lock;
 #define PyThread_allocate_lock() NULL
-#define PyThread_acquire_lock(lock, mode) ((void)(lock))
+#define PyThread_acquire_lock(lock, mode) ((void)(lock), 1)
+#define PyThread_acquire_lock_timed(lock, microseconds, interrupted) ((void)(lock), (void)(microseconds), PY_LOCK_ACQUIRED)
 #define PyThread_release_lock(lock) ((void)(lock))
 #define PyThread_start_new_thread(function, argument) ((void)(function), (void)(argument), (unsigned long)-1)
 

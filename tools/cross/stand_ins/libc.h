@@ -31,7 +31,11 @@ long _InterlockedCompareExchange(long volatile *, long, long);
 typedef ptrdiff_t ssize_t;
 #define SSIZE_MAX LONG_MAX
 int pthread_atfork(void (*)(void), void (*)(void), void (*)(void));
-int sched_yield(void);
+struct timespec {
+    long tv_sec, tv_nsec;
+};
+#define CLOCK_MONOTONIC 1
+int clock_gettime(int clock, struct timespec *time);
 #endif
 
 #endif

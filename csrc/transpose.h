@@ -1,0 +1,127 @@
+/*
+ * Copies images side by side from and to the workspaces of single images. Included once for each SIMD level and so
+ * without a guard. Where a vector register holds one number of each image, it transposes blocks in registers.
+ */
+
+#if LEVEL == 2 && defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define TRANSPOSES 1
+#endif
+#endif
+
+#if TRANSPOSES
+
+typedef real AT_LEVEL(row) __attribute__((vector_size(64)));
+typedef real AT_LEVEL(unaligned_row) __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
+
+/* Rows a and b exchange the blocks of 1, 2, 4, ... elements that are on the wrong side of the diagonal. */
+#if FLOAT32
+#define LEFT_1(a, b) __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
+#define RIGHT_1(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
+#define LEFT_2(a, b) __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
+#define RIGHT_2(a, b) __builtin_shufflevector(a, b, 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31)
+#define LEFT_4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27)
+#define RIGHT_4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31)
+#define LEFT_8(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
+#define RIGHT_8(a, b) __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
+#else
+#define LEFT_1(a, b) __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14)
+#define RIGHT_1(a, b) __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15)
+#define LEFT_2(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
+#define RIGHT_2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
+#define LEFT_4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
+#define RIGHT_4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#endif
+
+#define EXCHANGE(rows, size) \
+    for (int i = 0; i < SIDE_BY_SIDE; i += 2 * (size)) \
+        for (int j = i; j < i + (size); j++) { \
+            const AT_LEVEL(row) a = rows[j], b = rows[j + (size)]; \
+            rows[j] = LEFT_##size(a, b); \
+            rows[j + (size)] = RIGHT_##size(a, b); \
+        }
+
+SPECIALISED void AT_LEVEL(transpose)(AT_LEVEL(row) rows[SIDE_BY_SIDE])
+{
+    EXCHANGE(rows, 1)
+    EXCHANGE(rows, 2)
+    EXCHANGE(rows, 4)
+#if FLOAT32
+    EXCHANGE(rows, 8)
+#endif
+}
+
+/* The elements from `first` on that fill whole blocks; returns the first one after them. */
+static int AT_LEVEL(transpose_into)(struct images *restrict images, const real *const *from, int first, int end)
+{
+    for (; first + SIDE_BY_SIDE <= end; first += SIDE_BY_SIDE) {
+        AT_LEVEL(row) rows[SIDE_BY_SIDE];
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            rows[k] = *(const AT_LEVEL(unaligned_row) *)(from[k] + first);
+        AT_LEVEL(transpose)(rows);
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            memcpy(images->value[first + k], &rows[k], sizeof(rows[k]));
+    }
+    return first;
+}
+
+static int AT_LEVEL(transpose_out_of)(const struct images *restrict images, real *const *to, int first, int end)
+{
+    for (; first + SIDE_BY_SIDE <= end; first += SIDE_BY_SIDE) {
+        AT_LEVEL(row) rows[SIDE_BY_SIDE];
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            memcpy(&rows[k], images->value[first + k], sizeof(rows[k]));
+        AT_LEVEL(transpose)(rows);
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            *(AT_LEVEL(unaligned_row) *)(to[k] + first) = rows[k];
+    }
+    return first;
+}
+
+#undef LEFT_1
+#undef RIGHT_1
+#undef LEFT_2
+#undef RIGHT_2
+#undef LEFT_4
+#undef RIGHT_4
+#undef LEFT_8
+#undef RIGHT_8
+#undef EXCHANGE
+
+#endif
+
+/* Some images, at most SIDE_BY_SIDE; the last one stands in for those that are missing. */
+static void AT_LEVEL(copy_into)(struct images *restrict images, const struct workspace *w, int count)
+{
+    const real *from[SIDE_BY_SIDE];
+    for (int k = 0; k < SIDE_BY_SIDE; k++)
+        from[k] = w[k < count ? k : count - 1].value;
+    for EACH_PART(part, into) {
+        int i = part->first;
+#if TRANSPOSES
+        i = AT_LEVEL(transpose_into)(images, from, i, part->first + part->count);
+#endif
+        for (; i < part->first + part->count; i++)
+            for (int k = 0; k < SIDE_BY_SIDE; k++)
+                images->value[i][k] = from[k][i];
+    }
+}
+
+static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct workspace *w, int count)
+{
+    real *to[SIDE_BY_SIDE];
+    for (int k = 0; k < count; k++)
+        to[k] = w[k].value;
+    for EACH_PART(part, out_of) {
+        int i = part->first;
+#if TRANSPOSES
+        if (count == SIDE_BY_SIDE)
+            i = AT_LEVEL(transpose_out_of)(images, to, i, part->first + part->count);
+#endif
+        for (; i < part->first + part->count; i++)
+            for (int k = 0; k < count; k++)
+                to[k][i] = images->value[i][k];
+    }
+}
+
+#undef TRANSPOSES
