@@ -60,6 +60,7 @@ struct level {
 };
 
 static const struct level *level; /* the one that runs */
+static int has_vbmi2;             /* AVX-512 that moves single bytes; for scan_avx512.h, which works without it too */
 
 static const struct level level_baseline;
 #if X86_LEVELS
@@ -76,6 +77,7 @@ static int choose_level(void)
     const int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     const int best = has_avx512 ? 2 : has_avx2 ? 1 : 0;
+    has_vbmi2 = __builtin_cpu_supports("avx512vbmi2") != 0;
 #else
     static const struct level *const levels[] = {&level_baseline};
     const int best = 0;

@@ -77,12 +77,28 @@ static void run_backward(void)
 
 /* A block of images */
 
+/*
+ * Begins to load the inputs of an image that comes later: the caches of processors expect the next image of an array,
+ * but not the next one of a shuffled epoch.
+ */
+static void prefetch_later(int image, int part, int parts)
+{
+    const char *const inputs = (const char *)block_images.later[image];
+    enum { LINE = 64, BYTES = INPUT_COUNT * sizeof(input_type) };
+    const int end = inputs == NULL ? 0 : BYTES * (part + 1) / parts;
+    for (int i = LINE * (BYTES * part / parts / LINE); i < end; i += LINE)
+        PREFETCH(inputs + i);
+}
+
 /* Computes the values and adjoints of one image, and what its rows will need. */
 static void compute_image(int image)
 {
     struct workspace *const w = &block[image];
+    prefetch_later(image, 0, 3);
     block_images.loss[image] = compute_loss(w, block_images.targets[image], block_images.inputs[image]);
+    prefetch_later(image, 1, 3);
     level->compute_adjoints(w);
+    prefetch_later(image, 2, 3);
     if (!ROW_TENSOR_COUNT)
         return;
     block_images.factor[image] = largest_row_factor(w);

@@ -29,7 +29,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
         if (pixels | nonfinite_rows_of_eight(i)) {
             for (int j = i; j < i + 8 && j < INPUT_COUNT; j++) {
                 w->active[count] = j;
-                w->active_value[count] = inputs[j] * INPUT_SCALE;
+                w->active_value[count] = input_value(inputs, j);
                 count += is_nonzero(inputs, j) | is_nonfinite_row(j);
             }
         }
