@@ -50,14 +50,14 @@ static real largest_row_factor(const struct workspace *w)
 {
     real largest = 0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        largest = larger(largest, largest_magnitude(w->value + row_tensors[t].factor, row_tensors[t].lanes));
+        largest = larger(largest, level->largest(w->value + row_tensors[t].factor, row_tensors[t].lanes));
     return largest;
 }
 
 /* At least as large as any input of the image. */
 static double input_bound(const struct workspace *w)
 {
-    return INPUT_PIXELS ? 255.0 * fabs(INPUT_SCALE) : largest_magnitude(w->active_value, w->active_count);
+    return INPUT_PIXELS ? 255.0 * fabs(INPUT_SCALE) : level->largest(w->active_value, w->active_count);
 }
 
 static void run_backward(void)
@@ -77,28 +77,54 @@ static void run_backward(void)
 
 /* A block of images */
 
+enum { TILE_BYTES = 1 << 16 }; /* of rows: more than an L1 cache, because many are not active */
+
 /*
- * Begins to load the inputs of an image that comes later: the caches of processors expect the next image of an array,
- * but not the next one of a shuffled epoch.
+ * Begins to load inputs first .. end - 1 of an image that comes later: caches expect the next image of an array, but
+ * not the next one of a shuffled epoch. Few at a time, because a core waits for few cache lines at a time.
  */
-static void prefetch_later(int image, int part, int parts)
+static void prefetch_later(int image, int first, int end)
 {
-    const char *const inputs = (const char *)block_images.later[image];
-    enum { LINE = 64, BYTES = INPUT_COUNT * sizeof(input_type) };
-    const int end = inputs == NULL ? 0 : BYTES * (part + 1) / parts;
-    for (int i = LINE * (BYTES * part / parts / LINE); i < end; i += LINE)
+    enum { LINE = 64 / sizeof(input_type) };
+    const input_type *const inputs = block_images.later[image];
+    for (int i = first; inputs != NULL && i < end && i < INPUT_COUNT; i += LINE)
         PREFETCH(inputs + i);
 }
 
-/* Computes the values and adjoints of one image, and what its rows will need. */
+/* The images of a worker: eight neighbours at a time, as one byte of active_rows has them. */
+static int next_image(int image)
+{
+    return (image + 1) % ROW_MASK_IMAGES ? image + 1 : image + 1 + (pool.size - 1) * ROW_MASK_IMAGES;
+}
+
+/*
+ * Computes the sums over active inputs for the images of a worker. The rows of a tile of inputs stay in the L1 cache
+ * while all images add theirs, tile after tile: each sum still adds its terms in order.
+ */
+static void compute_row_sums(int worker)
+{
+    enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), IN_TILE = TILE_BYTES / ROWS_BYTES };
+    enum { TILE_CHUNKS = IN_TILE > 1 ? IN_TILE : 1 };
+    for (int image = worker * ROW_MASK_IMAGES; image < block_images.count; image = next_image(image)) {
+        level->set_inputs(&block[image], block_images.inputs[image]);
+        level->start_row_sums(&block[image]);
+    }
+    for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS)
+        for (int image = worker * ROW_MASK_IMAGES; image < block_images.count; image = next_image(image)) {
+            const int *const before = block[image].active_before, end = chunk + TILE_CHUNKS;
+            prefetch_later(image, chunk * CHUNK_INPUTS, end * CHUNK_INPUTS);
+            level->add_rows(&block[image], before[chunk], before[end < CHUNKS ? end : CHUNKS]);
+        }
+}
+
+/* Computes the other values and the adjoints of one image, and what its rows will need. */
 static void compute_image(int image)
 {
     struct workspace *const w = &block[image];
-    prefetch_later(image, 0, 3);
-    block_images.loss[image] = compute_loss(w, block_images.targets[image], block_images.inputs[image]);
-    prefetch_later(image, 1, 3);
+    set_targets(w, block_images.targets[image]);
+    level->compute_after_rows(w);
+    block_images.loss[image] = w->value[LOSS];
     level->compute_adjoints(w);
-    prefetch_later(image, 2, 3);
     if (!ROW_TENSOR_COUNT)
         return;
     block_images.factor[image] = largest_row_factor(w);
@@ -110,6 +136,7 @@ static void compute_image(int image)
 
 static void compute_images(int worker, void *Py_UNUSED(argument))
 {
+    compute_row_sums(worker);
     for (int first = worker * ROW_MASK_IMAGES; first < block_images.count; first += pool.size * ROW_MASK_IMAGES) {
         const int rest = block_images.count - first, count = rest < ROW_MASK_IMAGES ? rest : ROW_MASK_IMAGES;
         for (int image = first; image < first + count; image++)

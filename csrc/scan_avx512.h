@@ -22,7 +22,7 @@ static inline void AT_LEVEL(store_numbers)(int *active, __m128i bytes, int first
 
 /* Lists the active pixels and their bytes, 64 at a time. */
 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx512vbmi2,fma,popcnt"))) static int
-AT_LEVEL(list_by_64)(int *active, unsigned char *bytes, const input_type *inputs)
+AT_LEVEL(list_by_64)(struct workspace *restrict w, unsigned char *bytes, const input_type *inputs)
 {
     static const ALIGNED unsigned char numbers[64] = {
         0,  1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
@@ -32,16 +32,18 @@ AT_LEVEL(list_by_64)(int *active, unsigned char *bytes, const input_type *inputs
     const __m512i all = _mm512_load_si512(numbers);
     int count = 0;
     for (int first = 0; first < INPUT_COUNT; first += 64) {
+        int *const active = w->active + count;
         __mmask64 mask;
+        begin_chunk(w, first, count);
         const __m512i pixels = AT_LEVEL(load_pixels)(inputs, first, &mask);
         const __m512i chosen = _mm512_maskz_compress_epi8(mask, all);
         const int found = (int)__builtin_popcountll(mask);
         _mm512_storeu_si512(bytes + count, _mm512_maskz_compress_epi8(mask, pixels));
-        AT_LEVEL(store_numbers)(active + count, _mm512_castsi512_si128(chosen), first);
-        AT_LEVEL(store_numbers)(active + count + 16, _mm512_extracti32x4_epi32(chosen, 1), first);
+        AT_LEVEL(store_numbers)(active, _mm512_castsi512_si128(chosen), first);
+        AT_LEVEL(store_numbers)(active + 16, _mm512_extracti32x4_epi32(chosen, 1), first);
         if (found > 32) {
-            AT_LEVEL(store_numbers)(active + count + 32, _mm512_extracti32x4_epi32(chosen, 2), first);
-            AT_LEVEL(store_numbers)(active + count + 48, _mm512_extracti32x4_epi32(chosen, 3), first);
+            AT_LEVEL(store_numbers)(active + 32, _mm512_extracti32x4_epi32(chosen, 2), first);
+            AT_LEVEL(store_numbers)(active + 48, _mm512_extracti32x4_epi32(chosen, 3), first);
         }
         count += found;
     }
@@ -49,18 +51,19 @@ AT_LEVEL(list_by_64)(int *active, unsigned char *bytes, const input_type *inputs
 }
 
 /* The same 16 at a time, for processors that compress nothing smaller than 32 bits. */
-static int AT_LEVEL(list_by_16)(int *active, unsigned char *bytes, const input_type *inputs)
+static int AT_LEVEL(list_by_16)(struct workspace *restrict w, unsigned char *bytes, const input_type *inputs)
 {
     __m512i number = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
     int count = 0;
     for (int first = 0; first < INPUT_COUNT; first += 64) {
         __mmask64 mask;
         ALIGNED unsigned char pixels[64];
+        begin_chunk(w, first, count);
         _mm512_store_si512(pixels, AT_LEVEL(load_pixels)(inputs, first, &mask));
         for (int i = 0; i < 64; i += 16, mask >>= 16) {
             const __mmask16 some = (__mmask16)mask;
             const __m512i part = _mm512_cvtepu8_epi32(_mm_load_si128((const __m128i *)(pixels + i)));
-            _mm512_storeu_si512(active + count, _mm512_maskz_compress_epi32(some, number));
+            _mm512_storeu_si512(w->active + count, _mm512_maskz_compress_epi32(some, number));
             _mm_storeu_si128((__m128i *)(bytes + count), _mm512_cvtepi32_epi8(_mm512_maskz_compress_epi32(some, part)));
             count += __builtin_popcount(some);
             number = _mm512_add_epi32(number, _mm512_set1_epi32(16));
@@ -73,7 +76,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
 {
     unsigned char bytes[INPUT_SPACE + 64];
     const int count =
-        has_vbmi2 ? AT_LEVEL(list_by_64)(w->active, bytes, inputs) : AT_LEVEL(list_by_16)(w->active, bytes, inputs);
+        has_vbmi2 ? AT_LEVEL(list_by_64)(w, bytes, inputs) : AT_LEVEL(list_by_16)(w, bytes, inputs);
     for (int k = 0; k < count; k++)
         w->active_value[k] = bytes[k] * INPUT_SCALE;
     return count;

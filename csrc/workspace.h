@@ -90,6 +90,7 @@ static inline uint64_t nonfinite_rows_of_eight(int first)
 /* The workspace of one image. Plain C declares it in its own header. */
 
 #if !STANDALONE
+enum { CHUNK_INPUTS = 64, CHUNKS = (INPUT_COUNT + CHUNK_INPUTS - 1) / CHUNK_INPUTS };
 enum { LIST_SLACK = 32 }; /* list writers store whole vectors and may overrun by this much */
 
 struct workspace {
@@ -97,7 +98,17 @@ struct workspace {
     int active_count;
     int active[INPUT_SPACE + LIST_SLACK]; /* active inputs in ascending order */
     real active_value[INPUT_SPACE + LIST_SLACK];
+    int active_before[CHUNKS + 1]; /* how many of them come before input CHUNK_INPUTS * chunk */
 };
+
+/* Before the scan of an input: so many are active so far. */
+static inline void begin_chunk(struct workspace *w, int input, int count)
+{
+    if (input % CHUNK_INPUTS == 0)
+        w->active_before[input / CHUNK_INPUTS] = count;
+}
+#else
+#define begin_chunk(w, input, count) ((void)0)
 #endif
 
 /* Outputs */

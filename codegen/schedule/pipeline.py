@@ -20,6 +20,7 @@ from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
 from codegen.schedule.parts import split_sums
 from codegen.schedule.registers import keep_in_registers
+from codegen.schedule.row_sums import split_row_sums
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
@@ -50,6 +51,7 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C, by name, in order."""
     passes: dict[str, Pass] = {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
+        "row sums": lambda loops: split_row_sums(loops, target),  # sums over active inputs apart, for tiles of rows
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers

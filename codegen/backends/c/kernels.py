@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
@@ -50,6 +50,8 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    map_body,
+    reads,
     statements,
     uses,
 )
@@ -65,14 +67,23 @@ MAX_COMMENT = 112
 INDENT = "    "
 
 WORKSPACE = "struct workspace *restrict w"
+ROWS = "struct workspace *restrict w, int first, int end"  # some of the active inputs
+ALL_ROWS = "w, 0, w->active_count"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
 PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
+    "start_row_sums": (Pass.ROW_STARTS, WORKSPACE),
+    "add_rows": (Pass.ROW_SUMS, ROWS),
+    "compute_after_rows": (Pass.LOSS, WORKSPACE),  # the rest of compute_loss
     "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
     "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
     "compute_prediction": (Pass.PREDICTION, WORKSPACE),
     "compute_outputs": (Pass.OUTPUTS, WORKSPACE),
     "compute_evaluation": (Pass.LOSS | Pass.PREDICTION, WORKSPACE),
+}
+SKIPPED = {  # what has been computed before
+    "compute_adjoints": Pass.LOSS,
+    "compute_after_rows": Pass.ROW_STARTS | Pass.ROW_SUMS,
 }
 PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that only predicts
 
@@ -116,23 +127,23 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program) -> Kernels:
         tables=table_lines(scheduled, arithmetic),
         functions=functions,
         calls=calls,
-        offsets=_offsets(found),
+        offsets=_offsets(found, scheduled),
         tensors=layout.tensors,
         tensor_names=[region.name for region in scheduled.regions[DATA]],
         row_tensors=list(found.rows.values()),
         row_comments=[str(formula) for kernel in rows for formula in formulas(found.loops, kernel)],
         reads_inputs=reads_inputs(scheduled),
-        value_count=layout.value_count,
+        value_count=scheduled.lengths[VALUE],
         data_count=layout.data_count,
         loss=found.place_of(graph.loss),
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
 
 
-def _offsets(found: Rerolled) -> list[tuple[str, int]]:
+def _offsets(found: Rerolled, scheduled: Loops) -> list[tuple[str, int]]:
     """Names for places in value[]. INPUT and TARGET are always defined, LOSS if the graph has one."""
     places = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    places |= {region.name: region.start for region in found.loops.regions[VALUE]}
+    places |= {region.name: region.start for region in scheduled.regions[VALUE]}
     if found.graph.loss >= 0:
         places.setdefault("LOSS", found.place_of(found.graph.loss))
     return list(places.items())
@@ -147,8 +158,10 @@ def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> tupl
     for kernels in together(loops.kernels):
         first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
         name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
+        name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
         takes_images = passes == Pass.DENSE_GRADIENTS
-        lines += [f"static void AT_LEVEL({name})({IMAGES if takes_images else WORKSPACE})", "{"]
+        arguments = IMAGES if takes_images else ROWS if passes & Pass.ROW_SUMS else WORKSPACE
+        lines += [f"static void AT_LEVEL({name})({arguments})", "{"]
         uses_values = any(uses(nest, VALUE) for kernel in kernels for nest in kernel.nests)
         if not takes_images:
             value = f"{arithmetic.type} *restrict const value = w->value;" if uses_values else "(void)w;"
@@ -179,10 +192,14 @@ def pass_functions(calls: list[tuple[Pass, str]], names: Iterable[str] = PASSES)
     lines: list[str] = []
     for function in names:
         passes, parameters = PASSES[function]
-        skip = Pass.LOSS if passes == Pass.GRADIENTS else Pass(0)  # forward() has computed these
+        skip = SKIPPED.get(function, Pass(0))
         arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
-        listed = ", ".join(arguments)
-        body = [f"{INDENT}AT_LEVEL({name})({listed});" for has, name in calls if has & passes and not has & skip]
+        some, listed = ", ".join(arguments), ALL_ROWS if parameters == WORKSPACE else ", ".join(arguments)
+        body = [
+            f"{INDENT}AT_LEVEL({name})({listed if has & Pass.ROW_SUMS else some});"
+            for has, name in calls
+            if has & passes and not has & skip
+        ]
         unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
         lines += [f"static void AT_LEVEL({function})({parameters})", "{", *body, *unused, "}", ""]
     return lines
@@ -197,6 +214,24 @@ def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
         rows = [f"{INDENT}{', '.join(values[i : i + 8])}," for i in range(0, len(values), 8)]
         lines += [f"TABLE {'int32_t' if is_index else arithmetic.type} {name}[{len(values)}] = {{", *rows, "};"]
     return lines
+
+
+def _row(body: Body) -> tuple[str, Index] | None:
+    """Where the row of an active input begins, and the counter of its lanes.
+
+    gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
+    """
+    match body:
+        case (For(kind=Kind.LANES, counter=lane, body=(stmt,)),):
+            (index,) = [place.index for place in reads(stmt) if place.array == DATA]
+            return lane, replace(index, steps=tuple([step for step in index.steps if step[1] != lane]))
+    return None
+
+
+def _in_row(expr: Expr, lane: str) -> Expr:
+    if type(expr) is not Place or expr.array != DATA:
+        return expr
+    return Place("row", Index(0, tuple([step for step in expr.index.steps if step[1] == lane])))
 
 
 class _Printer:
@@ -249,7 +284,11 @@ class _Printer:
         inside: list[str] = []
         match loop.kind:
             case Kind.ACTIVE:
-                head = ["for (int a = 0; a < w->active_count; a++)"]
+                assert self.kernel is not None
+                is_part = self.kernel.passes & Pass.ROW_SUMS
+                head = [
+                    f"for (int a = {'first' if is_part else '0'}; a < {'end' if is_part else 'w->active_count'}; a++)"
+                ]
                 inside = [f"const ptrdiff_t {counter} = w->active[a];"]
                 inside.append(f"const {self.arithmetic.type} {loop.input} = w->active_value[a];")
             case Kind.IMAGES:
@@ -265,7 +304,12 @@ class _Printer:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         around, self.in_lanes = self.in_lanes, loop.kind == Kind.LANES
-        lines = [*inside, *self.body(loop.body)]
+        body = loop.body
+        if loop.kind == Kind.ACTIVE and (row := _row(body)):
+            lanes, start = row
+            inside.append(f"const {self.arithmetic.type} *const row = data + {index_text(self.loops, DATA, start)};")
+            body = map_body(body, lambda expr: _in_row(expr, lanes))
+        lines = [*inside, *self.body(body)]
         self.in_lanes = around
         if len(lines) == 1:
             yield from [*head, INDENT + lines[0]]
