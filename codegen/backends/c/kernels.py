@@ -169,7 +169,8 @@ def kernel_functions(loops: Loops, plain: Loops, arithmetic: Arithmetic) -> tupl
         elif not uses_values:
             lines.append(f"{INDENT}(void)images;")
         for kernel in kernels:
-            lines += [INDENT + line for line in _comment(plain, plain_kernels[kernel.number])]
+            comment = _comment(plain, plain_kernels[kernel.number])
+            lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comment)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
