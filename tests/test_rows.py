@@ -289,7 +289,7 @@ def test_a_non_finite_gradient_in_one_of_two_row_tensors_reaches_its_rows(gated_
 
 
 def wide_rows(pixels: bool) -> Program:
-    """130 sums over 150 inputs: the rows of 64 inputs are more than a tile holds, and the last tile is a part of one."""
+    """130 sums over 150 inputs: the rows of 64 inputs fill a tile, and the last tile is a part of one."""
     rng = random.Random(2)
     x, y = values(150), values(130)
     w, b = weights(rng, 130, 150), weights(rng, 130)

@@ -51,7 +51,6 @@ from codegen.ir.loops import (
     Stmt,
     Store,
     map_body,
-    reads,
     statements,
     uses,
 )
@@ -217,24 +216,6 @@ def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
     return lines
 
 
-def _row(body: Body) -> tuple[str, Index] | None:
-    """Where the row of an active input begins, and the counter of its lanes.
-
-    gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
-    """
-    match body:
-        case (For(kind=Kind.LANES, counter=lane, body=(stmt,)),):
-            (index,) = [place.index for place in reads(stmt) if place.array == DATA]
-            return lane, replace(index, steps=tuple([step for step in index.steps if step[1] != lane]))
-    return None
-
-
-def _in_row(expr: Expr, lane: str) -> Expr:
-    if type(expr) is not Place or expr.array != DATA:
-        return expr
-    return Place("row", Index(0, tuple([step for step in expr.index.steps if step[1] == lane])))
-
-
 class _Printer:
     """Statements as lines of C."""
 
@@ -305,17 +286,30 @@ class _Printer:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         around, self.in_lanes = self.in_lanes, loop.kind == Kind.LANES
-        body = loop.body
-        if loop.kind == Kind.ACTIVE and (row := _row(body)):
-            lanes, start = row
-            inside.append(f"const {self.arithmetic.type} *const row = data + {index_text(self.loops, DATA, start)};")
-            body = map_body(body, lambda expr: _in_row(expr, lanes))
+        body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
         lines = [*inside, *self.body(body)]
         self.in_lanes = around
         if len(lines) == 1:
             yield from [*head, INDENT + lines[0]]
         else:
             yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
+
+    def by_rows(self, body: Body) -> Body:
+        """The body of a loop over active inputs, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
+
+        gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
+        """
+        lanes = [stmt.counter for stmt in body if type(stmt) is For and stmt.kind == Kind.LANES]
+
+        def change(expr: Expr) -> Expr:
+            if type(expr) is not Place or expr.array != DATA:
+                return expr
+            steps = expr.index.steps
+            start = replace(expr.index, steps=tuple([step for step in steps if step[1] not in lanes]))
+            lane = Index(0, tuple([step for step in steps if step[1] in lanes]))
+            return Place(f"(data + {index_text(self.loops, DATA, start)})", lane)
+
+        return map_body(body, change) if lanes else body
 
     def expr(self, expr: Expr) -> Bound:
         match expr:
