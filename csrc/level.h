@@ -44,6 +44,10 @@ struct level {
     void (*compute_outputs)(struct workspace *restrict);
 #if !FROZEN
     void (*compute_loss)(struct workspace *restrict);
+    /* The same in parts: where sums over active inputs begin, the rows of some of these inputs, and all else. */
+    void (*start_row_sums)(struct workspace *restrict);
+    void (*add_rows)(struct workspace *restrict, int first, int end);
+    void (*compute_after_rows)(struct workspace *restrict);
     void (*compute_adjoints)(struct workspace *restrict);
     void (*compute_evaluation)(struct workspace *restrict);
     /* Adds the gradients of some images, in order; each of `parts` calls covers its part of the parameters. */
@@ -65,6 +69,9 @@ struct level {
 };
 
 static const struct level *level; /* the one that runs */
+#if X86_LEVELS && INPUT_PIXELS
+static int has_vbmi2; /* AVX-512 that moves single bytes: scan_avx512.h works without it, but in smaller steps */
+#endif
 
 static const struct level level_baseline;
 #if X86_LEVELS
@@ -81,6 +88,9 @@ static int choose_level(void)
     const int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
     const int best = has_avx512 ? 2 : has_avx2 ? 1 : 0;
+#if INPUT_PIXELS
+    has_vbmi2 = __builtin_cpu_supports("avx512vbmi2") != 0;
+#endif
 #else
     static const struct level *const levels[] = {&level_baseline};
     const int best = 0;

@@ -46,6 +46,9 @@ static const struct level AT_LEVEL(level) = {
     .compute_outputs = AT_LEVEL(compute_outputs),
 #if !FROZEN
     .compute_loss = AT_LEVEL(compute_loss),
+    .start_row_sums = AT_LEVEL(start_row_sums),
+    .add_rows = AT_LEVEL(add_rows),
+    .compute_after_rows = AT_LEVEL(compute_after_rows),
     .compute_adjoints = AT_LEVEL(compute_adjoints),
     .compute_evaluation = AT_LEVEL(compute_evaluation),
     .compute_gradients = AT_LEVEL(compute_gradients),

@@ -72,6 +72,7 @@ static struct {
     int count;
     const input_type *inputs[BLOCK_IMAGES];
     const target_type *targets[BLOCK_IMAGES];
+    const input_type *later[BLOCK_IMAGES]; /* the inputs of images that come after the block; NULL if none is known */
     double loss[BLOCK_IMAGES];
     double factor[BLOCK_IMAGES];   /* the largest row factor in absolute value; inf or nan if one of them is */
     double gradient[BLOCK_IMAGES]; /* a bound on what the image adds to the gradients of row tensors */

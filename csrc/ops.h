@@ -34,6 +34,13 @@
 #define STORE_BARRIER ((void)0)
 #endif
 
+/* Begins to load the cache line of an address that is read later. */
+#if defined(__GNUC__) || defined(__clang__)
+#define PREFETCH(address) __builtin_prefetch(address)
+#else
+#define PREFETCH(address) ((void)(address))
+#endif
+
 #if defined(__GNUC__) || defined(__clang__)
 #define MAYBE_UNUSED __attribute__((unused))
 #else

@@ -50,14 +50,14 @@ static real largest_row_factor(const struct workspace *w)
 {
     real largest = 0;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        largest = larger(largest, largest_magnitude(w->value + row_tensors[t].factor, row_tensors[t].lanes));
+        largest = larger(largest, level->largest(w->value + row_tensors[t].factor, row_tensors[t].lanes));
     return largest;
 }
 
 /* At least as large as any input of the image. */
 static double input_bound(const struct workspace *w)
 {
-    return INPUT_PIXELS ? 255.0 * fabs(INPUT_SCALE) : largest_magnitude(w->active_value, w->active_count);
+    return INPUT_PIXELS ? 255.0 * fabs(INPUT_SCALE) : level->largest(w->active_value, w->active_count);
 }
 
 static void run_backward(void)
@@ -77,18 +77,53 @@ static void run_backward(void)
 
 /* A block of images */
 
-/* Values and adjoints of at most IMAGES_AT_ONCE images. */
+enum {
+    TILE_BYTES = 1 << 16, /* of rows: more than an L1 cache, because many are not active */
+    PIECE = ROW_TENSOR_COUNT ? 32 : SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16 /* images that a worker takes at a time */
+};
+
+/*
+ * Begins to load inputs first .. end - 1 of an image that comes later: caches expect the next image of an array, but
+ * not the next one of a shuffled epoch. Few at a time, because a core waits for few cache lines at a time.
+ */
+static void prefetch_later(int image, int first, int end)
+{
+    enum { LINE = 64 / sizeof(input_type) };
+    const input_type *const inputs = block_images.later[image];
+    for (int i = first; inputs != NULL && i < end && i < INPUT_COUNT; i += LINE)
+        PREFETCH(inputs + i);
+}
+
+/*
+ * Computes the sums over active inputs of images first .. end - 1. The rows of a tile of inputs stay in the L1 cache
+ * while all images add theirs, tile after tile: each sum still adds its terms in order.
+ */
+static void compute_row_sums(int first, int end)
+{
+    enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), IN_TILE = TILE_BYTES / ROWS_BYTES };
+    enum { TILE_CHUNKS = IN_TILE > 1 ? IN_TILE : 1 };
+    for (int image = first; image < end; image++) {
+        level->set_inputs(&block[image], block_images.inputs[image]);
+        set_targets(&block[image], block_images.targets[image]);
+        level->start_row_sums(&block[image]);
+    }
+    for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS)
+        for (int image = first; image < end; image++) {
+            const int *const before = block[image].active_before, last = chunk + TILE_CHUNKS;
+            prefetch_later(image, chunk * CHUNK_INPUTS, last * CHUNK_INPUTS);
+            level->add_rows(&block[image], before[chunk], before[last < CHUNKS ? last : CHUNKS]);
+        }
+}
+
+/* The other values and the adjoints of at most IMAGES_AT_ONCE images. */
 static void compute_values(int worker, int first, int count)
 {
     struct workspace *const w = &block[first];
 #if SIDE_BY_SIDE
     if (count >= FEWEST_SIDE_BY_SIDE) {
         struct images *const images = &side_by_side[worker];
-        for (int k = 0; k < count; k++) {
-            level->set_inputs(&w[k], block_images.inputs[first + k]);
-            set_targets(&w[k], block_images.targets[first + k]);
+        for (int k = 0; k < count; k++)
             copy_computed_once(&w[k]);
-        }
         compute_side_by_side(images, level->training, w, count);
         level->copy_out_of(images, w, count);
         for (int k = 0; k < count; k++)
@@ -99,8 +134,11 @@ static void compute_values(int worker, int first, int count)
     }
 #endif
     for (int k = 0; k < count; k++) {
-        const int image = first + k;
-        block_images.loss[image] = compute_loss(&w[k], block_images.targets[image], block_images.inputs[image]);
+        if (SIDE_BY_SIDE) /* which may be how sums over inputs are computed */
+            level->compute_loss(&w[k]);
+        else
+            level->compute_after_rows(&w[k]);
+        block_images.loss[first + k] = w[k].value[LOSS];
         level->compute_adjoints(&w[k]);
     }
     (void)worker;
@@ -119,14 +157,13 @@ static void keep_row_factors(int image)
                (size_t)row_tensors[t].lanes * sizeof(real));
 }
 
-enum { PIECE = IMAGES_AT_ONCE > ROW_MASK_IMAGES ? IMAGES_AT_ONCE : ROW_MASK_IMAGES };
-
 static int at_most(int count, int most) { return count < most ? count : most; }
 
 /* Whole groups of images side by side, and of row masks. */
 static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
     const int first = piece * PIECE, end = first + at_most(block_images.count - first, PIECE);
+    compute_row_sums(first, end);
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
     for (int image = first; image < end; image++)

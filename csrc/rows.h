@@ -321,10 +321,12 @@ SPECIALISED void AT_LEVEL(update_pending_row_of)(ptrdiff_t offset, ptrdiff_t len
 {
     for (ptrdiff_t first = 0; first < length; first += block) {
         const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
+        const int image = lowest_bit(images);
+        const real x = input_value(block_images.inputs[image], input);
         real gradient[MAX_LANES];
         for (ptrdiff_t lane = 0; lane < lanes; lane++)
-            gradient[lane] = 0;
-        AT_LEVEL(add_images)(gradient, lanes, copy + first, input, images);
+            gradient[lane] = x * row_factors[image][copy + first + lane];
+        AT_LEVEL(add_images)(gradient, lanes, copy + first, input, images & (images - 1));
         AT_LEVEL(descend)(data + offset + length * input + first, gradient, lanes, step);
     }
 }

@@ -10,6 +10,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
     int count = 0;
     for (int i = 0; i < INPUT_COUNT; i++) {
         const real x = input_value(inputs, i);
+        begin_chunk(w, i, count);
         w->active[count] = i;
         w->active_value[count] = x;
         count += is_nonzero(inputs, i) | is_nonfinite_row(i);
@@ -24,12 +25,13 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
     int count = 0;
     for (int i = 0; i < INPUT_COUNT; i += 8) {
         uint64_t pixels = 1;
+        begin_chunk(w, i, count);
         if (i < IN_EIGHTS)
             memcpy(&pixels, inputs + i, sizeof(pixels));
         if (pixels | nonfinite_rows_of_eight(i)) {
             for (int j = i; j < i + 8 && j < INPUT_COUNT; j++) {
                 w->active[count] = j;
-                w->active_value[count] = inputs[j] * INPUT_SCALE;
+                w->active_value[count] = input_value(inputs, j);
                 count += is_nonzero(inputs, j) | is_nonfinite_row(j);
             }
         }
@@ -44,6 +46,8 @@ static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
         for (int i = 0; i < INPUT_COUNT; i++)
             w->value[INPUT + i] = input_value(inputs, i);
     STORE_BARRIER;
-    if (ROW_TENSOR_COUNT)
+    if (ROW_TENSOR_COUNT) {
         w->active_count = AT_LEVEL(find_active)(w, inputs);
+        begin_chunk(w, CHUNKS * CHUNK_INPUTS, w->active_count);
+    }
 }

@@ -164,8 +164,11 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t f
         const Py_ssize_t image = image_number(run, i + k);
         block_images.inputs[k] = image_at(&run->batch, image);
         block_images.targets[k] = target_at(&run->batch, image);
+        const Py_ssize_t later = i + k + block_images.count;
+        block_images.later[k] = later < run->batch.count ? image_at(&run->batch, image_number(run, later)) : NULL;
     }
     if (size == 1) {
+        prefetch_later(0, 0, INPUT_COUNT);
         *total += run_forward(block_images.targets[0], block_images.inputs[0]);
         run_backward();
     }

@@ -22,10 +22,22 @@ typedef unsigned char input_type;
 typedef real input_type;
 #endif
 
+#if INPUT_PIXELS && !STANDALONE
+/* The value of each byte. A load is cheaper than a conversion, which would compete with the sums for vector units. */
+#define ONE_VALUE(byte) (byte) * INPUT_SCALE
+#define FOUR_VALUES(byte) ONE_VALUE(byte), ONE_VALUE(byte + 1), ONE_VALUE(byte + 2), ONE_VALUE(byte + 3)
+#define SIXTEEN_VALUES(byte) FOUR_VALUES(byte), FOUR_VALUES(byte + 4), FOUR_VALUES(byte + 8), FOUR_VALUES(byte + 12)
+#define MANY_VALUES(byte) \
+    SIXTEEN_VALUES(byte), SIXTEEN_VALUES(byte + 16), SIXTEEN_VALUES(byte + 32), SIXTEEN_VALUES(byte + 48)
+static const real pixel_values[256] = {MANY_VALUES(0), MANY_VALUES(64), MANY_VALUES(128), MANY_VALUES(192)};
+#endif
+
 /* Floats may be misaligned. */
 static inline real input_value(const input_type *inputs, int i)
 {
-#if INPUT_PIXELS
+#if INPUT_PIXELS && !STANDALONE
+    return pixel_values[inputs[i]];
+#elif INPUT_PIXELS
     return inputs[i] * INPUT_SCALE;
 #else
     real x;
@@ -78,17 +90,25 @@ static inline uint64_t nonfinite_rows_of_eight(int first)
 /* The workspace of one image. Plain C declares it in its own header. */
 
 #if !STANDALONE
-enum { LIST_SLACK = 16 }; /* list writers store whole vectors and may overrun by this much */
+enum { CHUNK_INPUTS = 64, CHUNKS = (INPUT_COUNT + CHUNK_INPUTS - 1) / CHUNK_INPUTS };
+enum { LIST_SLACK = 32 }; /* list writers store whole vectors and may overrun by this much */
 
 struct workspace {
     ALIGNED real value[VALUE_COUNT]; /* includes the inputs only if something besides a row tensor reads them */
     int active_count;
     int active[INPUT_SPACE + LIST_SLACK]; /* active inputs in ascending order */
     real active_value[INPUT_SPACE + LIST_SLACK];
-#if INPUT_PIXELS
-    int active_byte[INPUT_SPACE + LIST_SLACK];
-#endif
+    int active_before[CHUNKS + 1]; /* how many of them come before input CHUNK_INPUTS * chunk */
 };
+
+/* Before the scan of an input: so many are active so far. */
+static inline void begin_chunk(struct workspace *w, int input, int count)
+{
+    if (input % CHUNK_INPUTS == 0)
+        w->active_before[input / CHUNK_INPUTS] = count;
+}
+#else
+#define begin_chunk(w, input, count) ((void)0)
 #endif
 
 /* Outputs */

@@ -43,7 +43,8 @@ def printed(example):
     plain, scheduled = compiled.plain, compiled.loops
     groups = "".join(f.assignment + "\n" for kernel in plain.kernels for f in formulas(plain, kernel))
     shape = compiled.found.shapes.text(compiled.found.layout.groups[0].group.shape) + "\n"
-    loops = ["".join(f"{line}\n" for line in body_lines(found.kernels[0].nests[0])) for found in (plain, scheduled)]
+    first = [[nest for k in found.kernels if k.number == 0 for nest in k.nests] for found in (plain, scheduled)]
+    loops = ["".join(f"{line}\n" for nest in nests for line in body_lines(nest)) for nests in first]
     return [graph_text(trace(example)), graph_text(compiled.graph), groups, shape, *loops, compiled.text]
 
 

@@ -15,10 +15,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from harness import Extension, bits, example
+from harness import Extension, bits, example, state, train_by_hand
 from models import affine, values, weights
 
-from codegen import Floats, Program
+from codegen import Floats, Pixels, Program
 from codegen.passes.freeze import weights_of
 from micrograd.functional import mse
 from tools.fuzz_compiler.reference import Engine
@@ -286,6 +286,33 @@ def test_a_non_finite_gradient_in_one_of_two_row_tensors_reaches_its_rows(gated_
     slopes = weights_of(gated_twins.program, gated_twins.engine.grads)
     assert np.isnan(slopes["v"][:, 2]).any()
     assert np.isfinite(slopes["w"]).all()
+
+
+def wide_rows(pixels: bool) -> Program:
+    """130 sums over 150 inputs: the rows of 64 inputs fill a tile, and the last tile is a part of one."""
+    rng = random.Random(2)
+    x, y = values(150), values(130)
+    w, b = weights(rng, 130, 150), weights(rng, 130)
+    inputs = Pixels(x, scale=1 / 255) if pixels else Floats(x)
+    out = [h.relu() for h in affine(w, b, x)]
+    return Program(inputs, Floats(y), {"w": w, "b": b}, loss=mse(out, y), outputs={"out": out})
+
+
+@pytest.mark.parametrize("pixels", [True, False])
+def test_a_block_of_images_adds_tiles_of_rows_in_order(pixels, tmp_path):
+    rng = np.random.default_rng(3)
+    inputs = rng.integers(1, 256, (21, 150), dtype=np.uint8) if pixels else rng.normal(size=(21, 150))
+    inputs[rng.random((21, 150)) < 0.6] = 0
+    inputs[4], inputs[5, 64:128], inputs[6, :149] = 0, 0, 0
+    data = inputs, rng.normal(size=(21, 130))
+    model = Extension(wide_rows(pixels), tmp_path, "loops", flags=["-O1"])
+    loss = train_by_hand(model.module, *data, 20, 0.01)
+    expected = state(model.module)
+    for threads in (1, 2):
+        model.module.reset()
+        model.module.zero_grad()
+        assert model.module.train(*data, batch_size=20, learning_rate=0.01, threads=threads) == [loss]
+        assert state(model.module) == expected, threads
 
 
 ODD_NUMBERS = [0.0, -0.0, 1.5, -2.0, 1e308, -1e308, 5e-324, *NON_FINITE]

@@ -67,6 +67,8 @@ class Pass(IntFlag):
     GRADIENTS = 8  # the adjoints
     DENSE_GRADIENTS = 16  # the gradients of parameters, from adjoints
     ROW_GRADIENTS = 32  # those of row tensors, which run-time code computes on demand: see schedule.rows
+    ROW_STARTS = 64  # where sums over active inputs begin: see schedule.row_sums
+    ROW_SUMS = 128  # and their terms, which may be added for some inputs at a time
 
 
 @dataclass(frozen=True, slots=True)

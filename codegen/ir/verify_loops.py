@@ -2,8 +2,8 @@
 
 * Counters, names and Locals are in scope where they are used, and no counter shadows another.
 * Every place is inside its array; padding lanes may read up to SLACK numbers past its end.
-* Only value[], grad[] and Locals are written, and each element of the first two by one nest only. No two iterations
-  of lanes or of a parallel loop write the same element.
+* Only value[], grad[] and Locals are written, and each element of the first two by one nest only, except that a kernel
+  of row sums adds to what another has stored. No two iterations of lanes or of a parallel loop write the same element.
 * Before rows are padded: what a kernel reads of value[] is an input, a target, or written by an earlier kernel.
 """
 
@@ -28,6 +28,7 @@ from codegen.ir.loops import (
     Local,
     Loops,
     Name,
+    Pass,
     Place,
     Stmt,
     expressions,
@@ -56,7 +57,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
             checker.body(nest, _Scope())
             for array, indices in checker.stored.items():
                 elements = np.unique(np.concatenate(indices))
-                if array == VALUE and known[elements].any():
+                if array == VALUE and known[elements].any() and not kernel.passes & Pass.ROW_SUMS:
                     _fail(kernel, f"{array}[{elements[known[elements]][0]}] has been written before")
                 written[array][elements] = True
 

@@ -173,7 +173,13 @@ def aligned(count: int, cache_line: int) -> int:
 
 
 def padded(count: int, cache_line: int) -> int:
-    """`count` rounded up to whole vectors, or else to half vectors, if that adds at most a quarter; else `count`."""
+    """`count` rounded up to whole vectors, or else to half vectors, if that adds at most a quarter; else `count`.
+
+    From two vectors on, whole ones may add a third: a row that straddles cache lines is read at half the speed.
+    """
+    whole = aligned(count, cache_line)
+    if count > 2 * cache_line and 3 * whole <= 4 * count:
+        return whole
     for width in (cache_line, cache_line // 2):
         whole = aligned(count, width)
         if 4 * whole <= 5 * count:

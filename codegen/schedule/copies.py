@@ -41,6 +41,11 @@ class Batch:
     all_once: list[Span]
     fewest: int
 
+    @property
+    def side_by_side(self) -> Loops:
+        """The kernels that compute all images at once."""
+        return self.loops.with_kernels([k for k in self.loops.kernels if k.phase == Phase.SIDE_BY_SIDE])
+
 
 def plan_batch(loops: Loops, plain: Loops, rows: Iterable[RowTensor], target: Target) -> Batch | None:
     """`loops`: those of a batch, scheduled. `plain`: the same with the gradients, as reroll made them.

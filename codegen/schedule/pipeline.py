@@ -22,6 +22,7 @@ from codegen.schedule.parallel import share_gradients
 from codegen.schedule.parts import split_sums
 from codegen.schedule.phases import set_phases
 from codegen.schedule.registers import keep_in_registers
+from codegen.schedule.row_sums import split_row_sums
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import skip_zeros
@@ -58,6 +59,7 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C, by name, in order."""
     passes: dict[str, Pass] = {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
+        "row sums": lambda loops: split_row_sums(loops, target),  # sums over active inputs apart, for tiles of rows
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers

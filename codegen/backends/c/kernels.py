@@ -52,6 +52,7 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    map_body,
     statements,
     uses,
 )
@@ -69,15 +70,22 @@ INDENT = "    "
 
 WORKSPACE = "struct workspace *restrict w"
 BESIDE = "struct images *restrict images, const struct workspace *restrict once"
+ROWS = "struct workspace *restrict w, int first, int end"  # some of the active inputs
+ALL_ROWS = "w, 0, w->active_count"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
 PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
+    "start_row_sums": (Pass.ROW_STARTS, WORKSPACE),
+    "add_rows": (Pass.ROW_SUMS, ROWS),
+    "compute_after_rows": (Pass.LOSS, WORKSPACE),  # the rest of compute_loss
     "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
     "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
     "compute_prediction": (Pass.PREDICTION, WORKSPACE),
     "compute_outputs": (Pass.OUTPUTS, WORKSPACE),
     "compute_evaluation": (Pass.LOSS | Pass.PREDICTION, WORKSPACE),
 }
+ROW_PASSES = Pass.ROW_STARTS | Pass.ROW_SUMS
+SKIPPED = {"compute_adjoints": Pass.LOSS, "compute_after_rows": ROW_PASSES}  # what has been computed before
 PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that only predicts
 
 # What a batch computes for all of its images, in three phases: once, image by image, side by side.
@@ -140,8 +148,7 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
         call for call in calls if call.phase != Phase.SIDE_BY_SIDE and not call.passes & Pass.DENSE_GRADIENTS
     ]
     if batch is not None:
-        beside = [kernel for kernel in batch.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
-        lines, more = kernel_functions(batch.loops.with_kernels(beside), found.loops, arithmetic, BESIDE)
+        lines, more = kernel_functions(batch.side_by_side, found.loops, arithmetic, BESIDE)
         functions, batch_calls = [*functions, *lines], [*batch_calls, *more]
     rows = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     return Kernels(
@@ -152,23 +159,23 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
         calls=calls,
         batch_calls=batch_calls,
         batch=batch,
-        offsets=_offsets(found),
+        offsets=_offsets(found, scheduled),
         tensors=layout.tensors,
         tensor_names=[region.name for region in scheduled.regions[DATA]],
         row_tensors=list(found.rows.values()),
         row_comments=[str(formula) for kernel in rows for formula in formulas(found.loops, kernel)],
-        reads_inputs=reads_inputs(scheduled),
-        value_count=layout.value_count,
+        reads_inputs=reads_inputs(scheduled) or (batch is not None and reads_inputs(batch.side_by_side)),
+        value_count=scheduled.lengths[VALUE],
         data_count=layout.data_count,
         loss=found.place_of(graph.loss),
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
     )
 
 
-def _offsets(found: Rerolled) -> list[tuple[str, int]]:
+def _offsets(found: Rerolled, scheduled: Loops) -> list[tuple[str, int]]:
     """Names for places in value[]. INPUT and TARGET are always defined, LOSS if the graph has one."""
     places = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    places |= {region.name: region.start for region in found.loops.regions[VALUE]}
+    places |= {region.name: region.start for region in scheduled.regions[VALUE]}
     if found.graph.loss >= 0:
         places.setdefault("LOSS", found.place_of(found.graph.loss))
     return list(places.items())
@@ -192,10 +199,12 @@ def kernel_functions(
     for kernels in together(loops.kernels):
         first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
         name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
-        takes = IMAGES if passes == Pass.DENSE_GRADIENTS else parameters
+        name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
+        takes = IMAGES if passes == Pass.DENSE_GRADIENTS else ROWS if passes & Pass.ROW_SUMS else parameters
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
-            lines += [INDENT + line for line in _comment(plain, plain_kernels[kernel.number])]
+            comment = _comment(plain, plain_kernels[kernel.number])
+            lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comment)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -208,7 +217,7 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
     used = {array for array in (VALUE, SHARED) for kernel in kernels if any(uses(n, array) for n in kernel.nests)}
     if parameters == IMAGES:
         lines = [] if VALUE in used else ["(void)images;"]
-    elif parameters == WORKSPACE:
+    elif parameters in (WORKSPACE, ROWS):
         lines = [f"{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
     else:
         lines = [f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;"]
@@ -232,8 +241,10 @@ def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str
     lines: list[str] = []
     for function in names:
         passes, parameters = PASSES[function]
-        skip = Pass.LOSS if passes == Pass.GRADIENTS else Pass(0)  # forward() has computed these
-        called = [call.name for call in calls if call.passes & passes and not call.passes & skip]
+        skip = SKIPPED.get(function, Pass(0))
+        called = [call for call in calls if call.passes & passes and not call.passes & skip]
+        if passes & ROW_PASSES:
+            called = [call for call in called if call.phase == Phase.BY_IMAGE]
         lines += _calling(function, parameters, called)
     return lines
 
@@ -244,7 +255,8 @@ def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
     for name in names:
         entries = []
         for phase, (title, parameters) in PHASES.items():
-            called = [call.name for call in calls if call.phase == phase and call.passes & BATCH_PASSES[name]]
+            skip = ROW_PASSES if name == "training" else Pass(0)  # training has computed row sums, tile by tile
+            called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name] and not c.passes & skip]
             entries.append(f"AT_LEVEL({name}_{title})" if called else "NULL")
             lines += _calling(f"{name}_{title}", parameters, called) if called else []
         head = f"static const struct batch_passes AT_LEVEL({name}_passes) = {{"
@@ -252,10 +264,11 @@ def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
     return lines
 
 
-def _calling(function: str, parameters: str, called: list[str]) -> list[str]:
+def _calling(function: str, parameters: str, called: list[Call]) -> list[str]:
     """A function that passes its arguments on to others."""
     arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
-    body = [f"{INDENT}AT_LEVEL({name})({', '.join(arguments)});" for name in called]
+    some, rows = ", ".join(arguments), ALL_ROWS if parameters == WORKSPACE else ", ".join(arguments)
+    body = [f"{INDENT}AT_LEVEL({c.name})({rows if c.passes & Pass.ROW_SUMS else some});" for c in called]
     unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
     return [*signature(function, parameters), "{", *body, *unused, "}", ""]
 
@@ -331,7 +344,11 @@ class _Printer:
         inside: list[str] = []
         match loop.kind:
             case Kind.ACTIVE:
-                head = ["for (int a = 0; a < w->active_count; a++)"]
+                assert self.kernel is not None
+                is_part = self.kernel.passes & Pass.ROW_SUMS
+                head = [
+                    f"for (int a = {'first' if is_part else '0'}; a < {'end' if is_part else 'w->active_count'}; a++)"
+                ]
                 inside = [f"const ptrdiff_t {counter} = w->active[a];"]
                 inside.append(f"const {self.arithmetic.type} {loop.input} = w->active_value[a];")
             case Kind.IMAGES:
@@ -349,7 +366,8 @@ class _Printer:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.SIDE_BY_SIDE)
-        lines = [*inside, *self.body(loop.body)]
+        body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
+        lines = [*inside, *self.body(body)]
         self.in_lanes = around
         if len(lines) == 1 and loop.kind == Kind.SIDE_BY_SIDE and len(head[0] + lines[0]) < MAX_COMMENT:
             yield f"{head[0]} {lines[0]}"
@@ -357,6 +375,23 @@ class _Printer:
             yield from [*head, INDENT + lines[0]]
         else:
             yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
+
+    def by_rows(self, body: Body) -> Body:
+        """The body of a loop over active inputs, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
+
+        gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
+        """
+        lanes = [stmt.counter for stmt in body if type(stmt) is For and stmt.kind == Kind.LANES]
+
+        def change(expr: Expr) -> Expr:
+            if type(expr) is not Place or expr.array != DATA:
+                return expr
+            steps = expr.index.steps
+            start = replace(expr.index, steps=tuple([step for step in steps if step[1] not in lanes]))
+            lane = Index(0, tuple([step for step in steps if step[1] in lanes]))
+            return Place(f"(data + {index_text(self.loops, DATA, start)})", lane)
+
+        return map_body(body, change) if lanes else body
 
     def expr(self, expr: Expr) -> Bound:
         match expr:
