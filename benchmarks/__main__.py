@@ -4,8 +4,10 @@
     inference   one image a call, and 10,000
     deeper      training of 784-200-100-10
     accuracy    time to 97 % of the real MNIST's test set
+    small       small models of many kinds, and wide layers
 
     python -m benchmarks --quick                            a minute or two: two columns of each, one round
+    python -m benchmarks --sections small --models LSTM GRU --columns "f64 (1|32)$" --systems "nn|JAX"
     python -m benchmarks --sections training --columns "f32 (1|64)$" --systems "nn|JAX" --rounds 3
 
 A peer that is not installed is named, and the rest runs.
@@ -25,10 +27,14 @@ from pathlib import Path
 from benchmarks import report
 from benchmarks.accuracy import GRID, Race, race
 from benchmarks.measure import Bench, Column
+from benchmarks.small import bench as small
+from benchmarks.small import report as small_report
+from benchmarks.small.models import MODELS, WIDE
 from benchmarks.tasks import DEEP, MANY, Data, Task
 from micrograd.data import mnist
 
 SECTIONS = ("training", "inference", "deeper", "accuracy")
+ALL = (*SECTIONS, "small")
 PARTIAL = Path("build/benchmarks")
 QUICK = r"(train f(64|32) 1|infer f32 1)$"
 
@@ -52,7 +58,8 @@ def main() -> int:
     )
     parser.add_argument("--data", type=Path, help="folder of the MNIST files")
     parser.add_argument("--digits", action="store_true", help="the built-in digits")
-    parser.add_argument("--sections", nargs="+", choices=SECTIONS, default=SECTIONS)
+    parser.add_argument("--sections", nargs="+", choices=ALL, default=ALL)
+    parser.add_argument("--models", nargs="+", choices=[*MODELS, *WIDE], metavar="NAME", help="small models")
     parser.add_argument("--columns", default="", help='what to search in names like "train f64 1000"')
     parser.add_argument("--systems", default="", help='what to search in names like "JAX, epoch in one lax.scan"')
     parser.add_argument("--rounds", type=int, default=5)
@@ -65,16 +72,49 @@ def main() -> int:
         options.sections, options.columns = ["training", "inference"], options.columns or QUICK
         options.rounds, options.images = 1, min(options.images, 12_000)
 
-    partial = options.quick or options.systems or options.columns or not set(SECTIONS) <= set(options.sections)
-
-    digits = mnist.load(options.data, "digits" if options.digits else "auto")
-    data, source = Data.of(digits), "the built-in digits" if "built-in" in digits.source else "MNIST"
     machine = (
         f"{report.processor()}, {os.cpu_count()} CPUs, {platform.system()} {platform.machine()}, "
         f"CPython {platform.python_version()}"
     )
-    frameworks(data, source, machine, options, PARTIAL if partial and options.output else options.output)
+    chosen = options.quick or options.systems or options.columns or options.models
+    if set(SECTIONS) & set(options.sections):
+        partial = chosen or not set(SECTIONS) <= set(options.sections)
+        mnist_nets(machine, options, PARTIAL if partial and options.output else options.output)
+    if "small" in options.sections:
+        small_models(machine, options, PARTIAL if chosen and options.output else options.output)
     return 0
+
+
+def mnist_nets(machine: str, options: argparse.Namespace, output: Path | None) -> None:
+    digits = mnist.load(options.data, "digits" if options.digits else "auto")
+    data, source = Data.of(digits), "the built-in digits" if "built-in" in digits.source else "MNIST"
+    frameworks(data, source, machine, options, output)
+
+
+def small_models(machine: str, options: argparse.Namespace, output: Path | None) -> None:
+    """Many kinds of models with one thread, wide layers with several threads too."""
+    started = datetime.now(UTC)
+    names = options.models or [*MODELS, *WIDE]
+    chosen = {1: small.tasks(names, ("f64", "f32"), (1, 32, 256))}
+    if options.threads > 1:
+        chosen[options.threads] = small.tasks([n for n in names if n in WIDE], ("f64", "f32"), (64, 256))
+    groups: dict[int, list[Column]] = {}
+    missing: dict[str, None] = {}
+    for threads, tasks in chosen.items():
+        found = [t for t in tasks if re.search(options.columns, f"small {t.dtype} {t.batch}")]
+        if not found:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            bench = small.SmallBench(Path(folder), threads, options.systems, options.rounds)
+            try:
+                groups[threads] = [bench.column(task) for task in found]
+            finally:
+                bench.end()
+        missing |= dict.fromkeys(bench.missing)
+        versions = ", ".join(bench.versions)
+    minutes = (datetime.now(UTC) - started).total_seconds() / 60
+    head = [f"{machine}; {versions}. {options.rounds} rounds, all systems in turns, {minutes:.0f} minutes."]
+    publish(small_report.document(head, groups, missing), output, "small.md")
 
 
 def frameworks(data: Data, source: str, machine: str, options: argparse.Namespace, output: Path | None) -> None:
