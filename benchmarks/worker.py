@@ -14,11 +14,13 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 import traceback
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
+# On a busy machine BENCH_CLOCK=process_time counts what the processors do for us; it means something for one thread.
+clock = getattr(time, os.environ.get("BENCH_CLOCK", "perf_counter"))
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -54,9 +56,9 @@ class Peer:
         job = self.jobs[name]
         if weights is not None:
             job.load(weights)
-        start = perf_counter()
+        start = clock()
         job.run(part)
-        return perf_counter() - start
+        return float(clock() - start)
 
     def weights(self, name: str) -> Any:
         return self.jobs[name].weights()

@@ -1,4 +1,4 @@
-"""The small models of the benchmark, written in scalars: one table, MODELS for all kinds and WIDE for wide dense layers.
+"""The small models of the benchmark, written in scalars: MODELS are of many kinds, WIDE are wide dense layers.
 
 They are as large as one trains on a laptop: some thousand scalar operations an example, in shapes that a compiler tuned
 to one dense layer would not expect. Each function gets the Values of an example and returns a Program. Parameters have
@@ -32,8 +32,8 @@ def numbers(count: int) -> Numbers:
 class Model:
     """One row of the table: `write(x, y)` makes the Program from so many inputs and targets.
 
-    A classifier's targets are one-hot and arrive as labels; a model without targets has none. `rate` is small enough
-    that an epoch of single examples leads every system to the same weights.
+    A classifier's targets are one-hot and arrive as labels; a model without targets has none. `rate` moves
+    every tensor by more than float32 rounds, and leads every system to the same weights.
     """
 
     write: Callable[[Numbers, Numbers], Program]
@@ -46,9 +46,9 @@ class Model:
         return self.write(numbers(self.inputs), numbers(self.targets))
 
     def examples(self, count: int) -> tuple[Array, Array | None]:
-        """Random inputs and targets, the same for every system."""
-        rng = np.random.default_rng(0)
-        x = rng.uniform(-1, 1, (count, self.inputs))
+        """Random inputs and targets, the same for every system; fewer are the first ones of more."""
+        x = np.random.default_rng(0).uniform(-1, 1, (count, self.inputs))
+        rng = np.random.default_rng(1)
         if self.labels:
             return x, rng.integers(0, self.targets, count, dtype=np.uint8)
         return x, rng.uniform(-1, 1, (count, self.targets)) if self.targets else None
@@ -360,11 +360,11 @@ MODELS: dict[str, Model] = {
     "logistic regression, L2": Model(logistic_with_l2, 30, 3, labels=True),
     "LSTM": Model(lstm, 32, 2),
     "GRU": Model(gru, 32, 2),
-    "transformer, 2 blocks": Model(transformer, 48, 5, labels=True),
+    "transformer, 2 blocks": Model(transformer, 48, 5, labels=True, rate=0.1),
     "B-spline KAN": Model(spline_network, 4, 1),
     "Chebyshev KAN": Model(chebyshev_network, 4, 1),
-    "physics loss": Model(physics_loss, 16, 1, rate=1e-5),
-    "autoencoder": Model(autoencoder, 32, 0),
+    "physics loss": Model(physics_loss, 16, 1),
+    "autoencoder": Model(autoencoder, 32, 0, rate=0.1),
     "residual MLP": Model(residual_network, 16, 16),
     "LeNet, 14 x 14": Model(lenet, 196, 10, labels=True),
     "graph network": Model(graph_network, 4 * NODES, 2),

@@ -1,7 +1,8 @@
-"""The small models in JAX. Each function is the loss of one example; some models have two forms, of which the faster runs.
+"""The small models in JAX. Each function is the loss of one example.
 
 The whole epoch is one compiled call: `lax.scan` over the steps, all batches on the device already, parameters donated.
-A batch is `vmap` of the loss, and its mean; a single example goes without.
+A batch is `vmap` of the loss, and its mean; a single example goes without. Some models have several forms, wide layers
+also with weights as (in, out); all are tried, and the fastest is measured.
 """
 
 from __future__ import annotations
@@ -46,10 +47,13 @@ def logistic_with_l2(p: Any, x: Any, y: Any) -> Any:
     return cross_entropy(p["weight"] @ x + p["bias"], y) + 1e-3 * jnp.sum(p["weight"] ** 2)
 
 
-def lstm(p: Any, x: Any, y: Any) -> Any:
+def lstm(p: Any, x: Any, y: Any, ahead: bool = False) -> Any:
+    """`ahead`: what the inputs give to the gates is one product of matrices before the loop."""
     h = c = jnp.zeros(p["wh"].shape[1], x.dtype)
-    for now in x.reshape(8, -1):
-        i, f, g, o = jnp.split(p["wx"] @ now + p["wh"] @ h + p["b"], 4)
+    x = x.reshape(8, -1)
+    for now in x @ p["wx"].T + p["b"] if ahead else x:
+        seen = now if ahead else p["wx"] @ now + p["b"]
+        i, f, g, o = jnp.split(seen + p["wh"] @ h, 4)
         c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
         h = jax.nn.sigmoid(o) * jnp.tanh(c)
     return mse(p["wy"] @ h + p["by"], y)
@@ -171,7 +175,7 @@ def sparse_network(p: Any, x: Any, y: Any) -> Any:
 
 LOSSES: dict[str, tuple[Loss, ...]] = {
     "logistic regression, L2": (logistic_with_l2,),
-    "LSTM": (lstm,),
+    "LSTM": (lstm, partial(lstm, ahead=True)),
     "GRU": (gru,),
     "transformer, 2 blocks": (transformer,),
     "B-spline KAN": (spline_network,),
@@ -185,13 +189,19 @@ LOSSES: dict[str, tuple[Loss, ...]] = {
 } | dict.fromkeys(WIDE, (dense,))
 
 
+def transposed(parameters: Any) -> Any:
+    return {name: p.T for name, p in parameters.items()}
+
+
 class Scan:
     """An epoch a call, compiled ahead."""
 
-    def __init__(self, task: Task, loss: Loss) -> None:
+    def __init__(self, task: Task, loss: Loss, in_out: bool = False) -> None:
         jax.config.update("jax_enable_x64", task.dtype == "f64")
         model = (MODELS | WIDE)[task.model]
-        self.task, self.images, self.rate, self.loss = task, task.images, model.rate, loss
+        self.task, self.images, self.rate = task, task.images, model.rate
+        self.loss: Loss = (lambda p, x, y: loss(transposed(p), x, y)) if in_out else loss
+        self.arrange = transposed if in_out else dict
         x, y = model.examples(task.images)
         self.data = (
             self.batches(x.astype(task.floats)),
@@ -216,7 +226,7 @@ class Scan:
         return jax.tree.map(lambda p, g: p - self.rate * g, parameters, gradients), value
 
     def load(self, weights: Named) -> None:
-        loaded = {name: jnp.array(w, self.task.floats, copy=True) for name, w in weights.items()}
+        loaded = {name: jnp.array(w, self.task.floats, copy=True) for name, w in self.arrange(weights).items()}
         self.parameters = jax.block_until_ready(loaded)
         if self.epoch is None:
             start = perf_counter()
@@ -229,14 +239,15 @@ class Scan:
         jax.block_until_ready((self.parameters, losses))
 
     def weights(self) -> Named:
-        return {name: np.asarray(w, np.float64) for name, w in self.parameters.items()}
+        return {name: np.asarray(w, np.float64) for name, w in self.arrange(self.parameters).items()}
 
 
 class Fastest:
     """Of several forms of one model the one that is fastest in a short trial, at the first load."""
 
-    def __init__(self, task: Task, losses: tuple[Loss, ...]) -> None:
-        self.forms = [Scan(task, loss) for loss in losses]
+    def __init__(self, task: Task) -> None:
+        layouts = (False, True) if task.model in WIDE else (False,)
+        self.forms = [Scan(task, loss, in_out) for loss in LOSSES[task.model] for in_out in layouts]
         self.images, self.note = task.images, "scan"
 
     def load(self, weights: Named) -> None:
@@ -262,4 +273,4 @@ class Fastest:
 
 
 def jobs(task: Task, data: Data, threads: int) -> dict[str, Callable[[], Any]]:
-    return {"JAX, lax.scan": partial(Fastest, task, LOSSES[task.model])}
+    return {"JAX, lax.scan": partial(Fastest, task)}

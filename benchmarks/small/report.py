@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from benchmarks.measure import Column
 from benchmarks.report import missing, number
-from benchmarks.small.bench import DISTANCE, EXAMPLES
+from benchmarks.small.bench import DISTANCE, EXAMPLES, WIDE_EXAMPLES
 
 
 def ratio(column: Column) -> float | None:
@@ -43,7 +43,10 @@ def document(head: Iterable[str], groups: dict[int, list[Column]], general: Iter
     return "\n\n".join([*parts, "## Missing", missing(general, columns)]) + "\n"
 
 
-ABOUT = f"""One epoch of {EXAMPLES} examples, of which slow systems see fewer, from the same weights each time; medians of the
-rounds. Before a system is timed, it makes the very run that is timed. Its parameters then lie within
-{DISTANCE["f64"]:g} (f64) or {DISTANCE["f32"]:g} (f32) of those of strict float64, as a share of the way from the start.
-`benchmarks/small/` has the models: `models.py` for nn, `peers_*.py` for the others."""
+ABOUT = f"""One epoch of {EXAMPLES} examples, {WIDE_EXAMPLES} for wide layers, of which slow systems see fewer, from the
+same weights each time; medians of the rounds. Our call is `train()`, once an epoch. torch.compile takes up to a minute
+for each column, so it runs at one batch size only.
+
+Before a system is timed, it makes the very run that is timed. Its parameters then lie within {DISTANCE["f64"]:g} (f64)
+or {DISTANCE["f32"]:g} (f32) of those of strict float64, as a share of the way from the start. `benchmarks/small/` has
+the models: `models.py` for nn, `peers_*.py` for the others."""
