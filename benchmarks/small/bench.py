@@ -35,9 +35,10 @@ def check_parameters(task: Task, start: Named, expected: Named, found: Named) ->
         way = float(np.abs(goal - start[name]).max())
         if not way > 0:
             raise Different(f"nothing to compare: training left {name} where it was")
-        distance = max(distance, float(np.abs(found[name] - goal).max()) / way)
-        if not distance <= DISTANCE[task.dtype]:
-            raise Different(f"its {name} differs from ours by {distance:.0e} of what it learned")
+        share = float(np.abs(found[name] - goal).max()) / way
+        if not share <= DISTANCE[task.dtype]:
+            raise Different(f"its {name} differs from ours by {share:.0e} of what it learned")
+        distance = max(distance, share)
     return distance
 
 
