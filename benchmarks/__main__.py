@@ -34,6 +34,7 @@ from benchmarks.small import bench as small
 from benchmarks.small import report as small_report
 from benchmarks.small.models import MODELS, WIDE
 from benchmarks.tasks import DEEP, MANY, Data, Task
+from benchmarks.worker import CLOCK, WALL
 from micrograd.data import mnist
 
 SECTIONS = ("training", "inference", "deeper", "accuracy")
@@ -107,9 +108,10 @@ def images(options: argparse.Namespace) -> tuple[Data, str]:
 
 def summary(versions: Iterable[str], source: str, options: argparse.Namespace, started: datetime) -> str:
     minutes = (datetime.now(UTC) - started).total_seconds() / 60
+    what = f"Times are those of {CLOCK}. " if CLOCK != WALL else ""
     return (
         f"{machine()}; {', '.join(versions)}. {source}{options.rounds} rounds, all systems in turns, "
-        f"{minutes:.0f} minutes."
+        f"{minutes:.0f} minutes. {what}".rstrip()
     )
 
 
