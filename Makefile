@@ -48,8 +48,9 @@ lint: $(VENV)/dev.stamp
 docs: $(VENV)/docs.stamp
 	$(BIN)/python docs/build.py $(ARGS)
 
-# Compares this module with PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own:
-# a quarter of an hour. make bench ARGS=--quick takes a minute or two.
+# Compares this module with PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own: an hour.
+# Parts of it: make bench ARGS="--sections small --models LSTM GRU", ARGS="--sections batches", ARGS=--quick, which takes
+# some minutes.
 bench: $(VENV)-bench/bench.stamp
 	$(VENV)-bench/bin/python -m benchmarks --output benchmarks $(ARGS)
 

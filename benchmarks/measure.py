@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from benchmarks.tasks import Data, Missing, Task, Weights, initial, logits, loss
 from benchmarks.worker import Worker
@@ -37,8 +38,12 @@ class Result:
     seconds: list[float] = field(default_factory=list)
 
     @property
+    def ours(self) -> bool:
+        return self.library.rpartition(".")[2] == OURS
+
+    @property
     def label(self) -> str:
-        return self.name if self.library == OURS else f"{self.name} ·{self.threads}"
+        return self.name if self.ours else f"{self.name} ·{self.threads}"
 
     @property
     def micros(self) -> list[float]:
@@ -58,7 +63,7 @@ class Column:
 
     def best(self, ours: bool, pattern: str = "") -> Result | None:
         """The fastest of our systems, or of the peers, whose names match."""
-        found = [r for r in self.results if (r.library == OURS) == ours and re.search(pattern, r.name)]
+        found = [r for r in self.results if r.ours == ours and re.search(pattern, r.name)]
         return min(found, key=lambda r: r.median, default=None)
 
 
@@ -91,27 +96,21 @@ def hopeless(result: Result, others: Sequence[Result]) -> bool:
     return any(r.name == result.name and 2 * r.micros[0] < result.micros[0] for r in others)
 
 
-class Bench:
-    """The workers, and what all columns need."""
+class Turns:
+    """Workers that take turns. Subclasses say what they start from, and what they must arrive at."""
 
-    def __init__(self, data: Data, folder: Path, threads: int, systems: str, rounds: int) -> None:
-        self.data, self.rounds, self.systems = data, rounds, systems
+    def __init__(self, systems: str, rounds: int) -> None:
+        self.rounds, self.systems = rounds, systems
         self.versions: list[str] = []
         self.missing: list[str] = []
         self.workers: list[Worker] = []
-        self.expected: dict[tuple[str, int, int], float] = {}
-        self.trained: Weights = []
-        data.save(folder)
-        for library in (OURS, *PEERS):
-            for count in [threads] if library == OURS else sorted({1, threads}):
-                self.start(Worker(library, count, folder))
 
     def start(self, worker: Worker) -> None:
         try:
             version = worker.version()
         except Missing as error:
             worker.end()
-            name = worker.library.removeprefix("peers_")
+            name = worker.title.rpartition(".")[2].removeprefix("peers_")
             if f"{name}: " not in "".join(self.missing):
                 self.missing.append(f"{name}: {error}")
             return
@@ -132,14 +131,14 @@ class Bench:
             try:
                 names = worker.names(task)
             except Missing as error:
-                column.missing.append(f"{worker.library}: {error}")
+                column.missing.append(f"{worker.title}: {error}")
                 continue
             for name in names:
                 if not re.search(only, name) or not re.search(self.systems, name):
                     continue
                 try:
                     note, images = worker.open(name)
-                    result = Result(task, worker.library, name, worker.threads, note, images)
+                    result = Result(task, worker.title, name, worker.threads, note, images)
                     self.check(worker, result)
                     runs.append((result, partial(worker.run, name, self.start_weights(task))))
                 except (Missing, Different) as error:
@@ -156,6 +155,27 @@ class Bench:
         for result in sorted(column.results, key=lambda r: r.median):
             say(f"  {result.median:10.2f}  {result.label}  {result.note}")
         return column
+
+    def start_weights(self, task: Task) -> Any:
+        raise NotImplementedError
+
+    def check(self, worker: Worker, result: Result) -> None:
+        """Sets the distance of a result, or raises Different."""
+        raise NotImplementedError
+
+
+class Bench(Turns):
+    """The MNIST nets, and what all columns need."""
+
+    def __init__(self, data: Data, folder: Path, threads: int, systems: str, rounds: int) -> None:
+        super().__init__(systems, rounds)
+        self.data = data
+        self.expected: dict[tuple[str, int, int], float] = {}
+        self.trained: Weights = []
+        data.save(folder)
+        for library in (OURS, *PEERS):
+            for count in [threads] if library == OURS else sorted({1, threads}):
+                self.start(Worker(library, count, folder))
 
     def start_weights(self, task: Task) -> Weights:
         return self.trained or initial(task.model) if task.kind == "infer" else initial(task.model)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.accuracy import Race
-from benchmarks.measure import CLASSES, LOSS, OURS, Column, Result
+from benchmarks.measure import CLASSES, LOSS, Column, Result
 from benchmarks.tasks import MANY, SMALL, Task
 
 SCAN, STEP = "^JAX, epoch in one", "^nn strict, four calls"
@@ -32,7 +32,7 @@ def cell(result: Result | None) -> str:
     if result is None:
         return ""
     low, high = result.micros[0], result.micros[-1]
-    threads = "" if result.library == OURS else f" ·{result.threads}"
+    threads = "" if result.ours else f" ·{result.threads}"
     return f"{number(result.median)} ({number(low)} to {number(high)}){threads}"
 
 
@@ -44,7 +44,7 @@ def title(task: Task) -> str:
 
 def table(columns: list[Column]) -> str:
     """Systems down, columns across: µs an image. Of a peer's numbers of threads the better one."""
-    every = sorted((r for c in columns for r in c.results), key=lambda r: r.library != OURS)
+    every = sorted((r for c in columns for r in c.results), key=lambda r: not r.ours)
     names = dict.fromkeys(r.name for r in every)
     lines = [f"| µs an image | {' | '.join(title(c.task) for c in columns)} |", "|---" + "|---:" * len(columns) + "|"]
     for name in names:

@@ -112,7 +112,10 @@ class Data:
             np.save(folder / f"{name}.npy", getattr(self, name))
 
     @classmethod
-    def load(cls, folder: Path) -> Data:
+    def load(cls, folder: Path) -> Data | None:
+        """None in a folder without data: other models bring their own."""
+        if not (folder / f"{cls.FILES[0]}.npy").exists():
+            return None
         return cls(*(np.load(folder / f"{name}.npy") for name in cls.FILES))
 
     def parts(self, task: Task, most: int = 0) -> Iterator[tuple[Array, Array]]:

@@ -4,7 +4,7 @@ import models
 import pytest
 from harness import compare
 
-from benchmarks.small_models import MODELS
+from benchmarks.small.models import MODELS
 
 
 @pytest.mark.parametrize("name", models.REGULAR)
