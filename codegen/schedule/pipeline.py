@@ -25,6 +25,7 @@ from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes
 from codegen.schedule.unroll import unroll
+from codegen.schedule.vectors import mark_vectors
 
 
 @dataclass
@@ -59,6 +60,7 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
         "hoist": hoist,  # reads out of the lanes
         "in order": keep_order,  # loops that gcc would vectorise wrongly
+        "vectors": mark_vectors,  # lanes that gcc would unroll
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
     }

@@ -258,13 +258,15 @@ class _Printer:
                     inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
             case Kind.IN_ORDER:
                 inside = ["NOT_VECTORISED;"]
+            case Kind.VECTORS:
+                head[0] = f"VECTORS({count}) {head[0]}"
             case Kind.PARALLEL if count == 1:
                 assert self.kernel is not None
                 head = [f"if (part == {self.kernel.number} % parts)"]
             case Kind.PARALLEL:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
-        around, self.in_lanes = self.in_lanes, loop.kind == Kind.LANES
+        around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.VECTORS)
         lines = [*inside, *self.body(loop.body)]
         self.in_lanes = around
         if len(lines) == 1:
