@@ -139,16 +139,21 @@ def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: P
     value_count = target_offset + aligned(len(program.target_values), cache_line)
     layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line)
     used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
+    parts: list[list[GroupLayout]] = [[] for _ in groups]
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
-        for group in groups:
+        for group, stored in zip(groups, parts, strict=True):
             if bool(group.passes & used) == is_used:
                 runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
                 for part in _split_by_array(group, runs, array, leaf_number):
                     ordered = _with_lanes(_sorted(part, runs, index), runs, index, cache_line, is_free=is_used)
-                    _allocate(layout, GroupLayout(ordered, runs, post, combine), array)
+                    stored.append(GroupLayout(ordered, runs, post, combine))
+                    _allocate(layout, stored[-1], array)
+        layout.groups = [part for stored in parts for part in stored]
         if is_used:
             _place_tensors(layout, program, declared)
             index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
+    for number, placed in enumerate(layout.groups):
+        placed.number = number
     if graph.gradients:
         index[list(graph.gradients.values())] = layout.parameter_index[list(graph.gradients)]
     return layout
@@ -156,8 +161,6 @@ def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: P
 
 def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:
     roots = stored.group.roots
-    stored.number = len(layout.groups)
-    layout.groups.append(stored)
     if stored.group.is_gradient:
         return
     if len(roots) >= layout.cache_line:
@@ -170,7 +173,7 @@ def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:
     else:
         layout.index[roots] = places
         # Single roots share an array, so that one loop can still read many of them side by side.
-        array[roots] = stored.number if len(roots) > 1 else -1
+        array[roots] = stored.offset if len(roots) > 1 else -1
 
 
 def aligned(count: int, cache_line: int) -> int:
