@@ -4,6 +4,7 @@
  *
  * All levels give the same bits: lanes are independent sums, and nothing is contracted to a fused multiply-add.
  * gcc's unroll-and-jam would interleave two terms of a sum with scalar code where the lanes alone fill the registers.
+ * Its patterns would load a Local's first values by memcpy, in pieces of 16 bytes that the next wider load must wait for.
  */
 
 #if LEVEL == 0
@@ -34,7 +35,7 @@
 #endif
 #elif defined(__GNUC__)
 #pragma GCC push_options
-#pragma GCC optimize("no-loop-unroll-and-jam")
+#pragma GCC optimize("no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
 #if LEVEL == 1
 #pragma GCC target("avx2,fma,popcnt")
 #elif LEVEL == 2

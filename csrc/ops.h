@@ -24,6 +24,17 @@
 #endif
 
 /*
+ * Begins a loop over a few lanes that lie side by side in memory. gcc would unroll it before it makes vectors, and then
+ * find vectors of two numbers at best. This allows it to unroll half the iterations at most: those over vectors.
+ */
+#if defined(__GNUC__) && !defined(__clang__)
+#define PRAGMA(text) _Pragma(#text)
+#define VECTORS(lanes) PRAGMA(GCC unroll (lanes) / 2 - 1)
+#else
+#define VECTORS(lanes)
+#endif
+
+/*
  * Ends each loop nest, and the loading of inputs: the next nest must read from memory what was stored. Otherwise gcc
  * (12.2 and 14.2, fixed in 15.3) takes elements out of vector registers, and gets some permutations of eight doubles
  * wrong with AVX-512: {0, 1, 2, 6, 4, 5, 6, 7} becomes a vpermilpd, which cannot move element 6 there.

@@ -156,6 +156,23 @@ def test_more_lanes_than_registers():
     check(program)
 
 
+@pytest.mark.parametrize("lanes", [8, 12, 16, 20])
+@pytest.mark.parametrize("terms", [4, 6, 8, 16])
+def test_columns_of_a_matrix(lanes, terms):
+    """Adjoints of a layer read columns of its weights: in tiles if their sides are multiples of four."""
+    x = models.values(lanes)
+    w = [[Value(0.01 * (i * lanes + j)) for j in range(lanes)] for i in range(terms)]
+    bias = [Value(0.1 * j) for j in range(lanes)]
+    hidden = [(xi + b).tanh() for xi, b in zip(x, bias, strict=True)]
+    out = [models.dot(row, hidden).tanh() for row in w]
+    program = Program(Floats(x), None, {"w": w, "bias": bias}, models.total([o * o for o in out]), {"out": out})
+    found = reroll(build_graph(program), program, 8)
+    loops = schedule(found, c_passes(found, STRICT))
+    arrays = {s.name for k in loops.kernels for n in k.nests for s in statements(n) if isinstance(s, Local)}
+    assert ("tile" in arrays) == (terms % 4 == 0)
+    check(program)
+
+
 def test_sums_in_parts_add_the_same_terms():
     """A sum of 102 terms of 1 to 102: four sums of 25 terms, and two terms more."""
     x = models.values(102)

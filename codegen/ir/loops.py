@@ -2,8 +2,8 @@
 
     kernel = nest*                           one group: roots of one shape
     nest   = stmt*
-    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | images | side by side | active
-                                                   | parallel
+    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | vectors | images | side by side
+                                                   | active | parallel
            | Let(name, expr)                 a number; Accumulate may change it
            | Local(name, length, images)     an array in registers, filled before it is read
            | Store(target, expr)
@@ -22,6 +22,7 @@ The kind of a loop says what is known about its iterations:
     sequential   they run one after another
     in order     the same, and the C compiler must not vectorise them
     lanes        they are independent: elements of a vector register
+    vectors      the same, side by side in memory: the C compiler must not unroll them before it makes vectors
     images       they are the images of a batch, in order; `value` is the array of the image
     side by side they are images whose values lie side by side: value[...][image]
     active       as sequential, over inputs; an input is skipped if it is 0 and its row of weights is finite
@@ -44,6 +45,7 @@ class Kind(Enum):
     SEQUENTIAL = "for"
     IN_ORDER = "for in order"
     LANES = "lanes"
+    VECTORS = "vectors"
     IMAGES = "images"
     SIDE_BY_SIDE = "side by side"
     ACTIVE = "active"

@@ -23,10 +23,11 @@ import numpy as np
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.program import Program, Tensor
-from codegen.reroll.affine import peel
+from codegen.reroll.affine import Loop, peel
 from codegen.reroll.groups import Group, Ints
 from codegen.reroll.trees import Shapes
 
+MIN_LANES = 4
 MAX_LITERALS = 4  # more distinct constants in one position become a table
 
 
@@ -137,13 +138,22 @@ def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: P
 
     value_count = target_offset + aligned(len(program.target_values), cache_line)
     layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line)
-    for group in groups:
-        runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
-        for part in _split_by_array(group, runs, array, leaf_number):
-            stored = GroupLayout(_sorted(part, runs, index), runs, post, combine)
-            _allocate(layout, stored, array)
-    _place_tensors(layout, program, declared)
-    index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
+    used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
+    parts: list[list[GroupLayout]] = [[] for _ in groups]
+    for is_used in (True, False):  # the groups that decide how tensors are stored come first
+        for group, stored in zip(groups, parts, strict=True):
+            if bool(group.passes & used) == is_used:
+                runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
+                for part in _split_by_array(group, runs, array, leaf_number):
+                    ordered = _with_lanes(_sorted(part, runs, index), runs, index, cache_line, is_free=is_used)
+                    stored.append(GroupLayout(ordered, runs, post, combine))
+                    _allocate(layout, stored[-1], array)
+        layout.groups = [part for stored in parts for part in stored]
+        if is_used:
+            _place_tensors(layout, program, declared)
+            index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
+    for number, placed in enumerate(layout.groups):
+        placed.number = number
     if graph.gradients:
         index[list(graph.gradients.values())] = layout.parameter_index[list(graph.gradients)]
     return layout
@@ -151,8 +161,6 @@ def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: P
 
 def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:
     roots = stored.group.roots
-    stored.number = len(layout.groups)
-    layout.groups.append(stored)
     if stored.group.is_gradient:
         return
     if len(roots) >= layout.cache_line:
@@ -165,7 +173,7 @@ def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:
     else:
         layout.index[roots] = places
         # Single roots share an array, so that one loop can still read many of them side by side.
-        array[roots] = stored.number if len(roots) > 1 else -1
+        array[roots] = stored.offset if len(roots) > 1 else -1
 
 
 def aligned(count: int, cache_line: int) -> int:
@@ -234,6 +242,31 @@ def _sorted(group: Group, runs: list[Run], index: Ints) -> Group:
     return group.select(np.lexsort(keys[::-1])) if keys else group
 
 
+def _with_lanes(group: Group, runs: list[Run], index: Ints, cache_line: int, is_free: bool) -> Group:
+    """The group's instances in an order in which neighbours are lanes that read what is side by side.
+
+    Lanes that read from any distance but 0 or 1 need a load each. `is_free`: tensors are still to be placed so that
+    the lanes of these groups are neighbours.
+    """
+    if group.is_gradient or len(group.roots) < MIN_LANES:
+        return group
+    dims, length = peel(index[np.hstack([run.columns(group.leaves)[:, 0] for run in runs])])
+    if len(dims) < 2 or length < len(group.roots):
+        return group
+    counts = np.repeat([run.count for run in runs], [len(run.kinds) for run in runs])
+    kinds = np.array([kind for run in runs for kind in run.kinds])
+    loads = counts * (kinds != Op.CONST)
+
+    def cost(dim: Loop) -> float:
+        """Loads for one root."""
+        is_far = (dim.strides != 0) & (dim.strides != 1) & ~(is_free & (kinds == Op.PARAM))
+        return float((loads * np.where(is_far, 1, -(-dim.count // cache_line) / dim.count)).sum())
+
+    best = min(range(len(dims)), key=lambda d: cost(dims[d]))
+    places = np.arange(length).reshape([dim.count for dim in reversed(dims)])  # dims are the innermost first
+    return group.select(np.moveaxis(places, len(dims) - 1 - best, -1).ravel())
+
+
 def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:
     layout.parameter_index = np.zeros(len(declared), dtype=np.int64)
     inner = _innermost_axes(layout, program)
@@ -256,12 +289,11 @@ def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:
 def _innermost_axes(layout: Layout, program: Program) -> dict[str, int]:
     """For each tensor the axis along which the instances of the group that reads it most often advance."""
     starts = np.cumsum([0, *(len(tensor.numbers) for tensor in program.tensors)])
-    most_used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     most: dict[str, int] = {}
     axes: dict[str, int] = {}
     for stored in layout.groups:
         group = stored.group
-        if not group.passes & most_used or len(group.roots) == 1:
+        if len(group.roots) == 1:
             continue
         first = np.hstack([run.columns(group.leaves)[:, 0] for run in stored.runs])
         kinds = [kind for run in stored.runs for kind in run.kinds]

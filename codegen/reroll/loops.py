@@ -206,7 +206,7 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
     values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
     if targets:
         values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))
-    stored = [group for group in layout.groups if group.offset >= 0]
+    stored = sorted([group for group in layout.groups if group.offset >= 0], key=lambda group: group.offset)
     for group, (name, title) in zip(stored, group_names(graph, stored), strict=True):
         count = len(group.group.roots)
         values.append(Region(group.offset, name, title, count, padded(count, line), padded(count, line)))

@@ -28,7 +28,9 @@ from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes
+from codegen.schedule.transpose import transpose
 from codegen.schedule.unroll import unroll
+from codegen.schedule.vectors import mark_vectors
 
 
 @dataclass
@@ -66,9 +68,11 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": pad_lanes,  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
+        "transpose": lambda loops: transpose(loops, target),  # columns of a matrix as rows
         "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
         "hoist": hoist,  # reads out of the lanes
         "in order": keep_order,  # loops that gcc would vectorise wrongly
+        "vectors": mark_vectors,  # lanes that gcc would unroll
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
     }

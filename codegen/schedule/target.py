@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from codegen.program import Pixels, Program
@@ -15,7 +15,7 @@ class Target:
     dtype: str = "float64"
     fma: bool = False
     reorder: bool = False
-    density: float = 1.0  # the share of inputs that are expected not to be 0
+    density: float = field(default=1.0, compare=False)  # the share of inputs that are expected not to be 0
 
     @classmethod
     def of(cls, program: Program) -> Self:

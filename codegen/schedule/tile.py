@@ -48,14 +48,16 @@ def _tiled(body: Body, target: Target) -> Body:
         return body
     lane = next(stmt.counter for stmt in body if type(stmt) is For and stmt.kind == Kind.LANES)
     blocks, rest = divmod(local.length, width)
-    inner = _block(body, lane, Index(0, ((1, lane), (width, "block"))), width)
-    tiled: Body = (For("block", blocks, inner),) if blocks > 1 else _block(body, lane, Index(0, ((1, lane),)), width)
+    inner = block_of_lanes(body, lane, Index(0, ((1, lane), (width, "block"))), width)
+    tiled: Body = (
+        (For("block", blocks, inner),) if blocks > 1 else block_of_lanes(body, lane, Index(0, ((1, lane),)), width)
+    )
     if rest:
-        tiled += _block(body, lane, Index(blocks * width, ((1, lane),)), rest, "_rest")
+        tiled += block_of_lanes(body, lane, Index(blocks * width, ((1, lane),)), rest, "_rest")
     return tiled
 
 
-def _block(body: Body, lane: str, start: Index, width: int, suffix: str = "") -> Body:
+def block_of_lanes(body: Body, lane: str, start: Index, width: int, suffix: str = "") -> Body:
     """`width` lanes of a body from `start` on, with Locals of that length whose names end in `suffix`."""
     locals_ = {stmt.name for stmt in body if type(stmt) is Local}
 

@@ -359,13 +359,15 @@ class _Printer:
                 head = [f"EACH_IMAGE({counter})"]
             case Kind.IN_ORDER:
                 inside = ["NOT_VECTORISED;"]
+            case Kind.VECTORS:
+                head[0] = f"VECTORS({count}) {head[0]}"
             case Kind.PARALLEL if count == 1:
                 assert self.kernel is not None
                 head = [f"if (part == {self.kernel.number} % parts)"]
             case Kind.PARALLEL:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
-        around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.SIDE_BY_SIDE)
+        around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
         body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
         lines = [*inside, *self.body(body)]
         self.in_lanes = around
