@@ -53,6 +53,13 @@
 #define NOT_JOINED
 #endif
 
+/* Goes before a short loop over lanes: unrolled too early, gcc would not see that it fills a vector. */
+#if defined(__GNUC__) && !defined(__clang__)
+#define NOT_UNROLLED _Pragma("GCC unroll 1")
+#else
+#define NOT_UNROLLED
+#endif
+
 /*
  * The definitions of ops are printed into each model that needs them: micrograd.definitions. Loops over lanes have them
  * inlined, as only then compilers make vectors of them.

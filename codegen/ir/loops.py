@@ -2,7 +2,7 @@
 
     kernel = nest*                           one group: roots of one shape
     nest   = stmt*
-    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | images | active | parallel
+    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | vectors | images | active | parallel
            | Let(name, expr)                 a number; Accumulate may change it
            | Local(name, length)             an array in registers, filled before it is read
            | Store(target, expr)
@@ -20,6 +20,7 @@ The kind of a loop says what is known about its iterations:
     sequential   they run one after another
     in order     the same, and the C compiler must not vectorise them
     lanes        they are independent: elements of a vector register
+    vectors      the same, and the C compiler must not unroll them before it makes vectors of them
     images       they are the images of a batch, in order; `value` is the array of the image
     active       as sequential, over inputs; an input is skipped if it is 0 and its row of weights is finite
     parallel     they are independent, and divided among threads
@@ -41,6 +42,7 @@ class Kind(Enum):
     SEQUENTIAL = "for"
     IN_ORDER = "for in order"
     LANES = "lanes"
+    VECTORS = "vectors"
     IMAGES = "images"
     ACTIVE = "active"
     PARALLEL = "parallel"

@@ -166,7 +166,9 @@ class _Checker:
         if not is_local:
             self.stored.setdefault(place.array, []).append(np.unique(indices))
         for counter, loop in scope.counters.items():
-            is_own = loop.kind in (Kind.LANES, Kind.PARALLEL) and not (is_local and loop.kind == Kind.PARALLEL)
+            is_own = loop.kind in (Kind.LANES, Kind.VECTORS, Kind.PARALLEL) and not (
+                is_local and loop.kind == Kind.PARALLEL
+            )
             if is_own and loop.count > 1:
                 moves = place.index.depends_on(counter) or place.index.origin != ""
                 self.require(moves, f"every iteration of {counter} writes the same element", stmt)

@@ -24,7 +24,9 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes
+from codegen.schedule.tile_rows import tile_rows
 from codegen.schedule.unroll import unroll
+from codegen.schedule.vectors import mark_vectors
 
 
 @dataclass
@@ -56,9 +58,11 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": pad_lanes,  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
+        "tile rows": lambda loops: tile_rows(loops, target),  # gradients in several rows at a time
         "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
         "hoist": hoist,  # reads out of the lanes
         "in order": keep_order,  # loops that gcc would vectorise wrongly
+        "vectors": mark_vectors,  # lanes that gcc would unroll too early
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
     }

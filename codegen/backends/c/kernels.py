@@ -256,6 +256,8 @@ class _Printer:
                 head = [f"for (int {counter} = 0; {counter} < count; {counter}++)"]
                 if uses(loop.body, VALUE):
                     inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
+            case Kind.VECTORS:
+                head = ["NOT_UNROLLED", *head]
             case Kind.IN_ORDER:
                 inside = ["NOT_VECTORISED;"]
             case Kind.PARALLEL if count == 1:
@@ -264,13 +266,13 @@ class _Printer:
             case Kind.PARALLEL:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
-        around, self.in_lanes = self.in_lanes, loop.kind == Kind.LANES
+        around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.VECTORS)
         lines = [*inside, *self.body(loop.body)]
         self.in_lanes = around
         if len(lines) == 1:
             yield from [*head, INDENT + lines[0]]
         else:
-            yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
+            yield from [*head[:-1], f"{head[-1]} {{", *(INDENT + line for line in lines), "}"]
 
     def expr(self, expr: Expr) -> Bound:
         match expr:
