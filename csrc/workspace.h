@@ -80,15 +80,26 @@ static inline uint64_t nonfinite_rows_of_eight(int first)
 #if !STANDALONE
 enum { LIST_SLACK = 16 }; /* list writers store whole vectors and may overrun by this much */
 
+/* An odd number of cache lines, so that the same element of different images is in different sets of a cache. */
+enum {
+    LISTED = INPUT_SPACE + LIST_SLACK,
+    WORKSPACE_BYTES = (VALUE_COUNT + LISTED) * sizeof(real) + (1 + LISTED + INPUT_PIXELS * LISTED) * sizeof(int),
+    LINE_TO_ODD = (WORKSPACE_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
+};
+
 struct workspace {
     ALIGNED real value[VALUE_COUNT]; /* includes the inputs only if something besides a row tensor reads them */
-    int active_count;
-    int active[INPUT_SPACE + LIST_SLACK]; /* active inputs in ascending order */
-    real active_value[INPUT_SPACE + LIST_SLACK];
+    real active_value[LISTED];
 #if INPUT_PIXELS
-    int active_byte[INPUT_SPACE + LIST_SLACK];
+    int active_byte[LISTED];
 #endif
+    int active_count;
+    int active[LISTED + LINE_TO_ODD]; /* active inputs in ascending order */
 };
+
+#if defined(__GNUC__) && !defined(__TINYC__)
+_Static_assert(sizeof(struct workspace) / 64 % 2 == 1, "workspaces are an odd number of cache lines apart");
+#endif
 #endif
 
 /* Outputs */

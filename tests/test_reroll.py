@@ -36,6 +36,16 @@ def test_regular_models_become_few_loops(name):
     assert counts(models.REGULAR[name]()) == EXPECTED[name]
 
 
+@pytest.mark.parametrize(
+    ("units", "dtype", "row"), [(128, "float64", 136), (120, "float64", 120), (256, "float32", 272)]
+)
+def test_rows_that_would_share_sets_of_a_cache_are_moved_apart(units, dtype, row):
+    compiled = compile_program(models.mlp((3, 4, units, 2), dtype=dtype))
+    strides = [place.strides for place in compiled.found.layout.tensors if place.tensor.shape == (units, 4)]
+    assert strides == [(1, row)]
+    assert f"i < {row};" not in compiled.text or row == units, "the line between two rows is no work"
+
+
 def lines(program):
     return compile_program(program).text.count("\n")
 

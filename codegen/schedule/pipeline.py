@@ -56,7 +56,7 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers
         "lanes": split_into_lanes,  # roots side by side in vector registers
-        "pad": pad_lanes,  # whole vectors
+        "pad": lambda loops: pad_lanes(loops, target),  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
         "tile rows": lambda loops: tile_rows(loops, target),  # gradients in several rows at a time
         "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
