@@ -52,7 +52,7 @@ def test_a_table_that_repeats_is_stored_once():
     """Twenty places without a rule, six times, 24 further each time."""
     places = [(7 * i * i) % 23 for i in range(20)]
     rows = np.array([[k, 24 * (k // 20) + places[k % 20]] for k in range(120)])
-    (piece,) = fit(rows)
+    (piece,) = fit(rows, shorten=True)
     table, repeats = piece.loops
     assert (table.count, repeats.count, repeats.strides.tolist()) == (20, 6, [20, 24])
     found = [rows[0] + i * table.strides + table.rows[i] + j * repeats.strides for j in range(6) for i in range(20)]
