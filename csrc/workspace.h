@@ -93,13 +93,24 @@ static inline uint64_t nonfinite_rows_of_eight(int first)
 enum { CHUNK_INPUTS = 64, CHUNKS = (INPUT_COUNT + CHUNK_INPUTS - 1) / CHUNK_INPUTS };
 enum { LIST_SLACK = 32 }; /* list writers store whole vectors and may overrun by this much */
 
+/* An odd number of cache lines, so that the same element of different images is in different sets of a cache. */
+enum {
+    LISTED = INPUT_SPACE + LIST_SLACK,
+    WORKSPACE_BYTES = (VALUE_COUNT + LISTED) * sizeof(real) + (1 + CHUNKS + 1 + LISTED) * sizeof(int),
+    LINE_TO_ODD = (WORKSPACE_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
+};
+
 struct workspace {
     ALIGNED real value[VALUE_COUNT]; /* includes the inputs only if something besides a row tensor reads them */
+    real active_value[LISTED];
     int active_count;
-    int active[INPUT_SPACE + LIST_SLACK]; /* active inputs in ascending order */
-    real active_value[INPUT_SPACE + LIST_SLACK];
-    int active_before[CHUNKS + 1]; /* how many of them come before input CHUNK_INPUTS * chunk */
+    int active_before[CHUNKS + 1];    /* how many of them come before input CHUNK_INPUTS * chunk */
+    int active[LISTED + LINE_TO_ODD]; /* active inputs in ascending order */
 };
+
+#if defined(__GNUC__) && !defined(__TINYC__)
+_Static_assert(sizeof(struct workspace) / 64 % 2 == 1, "workspaces are an odd number of cache lines apart");
+#endif
 
 /* Before the scan of an input: so many are active so far. */
 static inline void begin_chunk(struct workspace *w, int input, int count)

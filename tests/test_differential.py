@@ -12,6 +12,11 @@ def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
 
 
+def test_rows_with_a_cache_line_between_them(tmp_path):
+    """Rows of 1,024 bytes, as a row tensor and as any other."""
+    compare(models.mlp((3, 4, 128, 2)), tmp_path, steps=2, flags=["-O1"])
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_random_graphs(seed, tmp_path):
     """2 x 50 graphs. `make fuzz-compiler` has many more."""

@@ -3,9 +3,11 @@
 import random
 
 import models
+import numpy as np
 import pytest
 
 from codegen import Label, Pixels, Program, compile_program
+from codegen.reroll.affine import fit
 from codegen.schedule.nest import root_loops
 from micrograd.engine import Value
 
@@ -34,6 +36,27 @@ EXPECTED = {
 @pytest.mark.parametrize("name", EXPECTED)
 def test_regular_models_become_few_loops(name):
     assert counts(models.REGULAR[name]()) == EXPECTED[name]
+
+
+@pytest.mark.parametrize(
+    ("units", "dtype", "row"), [(128, "float64", 136), (120, "float64", 120), (256, "float32", 272)]
+)
+def test_rows_that_would_share_sets_of_a_cache_are_moved_apart(units, dtype, row):
+    compiled = compile_program(models.mlp((3, 4, units, 2), dtype=dtype))
+    strides = [place.strides for place in compiled.found.layout.tensors if place.tensor.shape == (units, 4)]
+    assert strides == [(1, row)]
+    assert f"i < {row};" not in compiled.text or row == units, "the line between two rows is no work"
+
+
+def test_a_table_that_repeats_is_stored_once():
+    """Twenty places without a rule, six times, 24 further each time."""
+    places = [(7 * i * i) % 23 for i in range(20)]
+    rows = np.array([[k, 24 * (k // 20) + places[k % 20]] for k in range(120)])
+    (piece,) = fit(rows, shorten=True)
+    table, repeats = piece.loops
+    assert (table.count, repeats.count, repeats.strides.tolist()) == (20, 6, [20, 24])
+    found = [rows[0] + i * table.strides + table.rows[i] + j * repeats.strides for j in range(6) for i in range(20)]
+    assert (np.array(found) == rows).all()
 
 
 def lines(program):

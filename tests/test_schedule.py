@@ -173,6 +173,26 @@ def test_columns_of_a_matrix(lanes, terms):
     check(program)
 
 
+@pytest.mark.parametrize(("rows", "lanes"), [(5, 41), (9, 8), (2, 3), (7, 17), (17, 1), (4, 131)])
+def test_tiles_of_rows(rows, lanes):
+    """Gradients of a matrix, in tiles with rests in both directions; each row reads its own input, and the weights."""
+    x, y = models.values(rows), models.values(lanes)
+    w = [[Value(0.01 * (i - 2 * j)) for j in range(lanes)] for i in range(rows)]
+    hidden = [(xi * 0.5).tanh() for xi in x]
+    sums = [models.dot([row[j] for row in w], hidden) for j in range(lanes)]
+    errors = [(s - t).tanh() for s, t in zip(sums, y, strict=True)]
+    check(Program(Floats(x), Floats(y), {"w": w}, models.total([e * e for e in errors]), {"out": sums}), steps=1)
+
+
+def test_tiles_of_two_loops():
+    """The 3 x 3 weights of a kernel are a tile of nine rows; the channels are lanes."""
+    program = models.convolution(6, 4)
+    found = reroll(build_graph(program), program, 8)
+    loops = schedule(found, c_passes(found, STRICT))
+    rows = {(s.counter, s.count) for k in loops.kernels for n in k.nests for s in statements(n) if isinstance(s, For)}
+    assert {("row", 3), ("row_1", 3)} <= rows
+
+
 def test_sums_in_parts_add_the_same_terms():
     """A sum of 102 terms of 1 to 102: four sums of 25 terms, and two terms more."""
     x = models.values(102)

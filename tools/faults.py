@@ -203,8 +203,8 @@ FAULTS = [
     Fault(
         "lanes padded into the results of another group",
         "codegen/schedule/pad.py",
-        "if lanes.count != region.row or not starts_rows or target.index.tables:",
-        "if target.index.tables:",
+        "if lanes.count != region.row or not starts_rows or written.index.tables:",
+        "if written.index.tables:",
     ),
     Fault(
         "an off-by-one in the tail of a block of lanes",

@@ -70,7 +70,7 @@ def run(state: State, passes: Pass, skip: Pass = NONE, parts: int = 1) -> None:
     """Runs the kernels that any of `passes` needs and none of `skip`. Raises UnwrittenError."""
     for kernel in state.loops.kernels:
         if kernel.passes & passes and not kernel.passes & skip:
-            shared = any(_is_parallel(stmt) for nest in kernel.nests for stmt in nest)
+            shared = any(_is_parallel(stmt) for nest in kernel.nests for stmt in statements(nest))
             for part in reversed(range(parts if shared else 1)):  # the order of the parts must not matter
                 _Run(kernel, state, part, parts if shared else 1).nests()
 

@@ -8,7 +8,8 @@ becomes two loops, the innermost first:
 
     3 times, strides (1, 1, 0)    2 times, strides (3, 0, 10)
 
-Where the progression ends, another piece begins; rows that need too many pieces become an index table.
+Where the progression ends, another piece begins; rows that need too many pieces become an index table, or a loop over
+a shorter one.
 """
 
 from __future__ import annotations
@@ -57,18 +58,30 @@ def peel(rows: Ints) -> tuple[list[Loop], int]:
     return loops, length
 
 
-def fit(rows: Ints) -> list[Piece]:
-    """Covers all rows, in order: by few nests where they are regular, else by one loop over a table."""
+def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
+    """Covers all rows, in order: by few nests where they are regular, else by one loop over a table.
+
+    `shorten`: or by a loop over a table that repeats. Terms of a sum gain nothing from one more loop.
+    """
     max_pieces = min(max(4, len(rows) // MIN_TABLE), MAX_PIECES)
     pieces: list[Piece] = []
     start = 0
     while start < len(rows):
         if len(pieces) == max_pieces and len(rows) >= MIN_TABLE:
-            return [Piece(0, len(rows), [_table(rows)])]
+            return [Piece(0, len(rows), _tables(rows) if shorten else [_table(rows)])]
         loops, length = peel(rows[start:])
         pieces.append(Piece(start, length, loops))
         start += length
     return pieces
+
+
+def _tables(rows: Ints) -> list[Loop]:
+    """A loop over a table; if the rows repeat, each time a constant further, over the first repetition only."""
+    for period in range(MIN_TABLE, len(rows) // 2 + 1):
+        steps = rows[period:] - rows[:-period]
+        if len(rows) % period == 0 and (steps == steps[0]).all():
+            return [_table(rows[:period]), Loop(len(rows) // period, steps[0])]
+    return [_table(rows)]
 
 
 def _table(rows: Ints) -> Loop:

@@ -28,6 +28,7 @@ from codegen.reroll.groups import Group, Ints
 from codegen.reroll.trees import Shapes
 
 MIN_LANES = 4
+SETS_APART = 16  # in cache lines: of 64 sets, rows as far apart use four at most
 MAX_LITERALS = 4  # more distinct constants in one position become a table
 
 
@@ -195,6 +196,11 @@ def padded(count: int, cache_line: int) -> int:
     return count
 
 
+def _apart(shape: list[int], cache_line: int) -> int:
+    """A line more for long rows whose elements of one column would share a few sets of a cache."""
+    return cache_line if len(shape) > 1 and cache_line > 1 and shape[-1] % (SETS_APART * cache_line) == 0 else 0
+
+
 def _declared_order(program: Program) -> tuple[Ints, Ints]:
     """For each parameter: its position when all tensors are laid out one after the other, and its tensor."""
     count = len(program.parameter_values)
@@ -277,6 +283,7 @@ def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:
         shape = [tensor.shape[a] for a in axes]
         if shape:
             shape[-1] = padded(shape[-1], layout.cache_line)
+            shape[-1] += _apart(shape, layout.cache_line)
         stored = np.arange(int(np.prod(shape))).reshape(shape)
         by_axis = stored.transpose(np.argsort(axes)) if axes else stored
         by_axis = by_axis[tuple(slice(length) for length in tensor.shape)]

@@ -69,7 +69,7 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
             columns = range(column, column + len(run.kinds))
             terms.append(Terms(run, columns, offsets, fit(offsets) if run.count > 1 else [Piece(0, 1, [])]))
             column += len(run.kinds)
-        for piece in fit(instance) if len(rows) > 1 else [Piece(0, 1, [])]:
+        for piece in fit(instance, shorten=True) if len(rows) > 1 else [Piece(0, 1, [])]:
             loops = _ordered(piece.loops)
             nests.append(Nest(instance[piece.start], loops, terms, tables, literals))
     return nests

@@ -33,28 +33,30 @@ from codegen.ir.loops import (
     subexpressions,
     writes,
 )
+from codegen.reroll.layout import padded
 from codegen.schedule.nest import each_nest, result, with_lanes
+from codegen.schedule.target import Target
 from micrograd import ops
 
 
-def pad_lanes(loops: Loops) -> Loops:
+def pad_lanes(loops: Loops, target: Target) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
         lanes = next((s for s in statements(nest) if type(s) is For and s.kind == Kind.LANES), None)
         if lanes is None:
             return nest
-        count = _padded(loops, nest, lanes)
+        count = _padded(loops, nest, lanes, target)
         return nest if count == lanes.count else with_lanes(nest, lanes.counter, count)
 
     return each_nest(loops, change)
 
 
-def _padded(loops: Loops, nest: Body, lanes: For) -> int:
+def _padded(loops: Loops, nest: Body, lanes: For, target: Target) -> int:
     """The number of lanes, padding included."""
-    target, counter = result(nest), lanes.counter
-    region = loops.region(target.array, target.index.base)
-    others = [stride for stride, name in target.index.steps if name != counter]
-    starts_rows = all(start % region.row_length == 0 for start in (target.index.base - region.start, *others))
-    if lanes.count != region.row or not starts_rows or target.index.tables:
+    written, counter = result(nest), lanes.counter
+    region = loops.region(written.array, written.index.base)
+    others = [stride for stride, name in written.index.steps if name != counter]
+    starts_rows = all(start % region.row_length == 0 for start in (written.index.base - region.start, *others))
+    if lanes.count != region.row or not starts_rows or written.index.tables:
         return lanes.count
     for place in _places(nest):
         index = place.index
@@ -64,7 +66,7 @@ def _padded(loops: Loops, nest: Body, lanes: For) -> int:
             return lanes.count
     if any(_has_own_c(stmt) for stmt in statements(nest)):
         return lanes.count
-    return region.row_length
+    return min(region.row_length, padded(region.row, target.cache_line))
 
 
 def _places(nest: Body) -> Iterator[Place]:

@@ -28,6 +28,7 @@ from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes
+from codegen.schedule.tile_rows import tile_rows
 from codegen.schedule.transpose import transpose
 from codegen.schedule.unroll import unroll
 from codegen.schedule.vectors import mark_vectors
@@ -66,9 +67,10 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers
         "lanes": split_into_lanes,  # roots side by side in vector registers
-        "pad": pad_lanes,  # whole vectors
+        "pad": lambda loops: pad_lanes(loops, target),  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
         "transpose": lambda loops: transpose(loops, target),  # columns of a matrix as rows
+        "tile rows": lambda loops: tile_rows(loops, target),  # gradients in several rows at a time
         "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
         "hoist": hoist,  # reads out of the lanes
         "in order": keep_order,  # loops that gcc would vectorise wrongly

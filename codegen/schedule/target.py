@@ -36,6 +36,16 @@ class Target:
         """Sums that are accumulated side by side: in half the vector registers of AVX-512."""
         return 16 * self.cache_line
 
+    def tile_width(self, lanes: int) -> int:
+        """The lanes of a tile of rows: whole vectors, at most a quarter of max_lanes, in blocks of about equal size."""
+        vectors = -(-lanes // self.cache_line)
+        blocks = -(-4 * vectors * self.cache_line // self.max_lanes)
+        return min(lanes, -(-vectors // blocks) * self.cache_line)
+
+    def tile_rows(self, width: int) -> int:
+        """The most rows of a tile whose sums fit into registers."""
+        return self.max_lanes // (-(-width // self.cache_line) * self.cache_line)
+
     def lane_block(self, lanes: int) -> int:
         """The lanes of a block, at most max_lanes: whole vectors, and blocks of equal size if possible."""
         fewest = -(-lanes // self.max_lanes)

@@ -39,7 +39,7 @@ def _marked(body: Body) -> Body:
 
 
 def _loop(loop: For) -> For:
-    if loop.kind != Kind.LANES:
+    if loop.kind != Kind.LANES or any(isinstance(stmt, For) for stmt in loop.body):
         return replace(loop, body=_marked(loop.body))
     is_vector = MIN_LANES <= loop.count <= MAX_LANES and all(_is_contiguous(stmt, loop.counter) for stmt in loop.body)
     return replace(loop, kind=Kind.VECTORS) if is_vector else loop

@@ -376,7 +376,7 @@ class _Printer:
         elif len(lines) == 1:
             yield from [*head, INDENT + lines[0]]
         else:
-            yield from [f"{head[0]} {{", *(INDENT + line for line in lines), "}"]
+            yield from [*head[:-1], f"{head[-1]} {{", *(INDENT + line for line in lines), "}"]
 
     def by_rows(self, body: Body) -> Body:
         """The body of a loop over active inputs, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
