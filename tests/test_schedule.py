@@ -11,6 +11,7 @@ from random import Random
 import models
 import pytest
 
+from benchmarks.small.models import gru
 from codegen import Floats, Label, Pixels, Program
 from codegen.ir.graph import Op
 from codegen.ir.interpret_loops import State, run_batch
@@ -182,6 +183,13 @@ def test_tiles_of_rows(rows, lanes):
     sums = [models.dot([row[j] for row in w], hidden) for j in range(lanes)]
     errors = [(s - t).tanh() for s, t in zip(sums, y, strict=True)]
     check(Program(Floats(x), Floats(y), {"w": w}, models.total([e * e for e in errors]), {"out": sums}), steps=1)
+
+
+def test_columns_in_two_loops_of_terms():
+    """The adjoints of stacked gates: tiles inside two loops over terms, whose counters must all be different."""
+    program = gru(models.values(8), models.values(2), steps=2)
+    check(program, steps=1)
+    check_batch(program)
 
 
 def test_tiles_of_two_loops():

@@ -15,11 +15,11 @@ becomes, for the terms:
 
     local tile[64]
     for quad < 2:
-        vectors u < 8:
-            tile[4u + 32quad] = data[u + 32quad]
-            tile[1 + 4u + 32quad] = data[8 + u + 32quad]
-            tile[2 + 4u + 32quad] = data[16 + u + 32quad]
-            tile[3 + 4u + 32quad] = data[24 + u + 32quad]
+        vectors column < 8:
+            tile[4column + 32quad] = data[column + 32quad]
+            tile[1 + 4column + 32quad] = data[8 + column + 32quad]
+            tile[2 + 4column + 32quad] = data[16 + column + 32quad]
+            tile[3 + 4column + 32quad] = data[24 + column + 32quad]
     for k < 8:
         for quad < 2:
             lanes i < 4:
@@ -119,10 +119,10 @@ def _terms(stmt: Stmt) -> Body:
     walks_back = columns.index.stride(stmt.counter) < 0
     start: tuple[tuple[int, str], ...] = ((count, "first"),) if tiles > 1 else ()
     quad: tuple[tuple[int, str], ...] = ((ROWS, "quad"),)
-    across = Index(count - 1, (*start, (-1, "u"))) if walks_back else Index(0, (*start, (1, "u")))
+    across = Index(count - 1, (*start, (-1, "column"))) if walks_back else Index(0, (*start, (1, "column")))
 
     def row(r: int) -> Store:
-        place = Place(TILE, Index(r, ((ROWS, "u"), (ROWS * count, "quad"))))
+        place = Place(TILE, Index(r, ((ROWS, "column"), (ROWS * count, "quad"))))
         index = moved(moved(columns.index, stmt.counter, across), lanes.counter, Index(r, quad))
         return Store(place, Place(columns.array, index))
 
@@ -133,7 +133,7 @@ def _terms(stmt: Stmt) -> Body:
         # The counters of lanes and terms are replaced below, so the ones of the tile have names of their own.
         return Place(TILE, Index(base, ((step, "term"), (1, "lane"), (ROWS * count, "quad"))))
 
-    rows = For("quad", quads, (For("u", count, tuple([row(r) for r in range(ROWS)]), Kind.VECTORS),))
+    rows = For("quad", quads, (For("column", count, tuple([row(r) for r in range(ROWS)]), Kind.VECTORS),))
     body = map_body(lanes.body, read)
     body = substituted(body, stmt.counter, Index(0, (*start, (1, stmt.counter))))
     body = substituted(body, lanes.counter, Index(0, (*quad, (1, lanes.counter))))
