@@ -65,7 +65,8 @@ def check_batch(program, target=STRICT):
     images = [one_image(program, found, Random(seed)) for seed in range(3)]
     for name, loops in stages(found, batch_passes(found, target)):
         verify_loops(loops, is_padded=False)
-        empty = [[None if i in written_by(loops) else x for i, x in enumerate(s.images[0])] for s in images]
+        written = written_by(loops)
+        empty = [[None if i in written else x for i, x in enumerate(s.images[0])] for s in images]
         state = State(loops, images[0].data, [], empty, [s.active[0] for s in images])
         run_batch(state, EVERYTHING)
         for together, alone in zip(state.images, images, strict=True):
@@ -187,7 +188,7 @@ def test_tiles_of_rows(rows, lanes):
 
 def test_columns_in_two_loops_of_terms():
     """The adjoints of stacked gates: tiles inside two loops over terms, whose counters must all be different."""
-    program = gru(models.values(8), models.values(2), steps=2)
+    program = gru(models.values(4), models.values(1), steps=2, hidden=4)
     check(program, steps=1)
     check_batch(program)
 
