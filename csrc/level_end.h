@@ -63,11 +63,11 @@ static const struct level AT_LEVEL(level) = {
 #endif
 #if SIDE_BY_SIDE
     .copy_into = AT_LEVEL(copy_into),
-    .copy_out_of = AT_LEVEL(copy_out_of),
 #if HAS_PREDICTION
     .prediction = &AT_LEVEL(prediction_passes),
 #endif
 #if !FROZEN
+    .copy_out_of = AT_LEVEL(copy_out_of),
     .training = &AT_LEVEL(training_passes),
     .evaluation = &AT_LEVEL(evaluation_passes),
 #endif

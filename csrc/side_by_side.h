@@ -39,6 +39,7 @@ static void compute_once(const struct batch_passes *passes)
 /* For each part of value[] in a list that ends with an empty one. */
 #define EACH_PART(part, list) (const struct values *part = list; part->count; part++)
 
+#if !FROZEN
 static void copy_computed_once(struct workspace *w)
 {
     for EACH_PART(part, once)
@@ -54,18 +55,20 @@ static void copy_image(struct workspace *w, const struct images *images, int ima
         for (int i = part->first; i < part->first + part->count; i++)
             w->value[i] = images->value[i][image];
 }
+#endif
 
 /* The most likely class of each image: the index of the largest element, the first one on a tie, as argmax() has it. */
 static void argmax_side_by_side(const struct images *images, const struct output *output, unsigned char *classes)
 {
     real largest[SIDE_BY_SIDE];
     int best[SIDE_BY_SIDE] = {0};
+    memcpy(largest, images->value[output->spans[0].first], sizeof(largest));
     for (int s = 0, i = 0; s < output->span_count; s++) {
         const struct span *const span = &output->spans[s];
         for (int k = 0; k < span->count; k++, i++)
             for (int image = 0; image < SIDE_BY_SIDE; image++) {
                 const real x = images->value[span->first + k * span->step][image];
-                const int is_larger = i == 0 || x > largest[image];
+                const int is_larger = x > largest[image];
                 largest[image] = is_larger ? x : largest[image];
                 best[image] = is_larger ? i : best[image];
             }

@@ -65,6 +65,7 @@ static int AT_LEVEL(transpose_into)(struct images *restrict images, const real *
     return first;
 }
 
+#if !FROZEN
 static int AT_LEVEL(transpose_out_of)(const struct images *restrict images, real *const *to, int first, int end)
 {
     for (; first + SIDE_BY_SIDE <= end; first += SIDE_BY_SIDE) {
@@ -77,6 +78,7 @@ static int AT_LEVEL(transpose_out_of)(const struct images *restrict images, real
     }
     return first;
 }
+#endif
 
 #undef LEFT_1
 #undef RIGHT_1
@@ -107,6 +109,7 @@ static void AT_LEVEL(copy_into)(struct images *restrict images, const struct wor
     }
 }
 
+#if !FROZEN
 static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct workspace *w, int count)
 {
     real *to[SIDE_BY_SIDE];
@@ -123,5 +126,6 @@ static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct w
                 to[k][i] = images->value[i][k];
     }
 }
+#endif
 
 #undef TRANSPOSES

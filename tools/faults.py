@@ -216,7 +216,7 @@ FAULTS = [
     Fault(
         "a look-up taken out of the loop that it depends on",
         "codegen/schedule/hoist.py",
-        "or expr.index.depends_on(loop.counter):",
+        "or expr.depends_on(loop.counter):",
         "or expr.index.stride(loop.counter):",
     ),
     Fault(
@@ -224,6 +224,37 @@ FAULTS = [
         "codegen/schedule/parallel.py",
         "kind=Kind.PARALLEL)",
         "kind=Kind.SEQUENTIAL)",
+    ),
+    Fault(
+        "what images have of their own is read as shared",
+        "codegen/schedule/side_by_side.py",
+        "if is_shared[expr.index.base] else",
+        "if not expr.index.steps else",
+    ),
+    Fault(
+        "the last rows of images side by side begin one too early",
+        "codegen/schedule/side_by_side.py",
+        "Index(blocks * size, ((1, row.counter),))",
+        "Index(blocks * size - 1, ((1, row.counter),))",
+    ),
+    Fault(
+        "values that are read together with others are computed once",
+        "codegen/schedule/phases.py",
+        "if states[span].min() == 0 and states[span].max() > 0:",
+        "if False:",
+    ),
+    Fault(
+        "what gradients need stays with the images side by side",
+        "codegen/schedule/copies.py",
+        "out_of=_blocks(kept & written,",
+        "out_of=_blocks(kept & once,",
+    ),
+    Fault("a transposition that forgets a step", "csrc/transpose.h", "EXCHANGE(rows, 2)", ""),
+    Fault(
+        "the values of the batch before are shared",
+        "csrc/passes.h",
+        "    compute_once(level->training);",
+        "",
     ),
     Fault(
         "an address that counts its base twice",
@@ -240,8 +271,8 @@ FAULTS = [
     Fault(
         "an off-by-one in the tail of the AVX-512 scan",
         "csrc/scan_avx512.h",
-        "(1U << (INPUT_COUNT - i)) - 1)",
-        "(1U << (INPUT_COUNT - i - 1)) - 1)",
+        "(1ULL << (INPUT_COUNT - first)) - 1;",
+        "(1ULL << (INPUT_COUNT - first - 1)) - 1;",
     ),
     Fault(
         "the last of eight pixels skipped",

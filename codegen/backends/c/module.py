@@ -63,7 +63,7 @@ def files(
         *(line for comment, group in constants.items() for line in [f"/* {comment}. */", *defines(group), ""]),
         *offsets(kernels),
         *_row_table(program, kernels),
-        *_copies(kernels),
+        *_copies(kernels, is_trained=program.loss is not None),
         *includes("ops", header),
         "",
         *kernels.definitions,
@@ -195,13 +195,15 @@ def _row_table(program: Program, kernels: Kernels) -> list[str]:
     return [*head[:-1], f"{head[-1]} */", " \\\n".join(["#define ROW_TENSORS(X)", *rows]), ""]
 
 
-def _copies(kernels: Kernels) -> list[str]:
+def _copies(kernels: Kernels, is_trained: bool) -> list[str]:
     """The lists of csrc/side_by_side.h, each of parts of value[]; an empty part ends it."""
     batch = kernels.batch
     if batch is None:
         return []
-    lists = {"into": batch.into, "out_of": batch.out_of, "once": batch.once}
-    lists |= {"all_side_by_side": batch.all_side_by_side, "all_once": batch.all_once}
+    lists = {"into": batch.into}
+    if is_trained:
+        lists |= {"out_of": batch.out_of, "once": batch.once}
+        lists |= {"all_side_by_side": batch.all_side_by_side, "all_once": batch.all_once}
     lines = ["struct values {", "    int first, count;", "};", ""]
     for name, spans in lists.items():
         entries = [f"{{{kernels.value_name(first)}, {count}}}" for first, count in spans]
