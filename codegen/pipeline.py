@@ -18,7 +18,7 @@ from codegen.backends.c.module import module_files
 from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
 from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
-from codegen.backends.text import explanation, work
+from codegen.backends.text import explanation, in_batches, work
 from codegen.ir.graph import Graph, Op, used_rows, verify
 from codegen.ir.loops import Loops
 from codegen.passes.autodiff import differentiate
@@ -71,7 +71,8 @@ class Compiled:
 
     def explanation(self) -> str:
         """Every group as an assignment, then how much of the work is in loops. Raises ValueError if there are none."""
-        return "\n".join([*explanation(self.plain), str(work(self.plain, len(self.graph)))])
+        summary = [in_batches(self.batch), str(work(self.plain, len(self.graph)))]
+        return "\n".join([*explanation(self.plain, self.batch), *summary])
 
 
 def compile_program(

@@ -368,7 +368,7 @@ def test_a_large_ir_is_drawn_as_groups(mnist: Program):
 def test_the_loops_are_those_of_the_c(four_neurons):
     text = dot.text(draw.loops(four_neurons))
     nodes, edges = read(text)
-    assert nodes["box0"][0] == (r"4 x relu(sum(P, 3 x mul(P, X)))|i \< 4\lactive k \< 3, i \< 4\l|value[GROUP_0]")
+    assert nodes["box0"][0] == r"4 x relu(sum(P, 3 x mul(P, X)))|i \< 4\lactive k \< 3, i \< 4\l|value[GROUP_0]"
     assert nodes["box1"][0] == "1 x sum(4 x R)|output out|no loop|value[O_OUT]"
     assert nodes["data[P_WEIGHT]"][0] == "data[P_WEIGHT]|weight (4, 3)"
     assert nodes["value[TARGET]"][0] == "value[TARGET]|1 number"

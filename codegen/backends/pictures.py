@@ -14,13 +14,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from codegen.ir.graph import LEAVES, Graph, Op, node_text, op_name
-from codegen.ir.loops import VALUE, Body, For, Kernel, Kind, Pass
+from codegen.ir.loops import VALUE, Body, For, Kind, Pass
 from codegen.passes.trace import trace, trace_value
 from codegen.pipeline import build_graph, graph_passes, reroll
 from codegen.program import Program
@@ -107,14 +107,16 @@ def loops(program: Program) -> list[str]:
     """The loop nests of the generated C, with the arrays that they read and write."""
     found = reroll(build_graph(program), program, Target.of(program).cache_line)
     scheduled = schedule(found, c_passes(found, Target.of(program)))
-    kernels = {kernel.number: kernel for kernel in (*found.loops.kernels, *scheduled.kernels)}
+    nests: dict[int, list[Body]] = {}  # of a group; gradients of row tensors are not scheduled
+    for kernel in (*scheduled.kernels, *(k for k in found.loops.kernels if k.passes == Pass.ROW_GRADIENTS)):
+        nests.setdefault(kernel.number, []).extend(kernel.nests)
     graph, shapes = found.graph, found.shapes
     arrays = _Arrays(graph, program)
     groups = [stored.group for stored in found.layout.groups]
     boxes = []
     for members in _merged(groups):
         box = _box(graph, shapes, [groups[i] for i in members])
-        box.fields.append(list(dict.fromkeys(head for i in members for head in _loop_heads(kernels[i]))))
+        box.fields.append(list(dict.fromkeys(head for i in members for head in _loop_heads(nests[i]))))
         if len(members) > 1:
             box.fields.append([f"{len(members):,} groups"])
         elif not box.groups[0].is_gradient:
@@ -309,9 +311,9 @@ class _Arrays:
         return name
 
 
-def _loop_heads(kernel: Kernel) -> Iterator[str]:
+def _loop_heads(nests: Iterable[Body]) -> Iterator[str]:
     """For each innermost loop, the heads of its nest, outermost first: `k < 784, i < 50`."""
-    paths = [path for nest in kernel.nests for path in _innermost(nest, [])]
+    paths = [path for nest in nests for path in _innermost(nest, [])]
     yield from [", ".join(path) for path in paths] if paths else ["no loop"]
 
 

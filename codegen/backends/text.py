@@ -37,6 +37,7 @@ from codegen.ir.loops import (
 )
 from codegen.ir.print_loops import index_text
 from codegen.reroll.loops import is_neutral
+from codegen.schedule.copies import Batch
 from codegen.schedule.nest import root_loops
 
 REDUCTIONS = {int(Op.ADD): "sum", int(Op.MAX): "max"}
@@ -84,13 +85,31 @@ def summary(loops: Loops, kernel: Kernel) -> str:
     return f"{first.assignment}{ranges}{more}"
 
 
-def explanation(loops: Loops) -> list[str]:
-    """All groups: a line with the number of roots, then one line per nest."""
+def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
+    """All groups: a line with the number of roots and how they run in a batch, then one line per nest."""
+    phases = {kernel.number: kernel.phase for kernel in batch.loops.kernels} if batch is not None else {}
     lines = []
     for kernel in loops.kernels:
-        lines.append(f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}")
+        head = f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}"
+        if batch is not None and kernel.number in phases:
+            cost = batch.costs[kernel.number]
+            head += f", {phases[kernel.number].value}: {cost.by_image:,.0f} or {cost.side_by_side:,.0f}"
+        lines.append(head)
         lines += [f"    {formula}" for formula in formulas(loops, kernel)]
     return lines
+
+
+def in_batches(batch: Batch | None) -> str:
+    """How images run in a batch, and why."""
+    if batch is None:
+        return "In a batch, one image after the other is at least as fast as images side by side."
+    beside = [batch.costs[kernel.number] for kernel in batch.side_by_side.kernels]
+    alone, together = sum(cost.by_image for cost in beside), sum(cost.side_by_side for cost in beside)
+    return (
+        f"In batches of {batch.fewest} images or more, {batch.images} lie side by side: {together:,.0f} vector "
+        f"operations and {batch.copies.cost:,} for copies, instead of {alone:,.0f} image by image. Numbers behind a "
+        f"group: operations for {batch.images} images, image by image or side by side."
+    )
 
 
 def work(loops: Loops, nodes: int) -> Work:

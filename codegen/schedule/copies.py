@@ -13,12 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
-from codegen.schedule.phases import GRADIENTS, Cost, kernel_cost, spans_read, spans_written
+from codegen.ir.loops import VALUE, Loops, Pass, Phase
+from codegen.schedule.phases import Cost, kernel_cost, spans_read, spans_written
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
+COPY_OPERATIONS = 5  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
 Marks = npt.NDArray[np.bool_]
@@ -26,19 +27,12 @@ Marks = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Batch:
-    """How the images of a batch run.
-
-    `into` goes from workspaces to images side by side, `out_of` back, and `once` from the values that are computed
-    once to each workspace. With fewer images than `fewest`, one after the other is faster.
-    """
+    """How the images of a batch run, so many side by side; with fewer than `fewest`, one after the other is faster."""
 
     loops: Loops
-    images: int  # side by side
-    into: list[Span]
-    out_of: list[Span]
-    once: list[Span]
-    all_side_by_side: list[Span]
-    all_once: list[Span]
+    images: int
+    copies: Copies
+    costs: dict[int, Cost]  # of each kernel, by its number
     fewest: int
 
     @property
@@ -47,34 +41,64 @@ class Batch:
         return self.loops.with_kernels([k for k in self.loops.kernels if k.phase == Phase.SIDE_BY_SIDE])
 
 
+@dataclass(frozen=True)
+class Copies:
+    """`into` goes from workspaces to images side by side, `out_of` back; `once` from the values that are computed once
+    to each workspace. The others are all values that are computed side by side, or once."""
+
+    into: list[Span]
+    out_of: list[Span]
+    once: list[Span]
+    all_side_by_side: list[Span]
+    all_once: list[Span]
+
+    @property
+    def cost(self) -> int:
+        """Vector operations of `into` and `out_of`."""
+        return COPY_OPERATIONS * sum(count for _, count in (*self.into, *self.out_of))
+
+
 def plan_batch(loops: Loops, plain: Loops, rows: Iterable[RowTensor], target: Target) -> Batch | None:
     """`loops`: those of a batch, scheduled. `plain`: the same with the gradients, as reroll made them.
 
     None if one image after the other is faster, or if the images need too much memory.
     """
-    beside = [kernel for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
-    numbers = {kernel.number for kernel in beside}
-    written = _marks(loops, (span for kernel in beside for span in spans_written(loops, kernel)))
-    once = _marks(loops, (s for k in loops.kernels if k.phase == Phase.ONCE for s in spans_written(loops, k)))
-    plain_beside = [kernel for kernel in plain.kernels if kernel.number in numbers]
-    read = _marks(loops, (span for kernel in plain_beside for span in spans_read(plain, kernel)))
+    images = target.cache_line
+    copies = _copies(loops, plain, rows, images)
+    before = {kernel.number: kernel for kernel in plain.kernels}
+    costs = {}
+    total = Cost(0, copies.cost)
+    for kernel in loops.kernels:
+        is_beside = kernel.phase == Phase.SIDE_BY_SIDE
+        costs[kernel.number] = kernel_cost(before[kernel.number] if is_beside else kernel, target)
+        total += costs[kernel.number] if is_beside else Cost()
+    fewest = max(math.ceil(total.side_by_side / max(total.by_image, 1) * images), 2)
+    fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
+    return Batch(loops, images, copies, costs, fewest) if total.by_image and fewest <= images and fits else None
+
+
+def _copies(loops: Loops, plain: Loops, rows: Iterable[RowTensor], images: int) -> Copies:
+    beside = {kernel.number for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE}
+    read_beside = [kernel for kernel in plain.kernels if kernel.number in beside]
     gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
+    written = _written(loops, Phase.SIDE_BY_SIDE)
+    once = _written(loops, Phase.ONCE)
+    read = _marks(loops, (span for kernel in read_beside for span in spans_read(plain, kernel)))
     kept = _marks(loops, (span for kernel in gradients for span in spans_read(plain, kernel)))
     for row in rows:
         kept[row.factor : row.factor + row.lanes] = True
-    fewest, images = _fewest(plain_beside, target), target.cache_line
-    if not beside or fewest > images or loops.lengths[VALUE] * 8 * images > MAX_BYTES:
-        return None
-    return Batch(
-        loops,
-        images,
+    return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),
         out_of=_blocks(kept & written, written | _padding(loops), images),
         once=_spans(kept & once),
         all_side_by_side=_spans(written),
         all_once=_spans(once),
-        fewest=fewest,
     )
+
+
+def _written(loops: Loops, phase: Phase) -> Marks:
+    kernels = [kernel for kernel in loops.kernels if kernel.phase == phase]
+    return _marks(loops, (span for kernel in kernels for span in spans_written(loops, kernel)))
 
 
 def _marks(loops: Loops, spans: Iterable[slice]) -> Marks:
@@ -105,9 +129,3 @@ def _blocks(needed: Marks, harmless: Marks, size: int) -> list[Span]:
 def _spans(marks: Marks) -> list[Span]:
     edges = np.flatnonzero(np.diff(np.concatenate([[False], marks, [False]]).astype(np.int8))).tolist()
     return [(first, end - first) for first, end in zip(edges[::2], edges[1::2], strict=True)]
-
-
-def _fewest(beside: list[Kernel], target: Target) -> int:
-    """From how many images on side by side is faster."""
-    cost = sum((kernel_cost(kernel, target) for kernel in beside if not kernel.passes & GRADIENTS), Cost())
-    return max(math.ceil(cost.side_by_side / max(cost.by_image, 1) * target.cache_line), 2)

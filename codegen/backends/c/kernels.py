@@ -383,7 +383,7 @@ class _Printer:
 
         gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
         """
-        lanes = [stmt.counter for stmt in body if type(stmt) is For and stmt.kind == Kind.LANES]
+        lanes = [s.counter for s in body if type(s) is For and s.kind in (Kind.LANES, Kind.VECTORS)]
 
         def change(expr: Expr) -> Expr:
             if type(expr) is not Place or expr.array != DATA:

@@ -197,13 +197,13 @@ def _row_table(program: Program, kernels: Kernels) -> list[str]:
 
 def _copies(kernels: Kernels, is_trained: bool) -> list[str]:
     """The lists of csrc/side_by_side.h, each of parts of value[]; an empty part ends it."""
-    batch = kernels.batch
-    if batch is None:
+    if kernels.batch is None:
         return []
-    lists = {"into": batch.into}
+    copies = kernels.batch.copies
+    lists = {"into": copies.into}
     if is_trained:
-        lists |= {"out_of": batch.out_of, "once": batch.once}
-        lists |= {"all_side_by_side": batch.all_side_by_side, "all_once": batch.all_once}
+        lists |= {"out_of": copies.out_of, "once": copies.once}
+        lists |= {"all_side_by_side": copies.all_side_by_side, "all_once": copies.all_once}
     lines = ["struct values {", "    int first, count;", "};", ""]
     for name, spans in lists.items():
         entries = [f"{{{kernels.value_name(first)}, {count}}}" for first, count in spans]
