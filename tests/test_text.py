@@ -134,7 +134,7 @@ def test_the_command_prints_the_groups_of_a_file(capsys):
     assert lines[0] == "4 roots, image by image: 36 or 36"
     assert lines[1] == "    group_0[i] = relu(bias[i] + sum_k(weight[i + 4k] * input[k]))    i < 4, k < 3"
     assert lines[-1].startswith("109 nodes, ")
-    assert len(lines) == 2 * 8 + 1
+    assert len(lines) == 2 * 8 + 2
 
 
 def test_the_command_says_when_there_is_no_file(capsys, tmp_path):
