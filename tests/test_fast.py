@@ -156,7 +156,7 @@ def test_strict_mode_fuses_and_reorders_nothing():
     assert not re.search(r"sum_1|\bfrom <", text)
     assert "MULTIPLY_ADD" not in text
     fast = compile_program(mlp(fma=True, reorder=True)).text
-    assert "sum[i] = MULTIPLY_ADD(data[P_LAYERS_0_WEIGHT" in fast
+    assert "sum[i] = MULTIPLY_ADD((data + P_LAYERS_0_WEIGHT" in fast
 
 
 def test_a_long_sum_of_one_lane_is_added_up_in_parts():
