@@ -98,6 +98,27 @@ def test_errors(name: str):
     assert 0.3 < worst <= bound(name), f"{name}({at!r})"
 
 
+HARD = [  # where the parts of a quotient's correction are barely exact
+    ("tanh", 1e-17, 1e-14),
+    ("tanh", 3.9e-9, 4.1e-9),
+    ("tanh", 0.17, 0.26),
+    ("tanh", 17.5, 20.5),
+    ("sigmoid", -40.0, -25.0),
+    ("sigmoid", -33.62, -33.61),
+    ("sigmoid", 25.0, 40.0),
+    ("sigmoid", -745.2, -708.0),
+]
+
+
+@pytest.mark.parametrize(("name", "low", "high"), HARD)
+def test_errors_where_a_quotient_is_hard_to_correct(name: str, low: float, high: float):
+    function, rng = getattr(ieee, name), random.Random(9)
+    for _ in range(400):
+        x = rng.uniform(low, high)
+        assert error_of(name, (x,), function(x)) <= bound(name), x
+        assert function(x) <= function(math.nextafter(x, INF)), x
+
+
 def test_errors_of_power():
     rng = random.Random(1)
     pairs = []
