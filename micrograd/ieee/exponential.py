@@ -13,7 +13,11 @@ from micrograd.ieee.arithmetic import INF, NAN, from_bits, to_bits
 ROUND = 6755399441055744.0  # 0x1.8p52: adding it rounds to an integer, which the low bits of the sum then hold
 ROUND_LESS_1074 = 6755399441054670.0
 ROUND_LESS_53 = 6755399441055691.0
+ROUND_PLUS_1087 = 6755399441056831.0
+EXPONENT_64 = 0x0400000000000000  # 64 in the exponent
 MASK = 0xFFFFFFFFF8000000  # keeps 26 bits of a significand
+SHORT_MASK = 0xFFFFFF8000000000  # keeps 14 bits
+SHORT_HALF = 0x0000004000000000  # half of the last of these, for rounding to nearest
 MANTISSA_BITS = 0x000FFFFFFFFFFFFF
 ONE_BITS = 0x3FF0000000000000  # 1
 HALF_BITS = 0x3FE0000000000000  # 1 / 2
@@ -26,6 +30,14 @@ INTEGER_ZERO = 4503599627371520.0  # 2**52 + 1024
 INTEGER_54 = 4503599627371574.0  # 2**52 + 1024 + 54
 LN2_HIGH = 0.6931471805598903  # 0x1.62e42fefa3800p-1
 LN2_LOW = 5.497923018708371e-14  # 0x1.ef35793c76730p-45
+HALF_LN2_HIGH = 0.34657359027994517  # 0x1.62e42fefa3800p-2
+HALF_LN2_LOW = 2.7489615093541856e-14  # 0x1.ef35793c76730p-46
+RATIO_STEPS = -2.8853900817779268  # -0x1.71547652b82fep+1
+# tanh(r) = r (1 + ODD_1 z + ODD_2 z**2) / (1 + EVEN_1 z + EVEN_2 z**2), z = r * r, |r| <= ln(2) / 4; error 2**-57.3
+ODD_1 = 0.11109938299775887  # 0x1.c71025894c66ep-4
+ODD_2 = 0.0010574197468147405  # 0x1.15323cec40447p-10
+EVEN_1 = 0.44443271633108644  # 0x1.c7195eb7a8689p-2
+EVEN_2 = 0.015868325192373238  # 0x1.03fc946f9617ep-6
 INVERSE_LN2 = 1.4426950408889634  # 0x1.71547652b82fep+0
 EXP_MAX = 709.782712893384  # 0x1.62e42fefa39efp+9
 EXP_NORMAL = -708.3964185322641  # -0x1.6232bdd7abcd2p+9
@@ -108,38 +120,45 @@ def log1p(x: float) -> float:
 
 
 def tanh(x: float) -> float:
-    """The hyperbolic tangent within 0.56 ulp: -t / (2 + t) with t = e**(-2|x|) - 1."""
-    if not math.fabs(x) <= 19.5:
-        return x if x != x else math.copysign(1.0, x)
-    high, low, half = _expm1_sum(-2.0 * math.fabs(x))
-    high = high * half  # t / 2
-    low = low * half
-    below = 1.0 + high
-    inverse = 1.0 / below
-    below = from_bits(to_bits(below) & MASK)
-    rest = (1.0 - below) + high + low
-    quotient = from_bits(to_bits(high * inverse) & MASK)
-    # Corrected by the remainder, high + low - quotient * (below + rest).
-    y = quotient + ((high - quotient * below) + (low - quotient * rest)) * inverse
-    return math.copysign(y, x)
+    """The hyperbolic tangent within 0.58 ulp: (1 - t) / (1 + t) with t = e**(-2|x|)."""
+    size = math.fabs(x)
+    if size < 4e-9:
+        return x
+    shifted, even, odd, head, tail = _exp_ratio(size)
+    scale = from_bits((to_bits(shifted) << 52) - EXPONENT_64)
+    above = (1.0 + even) + odd
+    below = scale * ((1.0 + even) - odd)
+    inverse = 1.0 / (above + below)
+    start = from_bits((to_bits((above - below) * inverse) + SHORT_HALF) & SHORT_MASK)
+    # Corrected by the remainder, above - below - start * (above + below): its first two terms are exact, as start has
+    # 14 bits and head 26.
+    left = 1.0 - start
+    right = scale * (1.0 + start)
+    difference = left - right
+    total = left + right
+    y = start + ((difference + head * total) + (difference * even + total * tail)) * inverse
+    return math.copysign(1.0 if size > 20.0 else y, x)
 
 
 def sigmoid(x: float) -> float:
-    """1 / (1 + e**-x) within 0.60 ulp; 0 on underflow. With t = e**-|x|, it is 1 / (1 + t), or t / (1 + t) below 0."""
-    if not x <= 40.0:
-        return x if x != x else 1.0
-    if x <= EXP_ZERO:
-        return 0.0
-    high, low = _exp_sum(-math.fabs(x))
-    above = high if x < 0.0 else 1.0
-    above_low = low if x < 0.0 else 0.0
-    below = 1.0 + high
-    inverse = 1.0 / below
-    below = from_bits(to_bits(below) & MASK)
-    rest = (1.0 - below) + high + (low + 1e-30)  # 1e-30 keeps products out of the denormals, which are slow
-    quotient = from_bits(to_bits(above * inverse) & MASK)
-    # Corrected by the remainder, above + above_low - quotient * (below + rest).
-    return quotient + ((above - quotient * below) + (above_low - quotient * rest)) * inverse
+    """1 / (1 + e**-x) within 0.80 ulp; 0 on underflow. With t = e**-|x|, it is 1 / (1 + t), or t / (1 + t) below 0."""
+    size = math.fabs(x)
+    if size > 746.0:
+        return 0.0 if x < 0.0 else 1.0
+    shifted, even, odd, head, tail = _exp_ratio(0.5 * size)
+    scale = from_bits(to_bits(shifted) << 52) * 5.421010862427522e-20  # 2**-64: the product may be denormal
+    sign = math.copysign(1.0, x)
+    one = 1.0 + even
+    inverse = 1.0 / ((one + odd) + scale * (one - odd))
+    start = from_bits((to_bits((one + sign * odd) * inverse) + SHORT_HALF) & SHORT_MASK)
+    # Corrected by the remainder, as in tanh: one + sign * odd - start * (one + odd + scale * (one - odd)).
+    # In this order, only the difference is rounded, for a scale below 2**-40.
+    share = scale * start
+    difference = (1.0 - start) - share
+    total = sign - start
+    rest = difference * even + (total + share) * tail
+    y = start + (((difference + head * total) + head * share) + rest) * inverse
+    return y * (scale if x < 0.0 else 1.0)
 
 
 def softplus(x: float) -> float:
@@ -187,6 +206,23 @@ def _exp_sum(x: float) -> tuple[float, float]:
     high = from_bits(to_bits(y) + exponent - (LEAST_NORMAL_BITS if x < EXP_NORMAL else 0))
     low = (rest - (y - main)) * (from_bits(ONE_BITS + exponent) if x > -45.0 else 0.0)
     return high, low
+
+
+def _exp_ratio(x: float) -> tuple[float, float, float, float, float]:
+    """shifted, even, odd, head, tail: e**(2x) = 2**k (1 + even + odd) / (1 + even - odd), and odd = head + tail.
+
+    For x from 0 to 373. x = k ln(2) / 2 + r, and tanh(r) = odd / (1 + even); head is 26 bits of r. The low bits of
+    shifted are the exponent of 2**(64 - k), which is normal for all k.
+    """
+    shifted = x * RATIO_STEPS + ROUND_PLUS_1087
+    k = shifted - ROUND_PLUS_1087  # negative, here alone
+    main = x + k * HALF_LN2_HIGH
+    low = k * HALF_LN2_LOW
+    r = main + low
+    z = r * r
+    curved = (r * z) * (ODD_1 + ODD_2 * z)
+    head = from_bits(to_bits(main) & MASK)
+    return shifted, z * (EVEN_1 + EVEN_2 * z), r + curved, head, ((main - head) + low) + curved
 
 
 def _expm1_sum(x: float) -> tuple[float, float, float]:

@@ -12,7 +12,7 @@ from mpmath import mp, mpf
 
 from micrograd.translate import library
 from tools.functions import constants_float32
-from tools.functions.remez import above, below, fit, split
+from tools.functions.remez import above, below, fit, fit_ratio, split
 
 LN2 = mp.log(2)
 Constants = dict[str, float]
@@ -32,8 +32,8 @@ def check() -> bool:
 
 
 def float64() -> Constants:
-    parts = [roundings, exponential, exponential_of_pairs, logarithm, logarithm_of_pairs, circle, angles]
-    parts += [error_function, normal]
+    parts = [roundings, exponential, hyperbolic_tangent, exponential_of_pairs, logarithm, logarithm_of_pairs]
+    parts += [circle, angles, error_function, normal]
     return {name: number for part in parts for name, number in part().items()}
 
 
@@ -43,6 +43,9 @@ def roundings() -> Constants:
         "LN2_HIGH": float(high),
         "LN2_LOW": float(low),
         "INVERSE_LN2": float(1 / LN2),
+        "HALF_LN2_HIGH": float(high / 2),
+        "HALF_LN2_LOW": float(low / 2),
+        "RATIO_STEPS": float(-2 / LN2),
         # The last argument with a finite exp, rounded to nearest; the first whose exp is at least 2**-1022; and the
         # last whose exp is 0: at most 2**-1075, the middle between 0 and the least denormal.
         "EXP_MAX": float(below(1024 * LN2 + mp.log1p(-(mpf(2) ** -54)))),
@@ -58,6 +61,13 @@ def exponential() -> Constants:
     return fit(mp.exp, -edge, edge, range(13), weight=lambda r: 1 / r, forced=forced, bits=53).named(
         "EXP_TAIL", range(3, 13)
     )
+
+
+def hyperbolic_tangent() -> Constants:
+    """tanh(r) / r as a ratio of polynomials in r * r."""
+    edge = LN2 / 4 * (1 + mpf(2) ** -20)
+    odd, even = fit_ratio(lambda z: mp.tanh(mp.sqrt(z)) / mp.sqrt(z), edge**2, 2)
+    return {**odd.named("ODD", range(1, 3)), **even.named("EVEN", range(1, 3))}
 
 
 def exponential_of_pairs() -> Constants:

@@ -74,6 +74,45 @@ def fit(
         return best
 
 
+def fit_ratio(function: Function, high: float | mpf, count: int) -> tuple[Fit, Fit]:
+    """Polynomials p and q with p(0) = q(0) = 1 and so many more terms each, for p / q near function on [0, high].
+
+    The largest relative error of p / q is least. function(x) q(x) - p(x) is linear in the coefficients, and its weight
+    1 / (q(x) function(x)) is the last round's.
+    """
+    with mp.workprec(max(mp.prec, PRECISION)):
+        size = 2 * count
+        powers = range(1, count + 1)
+        grid = _grid(mp.mpf(0), mp.mpf(high), DENSITY * (size + 1))
+        values = [function(x) for x in grid]
+        solution = [mp.mpf(0)] * size
+        reference = [round((len(grid) - 1) * (i + 0.5) / (size + 1)) for i in range(size + 1)]
+
+        def value(coefficients: list[mpf], x: mpf) -> mpf:
+            return 1 + mp.fsum(c * x**power for c, power in zip(coefficients, powers, strict=True))
+
+        for _ in range(20):
+            matrix = mp.matrix(size + 1, size + 1)
+            for row, i in enumerate(reference):
+                x, y = grid[i], values[i]
+                terms = [x**power for power in powers]
+                matrix[row, :] = mp.matrix(
+                    [[*terms, *(-y * term for term in terms), (-1) ** row * y * value(solution[count:], x)]]
+                )
+            *solution, level = mp.lu_solve(matrix, mp.matrix([values[i] - 1 for i in reference]))
+            errors = [
+                value(solution[:count], x) / value(solution[count:], x) / y - 1
+                for x, y in zip(grid, values, strict=True)
+            ]
+            largest = max(map(mp.fabs, errors))
+            if largest <= mp.fabs(level) * mp.mpf("1.0001"):
+                break
+            reference = _alternation(errors, size + 1)
+        halves = solution[:count], solution[count:]
+        p, q = ({0: mp.mpf(1), **dict(zip(powers, half, strict=True))} for half in halves)
+        return Fit(p, largest), Fit(q, largest)
+
+
 def round_bits(value: object, bits: int) -> mpf:
     """value rounded to so many significant bits."""
     with mp.workprec(bits):
