@@ -41,7 +41,7 @@ static double run_forward(const target_type *targets, const input_type *inputs)
 {
     materialize_row_gradients(); /* before the workspace is overwritten */
     expect_any_weight();
-    training = block;
+    training = with_list(block, &training_list);
     return compute_loss(training, targets, inputs);
 }
 
@@ -94,17 +94,26 @@ static void prefetch_later(int image, int first, int end)
         PREFETCH(inputs + i);
 }
 
+/* The active inputs of the images of a piece, except for the last one of the block: it will be `training`. */
+static struct active_list lists[MAX_WORKERS][PIECE];
+
+static void set_image(int image, struct active_list *list)
+{
+    struct workspace *const w = with_list(&block[image], image == block_images.count - 1 ? &training_list : list);
+    level->set_inputs(w, block_images.inputs[image]);
+    set_targets(w, block_images.targets[image]);
+}
+
 /*
  * Computes the sums over active inputs of images first .. end - 1. The rows of a tile of inputs stay in the L1 cache
  * while all images add theirs, tile after tile: each sum still adds its terms in order.
  */
-static void compute_row_sums(int first, int end)
+static void compute_row_sums(int worker, int first, int end)
 {
     enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), IN_TILE = TILE_BYTES / ROWS_BYTES };
     enum { TILE_CHUNKS = IN_TILE > 1 ? IN_TILE : 1 };
     for (int image = first; image < end; image++) {
-        level->set_inputs(&block[image], block_images.inputs[image]);
-        set_targets(&block[image], block_images.targets[image]);
+        set_image(image, &lists[worker][image - first]);
         level->start_row_sums(&block[image]);
     }
     for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS)
@@ -163,7 +172,7 @@ static int at_most(int count, int most) { return count < most ? count : most; }
 static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
     const int first = piece * PIECE, end = first + at_most(block_images.count - first, PIECE);
-    compute_row_sums(first, end);
+    compute_row_sums(worker, first, end);
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
     for (int image = first; image < end; image++)
@@ -171,7 +180,7 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
     if (!ROW_TENSOR_COUNT)
         return;
     for (int image = first; image < end; image += ROW_MASK_IMAGES)
-        level->find_active_rows(active_rows.images[image / ROW_MASK_IMAGES], block_images.inputs + image,
+        level->find_active_rows(active_rows[image / ROW_MASK_IMAGES], block_images.inputs + image,
                                 at_most(end - image, ROW_MASK_IMAGES));
 }
 
@@ -182,10 +191,10 @@ static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *Py_U
 
 static void compute_all_gradients(int worker, int piece, void *argument)
 {
-    const int pieces = pool_pieces(), end = part_start(active_rows.count, piece + 1, pieces);
+    const int pieces = pool_pieces();
     compute_dense_gradients(worker, piece, argument);
-    for (int k = part_start(active_rows.count, piece, pieces); k < end; k++)
-        level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
+    level->add_images_to_rows(part_start(INPUT_COUNT, piece, pieces), part_start(INPUT_COUNT, piece + 1, pieces),
+                              block_images.count);
 }
 
 /* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
@@ -207,17 +216,18 @@ static double run_block(double total, int whole_batch)
     }
     if (!ROW_TENSOR_COUNT || !is_finite(factor)) {
         pool_run(compute_dense_gradients, pool_pieces(), NULL);
-        for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++)
+        for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++) {
+            set_image(image, &lists[0][0]);
             add_row_gradients(&block[image]);
+        }
         return total;
     }
-    list_active_rows();
     if (whole_batch && can_defer_row_gradients()) {
         pool_run(compute_dense_gradients, pool_pieces(), NULL);
         defer_row_gradients(block_images.count);
     }
     else {
-        mark_rows_dirty();
+        expect_dirty_rows();
         pool_run(compute_all_gradients, pool_pieces(), NULL);
     }
     return total;
