@@ -65,6 +65,7 @@ enum {
     GROUPS = (BLOCK_IMAGES + GROUP_IMAGES - 1) / GROUP_IMAGES,
     ROW_MASK_IMAGES = 8, /* images in one byte */
     GROUP_MASKS = GROUP_IMAGES / ROW_MASK_IMAGES,
+    FEW_MASKS = 2, /* of small batches */
 };
 
 static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* contiguous: every row reads those of all images */
@@ -154,7 +155,7 @@ static ALIGNED unsigned char active_rows[GROUPS * GROUP_MASKS + 1][INPUT_SPACE +
 struct tile {
     int count, groups;
     int input[TILE_ROWS + 1];
-    uint64_t images[GROUPS][TILE_ROWS + 1]; /* one more: find_tile() writes before it counts */
+    uint64_t images[GROUPS][TILE_ROWS + 1]; /* one more: list_rows() writes before it counts */
 };
 
 /* The position of the lowest set bit. */
@@ -225,37 +226,54 @@ static void AT_LEVEL(find_active_rows)(unsigned char *restrict rows, const input
     }
 }
 
-/* Bit k of images[r]: row first + r needs image k of a group. */
-static void AT_LEVEL(join_masks)(uint64_t *restrict images, int first, int group, int masks)
+/* Bit k of images[r]: row first + r needs image k of a group, which has at most `most` of all `masks` masks. */
+SPECIALISED void AT_LEVEL(join_masks)(uint64_t *restrict images, int first, int group, int masks, int most)
 {
     const unsigned char *rows[GROUP_MASKS];
-    for (int m = 0; m < GROUP_MASKS; m++) {
+    for (int m = 0; m < most; m++) {
         const int mask = group * GROUP_MASKS + m;
         rows[m] = active_rows[mask < masks ? mask : GROUPS * GROUP_MASKS] + first;
     }
     for (int r = 0; r < TILE_ROWS; r++) {
         uint64_t joined = 0;
-        for (int m = 0; m < GROUP_MASKS; m++)
+        for (int m = 0; m < most; m++)
             joined |= (uint64_t)rows[m][r] << (ROW_MASK_IMAGES * m);
         images[r] = joined;
     }
 }
 
+/* Lists the rows of a tile that some image of some group needs; `groups` is a constant wherever that is faster. */
+SPECIALISED void AT_LEVEL(list_rows)(struct tile *tile, uint64_t (*found)[TILE_ROWS], int first, int count, int groups)
+{
+    int listed = 0;
+    for (int r = 0; r < count; r++) {
+        uint64_t any = 0;
+        for (int g = 0; g < groups; g++)
+            any |= tile->images[g][listed] = found[g][r];
+        tile->input[listed] = first + r;
+        listed += any != 0;
+    }
+    tile->count = listed;
+    tile->groups = groups;
+}
+
 /* Finds the rows first .. first + count - 1 that some of the first `images` images of the block need. */
 static void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images)
 {
+    const int masks = (images + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES;
     uint64_t found[GROUPS][TILE_ROWS];
-    tile->count = 0;
-    tile->groups = (images + GROUP_IMAGES - 1) / GROUP_IMAGES;
-    for (int g = 0; g < tile->groups; g++)
-        AT_LEVEL(join_masks)(found[g], first, g, (images + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES);
-    for (int r = 0; r < count; r++) {
-        uint64_t any = 0;
-        for (int g = 0; g < tile->groups; g++)
-            any |= tile->images[g][tile->count] = found[g][r];
-        tile->input[tile->count] = first + r;
-        tile->count += any != 0;
+    if (masks <= FEW_MASKS) {
+        AT_LEVEL(join_masks)(found[0], first, 0, masks, FEW_MASKS);
+        AT_LEVEL(list_rows)(tile, found, first, count, 1);
+        return;
     }
+    const int groups = (images + GROUP_IMAGES - 1) / GROUP_IMAGES;
+    for (int g = 0; g < groups; g++)
+        AT_LEVEL(join_masks)(found[g], first, g, masks, GROUP_MASKS);
+    if (groups == 1)
+        AT_LEVEL(list_rows)(tile, found, first, count, 1);
+    else
+        AT_LEVEL(list_rows)(tile, found, first, count, groups);
 }
 
 /* Adds the contributions of some images of a group, a bit each, to `lanes` elements of a row. */

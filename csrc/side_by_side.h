@@ -39,15 +39,14 @@ static void compute_once(const struct batch_passes *passes)
 /* For each part of value[] in a list that ends with an empty one. */
 #define EACH_PART(part, list) (const struct values *part = list; part->count; part++)
 
-#if !FROZEN
-static void copy_computed_once(struct workspace *w)
+static inline void copy_computed_once(struct workspace *w)
 {
     for EACH_PART(part, once)
         memcpy(w->value + part->first, computed_once.value + part->first, (size_t)part->count * sizeof(real));
 }
 
 /* The values that one image has in neither its workspace nor in another one. */
-static void copy_image(struct workspace *w, const struct images *images, int image)
+static inline void copy_image(struct workspace *w, const struct images *images, int image)
 {
     for EACH_PART(part, all_once)
         memcpy(w->value + part->first, computed_once.value + part->first, (size_t)part->count * sizeof(real));
@@ -55,7 +54,6 @@ static void copy_image(struct workspace *w, const struct images *images, int ima
         for (int i = part->first; i < part->first + part->count; i++)
             w->value[i] = images->value[i][image];
 }
-#endif
 
 /* The most likely class of each image: the index of the largest element, the first one on a tie, as argmax() has it. */
 static void argmax_side_by_side(const struct images *images, const struct output *output, unsigned char *classes)

@@ -93,16 +93,19 @@ static inline uint64_t nonfinite_rows_of_eight(int first)
 enum { CHUNK_INPUTS = 64, CHUNKS = (INPUT_COUNT + CHUNK_INPUTS - 1) / CHUNK_INPUTS };
 enum { LIST_SLACK = 32 }; /* list writers store whole vectors and may overrun by this much */
 
-/* Room for the active inputs of an image. Images of a batch reuse it, so that it stays in a cache. */
-struct active_list {
-    ALIGNED real value[INPUT_SPACE + LIST_SLACK];
-    int input[INPUT_SPACE + LIST_SLACK];
-};
-
-/* An odd number of cache lines, so that the same element of different images is in different sets of a cache. */
+/* Both of an odd number of cache lines, so that the same element of different images is in different sets of a cache. */
 enum {
+    LISTED = INPUT_SPACE + LIST_SLACK,
+    LIST_BYTES = LISTED * (sizeof(real) + sizeof(int)),
+    LIST_TO_ODD = (LIST_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
     WORKSPACE_BYTES = VALUE_COUNT * sizeof(real) + 2 * sizeof(void *) + (1 + CHUNKS + 1) * sizeof(int),
     LINE_TO_ODD = (WORKSPACE_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
+};
+
+/* Room for the active inputs of an image. Images of a batch reuse it, so that it stays in a cache. */
+struct active_list {
+    ALIGNED real value[LISTED];
+    int input[LISTED + LIST_TO_ODD];
 };
 
 struct workspace {
