@@ -184,15 +184,30 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
                                 at_most(end - image, ROW_MASK_IMAGES));
 }
 
-static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *Py_UNUSED(argument))
+/*
+ * Into how many pieces the gradients outside of row tensors should be cut. Each piece reads values of all images from
+ * the caches of other workers, so few parameters beside many rows are left to one worker.
+ */
+static int dense_pieces(void)
 {
-    level->compute_gradients(block, block_images.count, piece, pool_pieces());
+    const int64_t in_rows = (int64_t)INPUT_COUNT * ROW_FACTORS, others = DATA_COUNT - in_rows;
+    const int64_t most = 1 + 32 * others / (in_rows > 0 ? in_rows : 1);
+    const int pieces = pool_pieces();
+    return ROW_TENSOR_COUNT && most < pieces ? (int)most : pieces;
 }
 
+/* `argument`: the number of pieces. */
+static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *argument)
+{
+    level->compute_gradients(block, block_images.count, piece, *(const int *)argument);
+}
+
+/* The same: the first pieces have dense gradients, and all have rows. */
 static void compute_all_gradients(int worker, int piece, void *argument)
 {
     const int pieces = pool_pieces();
-    compute_dense_gradients(worker, piece, argument);
+    if (piece < *(const int *)argument)
+        compute_dense_gradients(worker, piece, argument);
     level->add_images_to_rows(part_start(INPUT_COUNT, piece, pieces), part_start(INPUT_COUNT, piece + 1, pieces),
                               block_images.count);
 }
@@ -214,8 +229,9 @@ static double run_block(double total, int whole_batch)
             factor = block_images.factor[image];
         grad_bound += block_images.gradient[image];
     }
+    int pieces = pool_pieces();
     if (!ROW_TENSOR_COUNT || !is_finite(factor)) {
-        pool_run(compute_dense_gradients, pool_pieces(), NULL);
+        pool_run(compute_dense_gradients, pieces, &pieces);
         for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++) {
             set_image(image, &lists[0][0]);
             add_row_gradients(&block[image]);
@@ -223,12 +239,14 @@ static double run_block(double total, int whole_batch)
         return total;
     }
     if (whole_batch && can_defer_row_gradients()) {
-        pool_run(compute_dense_gradients, pool_pieces(), NULL);
+        pieces = block_images.count > GROUP_IMAGES ? pieces : dense_pieces();
+        pool_run(compute_dense_gradients, pieces, &pieces);
         defer_row_gradients(block_images.count);
     }
     else {
         expect_dirty_rows();
-        pool_run(compute_all_gradients, pool_pieces(), NULL);
+        int dense = dense_pieces();
+        pool_run(compute_all_gradients, pieces, &dense);
     }
     return total;
 }
