@@ -109,7 +109,7 @@ static const struct images *run_side_by_side(int worker, const struct chunk *chu
 /* The classes of at most IMAGES_AT_ONCE images from `at` on. */
 static void predict_images(int worker, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = inference[worker];
+    struct workspace *const w = inference_of(worker);
 #if SIDE_BY_SIDE && HAS_PREDICTION
     if (count >= FEWEST_SIDE_BY_SIDE) {
         unsigned char classes[SIDE_BY_SIDE];
@@ -238,7 +238,7 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
 /* Losses and classes of at most IMAGES_AT_ONCE images from `at` on. */
 static void evaluate_images(int worker, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = inference[worker];
+    struct workspace *const w = inference_of(worker);
     for (int k = 0; k < count; k++) {
         level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
         set_targets(&w[k], target_at(chunk->batch, chunk->first + at + k));

@@ -57,10 +57,10 @@ struct level {
     /* Row tensors: see rows.h. */
     void (*compute_row_gradients)(const struct workspace *);
     void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
-    void (*add_row)(int input, uint64_t images);
+    void (*add_images_to_rows)(int first, int end, int images);
     void (*update_row)(int input, const struct step *);
     void (*update_pending_image)(const struct workspace *, const struct step *);
-    void (*update_pending_row)(int input, uint64_t images, const struct step *);
+    void (*update_pending_rows)(int first, int end, int images, const struct step *);
 #endif
     /* Images side by side; all of these are NULL if the model has none. */
     void (*copy_into)(struct images *restrict, const struct workspace *, int count);

@@ -56,10 +56,10 @@ static const struct level AT_LEVEL(level) = {
     .largest = AT_LEVEL(largest),
     .compute_row_gradients = AT_LEVEL(compute_row_gradients),
     .find_active_rows = AT_LEVEL(find_active_rows),
-    .add_row = AT_LEVEL(add_row),
+    .add_images_to_rows = AT_LEVEL(add_images_to_rows),
     .update_row = AT_LEVEL(update_row),
     .update_pending_image = AT_LEVEL(update_pending_image),
-    .update_pending_row = AT_LEVEL(update_pending_row),
+    .update_pending_rows = AT_LEVEL(update_pending_rows),
 #endif
 #if SIDE_BY_SIDE
     .copy_into = AT_LEVEL(copy_into),

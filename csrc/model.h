@@ -25,7 +25,16 @@
 
 enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };
 
-static struct workspace inference[MAX_WORKERS][IMAGES_AT_ONCE]; /* for predictions, some per worker */
+/* For predictions, some per worker. */
+static struct workspace inference[MAX_WORKERS][IMAGES_AT_ONCE];
+static struct active_list inference_lists[MAX_WORKERS][IMAGES_AT_ONCE];
+
+static struct workspace *inference_of(int worker)
+{
+    for (int k = 0; k < IMAGES_AT_ONCE; k++)
+        with_list(&inference[worker][k], &inference_lists[worker][k]);
+    return inference[worker];
+}
 
 #if !FROZEN
 
@@ -67,6 +76,7 @@ static int data_views, grad_views; /* how many writable buffers of data[] and gr
 /* Up to BLOCK_IMAGES images of a batch, which run forward and backward together: image k is in block[k]. */
 static struct workspace block[BLOCK_IMAGES];
 static struct workspace *training = block; /* the image of the last forward pass */
+static struct active_list training_list;    /* its active inputs */
 
 static struct {
     int count;

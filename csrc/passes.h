@@ -41,7 +41,7 @@ static double run_forward(const target_type *targets, const input_type *inputs)
 {
     materialize_row_gradients(); /* before the workspace is overwritten */
     expect_any_weight();
-    training = block;
+    training = with_list(block, &training_list);
     return compute_loss(training, targets, inputs);
 }
 
@@ -94,17 +94,26 @@ static void prefetch_later(int image, int first, int end)
         PREFETCH(inputs + i);
 }
 
+/* The active inputs of the images of a piece, except for the last one of the block: it will be `training`. */
+static struct active_list lists[MAX_WORKERS][PIECE];
+
+static void set_image(int image, struct active_list *list)
+{
+    struct workspace *const w = with_list(&block[image], image == block_images.count - 1 ? &training_list : list);
+    level->set_inputs(w, block_images.inputs[image]);
+    set_targets(w, block_images.targets[image]);
+}
+
 /*
  * Computes the sums over active inputs of images first .. end - 1. The rows of a tile of inputs stay in the L1 cache
  * while all images add theirs, tile after tile: each sum still adds its terms in order.
  */
-static void compute_row_sums(int first, int end)
+static void compute_row_sums(int worker, int first, int end)
 {
     enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), IN_TILE = TILE_BYTES / ROWS_BYTES };
     enum { TILE_CHUNKS = IN_TILE > 1 ? IN_TILE : 1 };
     for (int image = first; image < end; image++) {
-        level->set_inputs(&block[image], block_images.inputs[image]);
-        set_targets(&block[image], block_images.targets[image]);
+        set_image(image, &lists[worker][image - first]);
         level->start_row_sums(&block[image]);
     }
     for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS)
@@ -163,7 +172,7 @@ static int at_most(int count, int most) { return count < most ? count : most; }
 static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
     const int first = piece * PIECE, end = first + at_most(block_images.count - first, PIECE);
-    compute_row_sums(first, end);
+    compute_row_sums(worker, first, end);
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
     for (int image = first; image < end; image++)
@@ -171,21 +180,36 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
     if (!ROW_TENSOR_COUNT)
         return;
     for (int image = first; image < end; image += ROW_MASK_IMAGES)
-        level->find_active_rows(active_rows.images[image / ROW_MASK_IMAGES], block_images.inputs + image,
+        level->find_active_rows(active_rows[image / ROW_MASK_IMAGES], block_images.inputs + image,
                                 at_most(end - image, ROW_MASK_IMAGES));
 }
 
-static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *Py_UNUSED(argument))
+/*
+ * Into how many pieces the gradients outside of row tensors should be cut. Each piece reads values of all images from
+ * the caches of other workers, so few parameters beside many rows are left to one worker.
+ */
+static int dense_pieces(void)
 {
-    level->compute_gradients(block, block_images.count, piece, pool_pieces());
+    const int64_t in_rows = (int64_t)INPUT_COUNT * ROW_FACTORS, others = DATA_COUNT - in_rows;
+    const int64_t most = 1 + 32 * others / (in_rows > 0 ? in_rows : 1);
+    const int pieces = pool_pieces();
+    return ROW_TENSOR_COUNT && most < pieces ? (int)most : pieces;
 }
 
+/* `argument`: the number of pieces. */
+static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *argument)
+{
+    level->compute_gradients(block, block_images.count, piece, *(const int *)argument);
+}
+
+/* The same: the first pieces have dense gradients, and all have rows. */
 static void compute_all_gradients(int worker, int piece, void *argument)
 {
-    const int pieces = pool_pieces(), end = part_start(active_rows.count, piece + 1, pieces);
-    compute_dense_gradients(worker, piece, argument);
-    for (int k = part_start(active_rows.count, piece, pieces); k < end; k++)
-        level->add_row(active_rows.list[k], images_of_row(active_rows.list[k]));
+    const int pieces = pool_pieces();
+    if (piece < *(const int *)argument)
+        compute_dense_gradients(worker, piece, argument);
+    level->add_images_to_rows(part_start(INPUT_COUNT, piece, pieces), part_start(INPUT_COUNT, piece + 1, pieces),
+                              block_images.count);
 }
 
 /* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
@@ -205,20 +229,24 @@ static double run_block(double total, int whole_batch)
             factor = block_images.factor[image];
         grad_bound += block_images.gradient[image];
     }
+    int pieces = pool_pieces();
     if (!ROW_TENSOR_COUNT || !is_finite(factor)) {
-        pool_run(compute_dense_gradients, pool_pieces(), NULL);
-        for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++)
+        pool_run(compute_dense_gradients, pieces, &pieces);
+        for (int image = 0; ROW_TENSOR_COUNT && image < block_images.count; image++) {
+            set_image(image, &lists[0][0]);
             add_row_gradients(&block[image]);
+        }
         return total;
     }
-    list_active_rows();
     if (whole_batch && can_defer_row_gradients()) {
-        pool_run(compute_dense_gradients, pool_pieces(), NULL);
+        pieces = block_images.count > GROUP_IMAGES ? pieces : dense_pieces();
+        pool_run(compute_dense_gradients, pieces, &pieces);
         defer_row_gradients(block_images.count);
     }
     else {
-        mark_rows_dirty();
-        pool_run(compute_all_gradients, pool_pieces(), NULL);
+        expect_dirty_rows();
+        int dense = dense_pieces();
+        pool_run(compute_all_gradients, pieces, &dense);
     }
     return total;
 }

@@ -57,7 +57,7 @@ static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
         return NULL;
     lock_to_read();
     expect_any_weight();
-    const int best = classify(inference[0], image);
+    const int best = classify(inference_of(0), image);
     unlock();
     if (held)
         PyBuffer_Release(&view);
@@ -80,7 +80,7 @@ static double *all_outputs(PyObject *object)
     else {
         lock_to_read();
         expect_any_weight();
-        level->set_inputs(inference[0], image);
+        level->set_inputs(inference_of(0), image);
         level->compute_outputs(inference[0]);
         double *to = copy;
         for (int o = 0; o < OUTPUT_COUNT; o++)

@@ -55,6 +55,19 @@ enum { MAX_LANES = 16 * CACHE_LINE };
 ROW_TENSORS(CHECK)
 #undef CHECK
 
+/*
+ * A tile is at most TILE_ROWS rows. The factors of a group of images stay in the L1 cache while the rows of a tile add
+ * them, and the sums of a tile stay in the L2 cache from one group to the next.
+ */
+enum {
+    TILE_ROWS = 64,
+    GROUP_IMAGES = 64, /* images in a mask of bits */
+    GROUPS = (BLOCK_IMAGES + GROUP_IMAGES - 1) / GROUP_IMAGES,
+    ROW_MASK_IMAGES = 8, /* images in one byte */
+    GROUP_MASKS = GROUP_IMAGES / ROW_MASK_IMAGES,
+    FEW_MASKS = 2, /* of small batches */
+};
+
 static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* contiguous: every row reads those of all images */
 
 /* The state of the gradients */
@@ -62,23 +75,25 @@ static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* contiguous: every
 static struct {
     enum { CLEAN, PENDING, MATERIALISED } state;
     int images;    /* if PENDING: how many of block[] */
-    int all_dirty; /* if MATERIALISED: any row may be dirty; otherwise those of the list are */
-    int dirty_count;
-    int dirty[INPUT_SPACE + 1]; /* one more: mark_dirty() writes before it counts */
+    int all_dirty; /* if MATERIALISED: any row may be dirty; otherwise those with a mark are */
+    int some_dirty;
     unsigned char is_dirty[INPUT_SPACE];
 } row_gradients;
 
-static inline void mark_dirty(int input)
-{
-    row_gradients.dirty[row_gradients.dirty_count] = input;
-    row_gradients.dirty_count += !row_gradients.is_dirty[input];
-    row_gradients.is_dirty[input] = 1;
-}
+static inline void mark_dirty(int input) { row_gradients.is_dirty[input] = 1; }
 
 static inline void mark_active_dirty(const struct workspace *w)
 {
+    row_gradients.some_dirty = 1;
     for (int k = 0; k < w->active_count; k++)
         mark_dirty(w->active[k]);
+}
+
+/* Before the images of a block are added to grad[], tile by tile. */
+static void expect_dirty_rows(void)
+{
+    row_gradients.state = MATERIALISED;
+    row_gradients.some_dirty = 1;
 }
 
 static void mark_all_dirty(void)
@@ -108,64 +123,40 @@ static void add_row_gradients(const struct workspace *w)
 /* Before anyone reads or adds to the gradients of row tensors, or overwrites the workspaces of pending images. */
 static void materialize_row_gradients(void)
 {
-    if (is_pending())
-        for (int image = 0; image < row_gradients.images; image++)
-            add_row_gradients(&block[image]);
+    if (!is_pending())
+        return;
+    if (row_gradients.images == 1) {
+        add_row_gradients(block);
+        return;
+    }
+    expect_dirty_rows();
+    level->add_images_to_rows(0, INPUT_COUNT, row_gradients.images);
 }
 
-/* After the dirty rows have been set to 0. */
+/* After the dirty rows have been set to 0, and their marks. */
 static void forget_row_gradients(void)
 {
-    for (int k = 0; k < row_gradients.dirty_count; k++)
-        row_gradients.is_dirty[row_gradients.dirty[k]] = 0;
-    row_gradients.dirty_count = 0;
+    row_gradients.some_dirty = 0;
     row_gradients.all_dirty = 0;
     row_gradients.state = CLEAN;
 }
 
-/* Which images of a block need which rows */
+static int has_dirty_rows(void) { return row_gradients.all_dirty || row_gradients.some_dirty; }
 
-#define ROW_MASK_IMAGES 8 /* images in one byte */
+static int is_dirty(int input) { return row_gradients.all_dirty || row_gradients.is_dirty[input]; }
 
-static struct {
-    int count;
-    int list[INPUT_SPACE]; /* inputs that are active in some image */
-    unsigned char any[INPUT_SPACE];
-    /* bit k of images[m][i]: input i of image m * ROW_MASK_IMAGES + k is active */
-    unsigned char images[(BLOCK_IMAGES + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES][INPUT_SPACE];
-} active_rows;
+/*
+ * Bit k of active_rows[m][i]: input i of image m * ROW_MASK_IMAGES + k of the block is active. The last row is for the
+ * rest of a group, and is all 0. Tiles may read past the last input.
+ */
+static ALIGNED unsigned char active_rows[GROUPS * GROUP_MASKS + 1][INPUT_SPACE + TILE_ROWS];
 
-static void list_active_rows(void)
-{
-    const int masks = (block_images.count + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES;
-    int count = 0;
-    memset(active_rows.any, 0, sizeof(active_rows.any));
-    for (int m = 0; m < masks; m++)
-        for (int i = 0; i < INPUT_COUNT; i++)
-            active_rows.any[i] |= active_rows.images[m][i];
-    for (int i = 0; i < INPUT_COUNT; i++) {
-        active_rows.list[count] = i;
-        count += active_rows.any[i] != 0;
-    }
-    active_rows.count = count;
-}
-
-/* Before the images of a block are added to grad[], row by row. */
-static void mark_rows_dirty(void)
-{
-    row_gradients.state = MATERIALISED;
-    for (int k = 0; k < active_rows.count; k++)
-        mark_dirty(active_rows.list[k]);
-}
-
-/* Bit k: this input of image k is active. */
-static uint64_t images_of_row(int input)
-{
-    uint64_t images = 0;
-    for (int first = 0; first < block_images.count; first += ROW_MASK_IMAGES)
-        images |= (uint64_t)active_rows.images[first / ROW_MASK_IMAGES][input] << first;
-    return images;
-}
+/* The rows of a tile that some image of a block needs. Bit k of images[g][r]: row r needs image k of group g. */
+struct tile {
+    int count, groups;
+    int input[TILE_ROWS + 1];
+    uint64_t images[GROUPS][TILE_ROWS + 1]; /* one more: list_rows() writes before it counts */
+};
 
 /* The position of the lowest set bit. */
 static inline int lowest_bit(uint64_t mask)
@@ -235,42 +226,101 @@ static void AT_LEVEL(find_active_rows)(unsigned char *restrict rows, const input
     }
 }
 
-/* Adds the contributions of some images of the block, a bit each, to `lanes` elements of a row. */
-SPECIALISED void AT_LEVEL(add_images)(real *restrict sum, ptrdiff_t lanes, ptrdiff_t copy, int input, uint64_t images)
+/* Bit k of images[r]: row first + r needs image k of a group, which has at most `most` of all `masks` masks. */
+SPECIALISED void AT_LEVEL(join_masks)(uint64_t *restrict images, int first, int group, int masks, int most)
 {
+    const unsigned char *rows[GROUP_MASKS];
+    for (int m = 0; m < most; m++) {
+        const int mask = group * GROUP_MASKS + m;
+        rows[m] = active_rows[mask < masks ? mask : GROUPS * GROUP_MASKS] + first;
+    }
+    for (int r = 0; r < TILE_ROWS; r++) {
+        uint64_t joined = 0;
+        for (int m = 0; m < most; m++)
+            joined |= (uint64_t)rows[m][r] << (ROW_MASK_IMAGES * m);
+        images[r] = joined;
+    }
+}
+
+/* Lists the rows of a tile that some image of some group needs; `groups` is a constant wherever that is faster. */
+SPECIALISED void AT_LEVEL(list_rows)(struct tile *tile, uint64_t (*found)[TILE_ROWS], int first, int count, int groups)
+{
+    int listed = 0;
+    for (int r = 0; r < count; r++) {
+        uint64_t any = 0;
+        for (int g = 0; g < groups; g++)
+            any |= tile->images[g][listed] = found[g][r];
+        tile->input[listed] = first + r;
+        listed += any != 0;
+    }
+    tile->count = listed;
+    tile->groups = groups;
+}
+
+/* Finds the rows first .. first + count - 1 that some of the first `images` images of the block need. */
+static void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images)
+{
+    const int masks = (images + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES;
+    uint64_t found[GROUPS][TILE_ROWS];
+    if (masks <= FEW_MASKS) {
+        AT_LEVEL(join_masks)(found[0], first, 0, masks, FEW_MASKS);
+        AT_LEVEL(list_rows)(tile, found, first, count, 1);
+        return;
+    }
+    const int groups = (images + GROUP_IMAGES - 1) / GROUP_IMAGES;
+    for (int g = 0; g < groups; g++)
+        AT_LEVEL(join_masks)(found[g], first, g, masks, GROUP_MASKS);
+    if (groups == 1)
+        AT_LEVEL(list_rows)(tile, found, first, count, 1);
+    else
+        AT_LEVEL(list_rows)(tile, found, first, count, groups);
+}
+
+/* Adds the contributions of some images of a group, a bit each, to `lanes` elements of a row. */
+SPECIALISED void AT_LEVEL(add_images)(real *restrict sum, ptrdiff_t lanes, ptrdiff_t copy, int input, int group,
+                                      uint64_t images)
+{
+    const input_type *const *const inputs = block_images.inputs + group * GROUP_IMAGES;
+    real(*const factors)[ROW_FACTORS] = row_factors + group * GROUP_IMAGES;
     for (; images; images &= images - 1) {
         const int image = lowest_bit(images);
-        const real x = input_value(block_images.inputs[image], input);
-        const real *restrict const factor = row_factors[image] + copy;
+        const real x = input_value(inputs[image], input);
+        const real *restrict const factor = factors[image] + copy;
         for (ptrdiff_t lane = 0; lane < lanes; lane++)
             sum[lane] = MULTIPLY_ADD(x, factor[lane], sum[lane]);
     }
 }
 
-SPECIALISED void AT_LEVEL(add_row_of)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy, int input,
-                                      uint64_t images)
+/* Adds the images of a tile, group after group, to its gradients in grad[]. */
+SPECIALISED void AT_LEVEL(add_tile)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
+                                    const struct tile *tile)
 {
-    for (ptrdiff_t first = 0; first < length; first += block) {
-        const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
-        real *restrict const row = grad + offset + length * input + first;
-        real sum[MAX_LANES];
-        for (ptrdiff_t lane = 0; lane < lanes; lane++)
-            sum[lane] = row[lane];
-        AT_LEVEL(add_images)(sum, lanes, copy + first, input, images);
-        for (ptrdiff_t lane = 0; lane < lanes; lane++)
-            row[lane] = sum[lane];
-    }
+    for (ptrdiff_t first = 0; first < length; first += block)
+        for (int g = 0; g < tile->groups; g++)
+            for (int r = 0; r < tile->count; r++) {
+                const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
+                real *restrict const row = grad + offset + length * tile->input[r] + first;
+                real sum[MAX_LANES];
+                for (ptrdiff_t lane = 0; lane < lanes; lane++)
+                    sum[lane] = row[lane];
+                AT_LEVEL(add_images)(sum, lanes, copy + first, tile->input[r], g, tile->images[g][r]);
+                for (ptrdiff_t lane = 0; lane < lanes; lane++)
+                    row[lane] = sum[lane];
+            }
 }
 
-/* Adds the contributions of some images of the block, a bit each, to the gradients of an input's rows. */
-static void AT_LEVEL(add_row)(int input, uint64_t images)
+/* Adds the first `images` images of the block to the gradients of rows first .. end - 1. */
+static void AT_LEVEL(add_images_to_rows)(int first, int end, int images)
 {
-#define ADD(offset, lanes, length, block, factor, copy) \
-    AT_LEVEL(add_row_of)(offset, length, block, copy, input, images);
-    ROW_TENSORS(ADD)
+    for (; first < end; first += TILE_ROWS) {
+        struct tile tile;
+        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images);
+        for (int r = 0; r < tile.count; r++)
+            mark_dirty(tile.input[r]);
+#define ADD(offset, lanes, length, block, factor, copy) AT_LEVEL(add_tile)(offset, length, block, copy, &tile);
+        ROW_TENSORS(ADD)
 #undef ADD
-    (void)input;
-    (void)images;
+    }
 }
 
 /* Takes one step for an input's rows, with the gradients in grad[]. */
@@ -316,30 +366,39 @@ static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, c
     (void)step;
 }
 
-SPECIALISED void AT_LEVEL(update_pending_row_of)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
-                                                 int input, uint64_t images, const struct step *step)
+SPECIALISED void AT_LEVEL(update_pending_tile)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
+                                               const struct tile *tile, const struct step *step)
 {
-    for (ptrdiff_t first = 0; first < length; first += block) {
-        const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
-        const int image = lowest_bit(images);
-        const real x = input_value(block_images.inputs[image], input);
-        real gradient[MAX_LANES];
-        for (ptrdiff_t lane = 0; lane < lanes; lane++)
-            gradient[lane] = x * row_factors[image][copy + first + lane];
-        AT_LEVEL(add_images)(gradient, lanes, copy + first, input, images & (images - 1));
-        AT_LEVEL(descend)(data + offset + length * input + first, gradient, lanes, step);
-    }
+    ALIGNED real gradients[TILE_ROWS * MAX_LANES]; /* `block` apart: more would leave parts of the cache unused */
+    for (ptrdiff_t first = 0; first < length; first += block)
+        for (int g = 0; g < tile->groups; g++)
+            for (int r = 0; r < tile->count; r++) {
+                const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
+                const int input = tile->input[r];
+                real *restrict const so_far = gradients + r * block;
+                real sum[MAX_LANES];
+                for (ptrdiff_t lane = 0; lane < lanes; lane++)
+                    sum[lane] = g ? so_far[lane] : 0;
+                AT_LEVEL(add_images)(sum, lanes, copy + first, input, g, tile->images[g][r]);
+                if (g == tile->groups - 1)
+                    AT_LEVEL(descend)(data + offset + length * input + first, sum, lanes, step);
+                else
+                    for (ptrdiff_t lane = 0; lane < lanes; lane++)
+                        so_far[lane] = sum[lane];
+            }
 }
 
-/* Takes one step for an input's rows, with the pending gradients of a block of images. */
-static void AT_LEVEL(update_pending_row)(int input, uint64_t images, const struct step *step)
+/* Takes one step for rows first .. end - 1, with the pending gradients of the first `images` images of the block. */
+static void AT_LEVEL(update_pending_rows)(int first, int end, int images, const struct step *step)
 {
+    for (; first < end; first += TILE_ROWS) {
+        struct tile tile;
+        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images);
 #define UPDATE(offset, lanes, length, block, factor, copy) \
-    AT_LEVEL(update_pending_row_of)(offset, length, block, copy, input, images, step);
-    ROW_TENSORS(UPDATE)
+    AT_LEVEL(update_pending_tile)(offset, length, block, copy, &tile, step);
+        ROW_TENSORS(UPDATE)
 #undef UPDATE
-    (void)input;
-    (void)images;
+    }
     (void)step;
 }
 

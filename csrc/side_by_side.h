@@ -47,7 +47,7 @@ static void copy_computed_once(struct workspace *w)
 }
 
 /* The values that one image has in neither its workspace nor in another one. */
-static void copy_image(struct workspace *w, const struct images *images, int image)
+static inline void copy_image(struct workspace *w, const struct images *images, int image)
 {
     for EACH_PART(part, all_once)
         memcpy(w->value + part->first, computed_once.value + part->first, (size_t)part->count * sizeof(real));

@@ -155,16 +155,22 @@ static Py_ssize_t batch_size_at(const struct training_run *run, Py_ssize_t first
     return rest < run->batch_size ? rest : run->batch_size;
 }
 
-/* Forward and backward of the next images of the batch first .. first + size; returns how many. */
-static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t first, Py_ssize_t size, double *total)
+enum { IMAGES_AHEAD = 64 }; /* how far the loading of inputs is ahead, at most: they are to fit into a cache */
+
+/*
+ * Forward and backward of the next images of the batch first .. first + size; returns how many. A batch of several blocks
+ * pauses at `end`, where the caller reports progress.
+ */
+static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t end, Py_ssize_t first, Py_ssize_t size,
+                      double *total)
 {
-    const Py_ssize_t rest = first + size - i;
+    const Py_ssize_t last = first + size, rest = (size > BLOCK_IMAGES && end < last ? end : last) - i;
     block_images.count = rest < BLOCK_IMAGES ? (int)rest : BLOCK_IMAGES;
     for (int k = 0; k < block_images.count; k++) {
         const Py_ssize_t image = image_number(run, i + k);
         block_images.inputs[k] = image_at(&run->batch, image);
         block_images.targets[k] = target_at(&run->batch, image);
-        const Py_ssize_t later = i + k + block_images.count;
+        const Py_ssize_t later = i + k + (block_images.count < IMAGES_AHEAD ? block_images.count : IMAGES_AHEAD);
         block_images.later[k] = later < run->batch.count ? image_at(&run->batch, image_number(run, later)) : NULL;
     }
     if (size == 1) {
@@ -223,7 +229,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
             const Py_ssize_t first = i - i % run->batch_size, size = batch_size_at(run, first);
             if (i == first)
                 run_zero_grad();
-            i += run_images(run, i, first, size, &total);
+            i += run_images(run, i, end, first, size, &total);
             if (i < first + size)
                 continue;
             if (run->check.before == NULL)

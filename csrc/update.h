@@ -94,23 +94,30 @@ static struct part part_of(const struct tensor *tensor, int part, int parts)
     return (struct part){tensor->offset + first, (end < tensor->extent ? end : tensor->extent) - first};
 }
 
-/* Clears a part of each tensor, or only the dirty rows of row tensors. */
+static void clear_dirty_rows(int first, int end)
+{
+    for (int input = first; input < end; input++)
+        for (int t = 0; t < ROW_TENSOR_COUNT && is_dirty(input); t++)
+            clear_span(row_tensors[t].offset + input * row_tensors[t].length, row_tensors[t].length);
+    memset(row_gradients.is_dirty + first, 0, (size_t)(end - first));
+}
+
+/* Clears a part of each dense tensor, and of the dirty rows. */
 static void clear_piece(int Py_UNUSED(worker), int piece, void *argument)
 {
-    const int pieces = *(const int *)argument, all = row_gradients.all_dirty, count = all ? 0 : row_gradients.dirty_count;
+    const int pieces = *(const int *)argument;
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (all || !is_row_tensor(&tensors[t])) {
+        if (!is_row_tensor(&tensors[t])) {
             const struct part part = part_of(&tensors[t], piece, pieces);
             clear_span(part.first, part.count);
         }
-    for (int k = part_start(count, piece, pieces); k < part_start(count, piece + 1, pieces); k++)
-        for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-            clear_span(row_tensors[t].offset + row_gradients.dirty[k] * row_tensors[t].length, row_tensors[t].length);
+    if (has_dirty_rows())
+        clear_dirty_rows(part_start(INPUT_COUNT, piece, pieces), part_start(INPUT_COUNT, piece + 1, pieces));
 }
 
 static void run_zero_grad(void)
 {
-    int pieces = row_gradients.all_dirty || row_gradients.dirty_count ? pool_pieces() : 1; /* 1 if there is little to do */
+    int pieces = has_dirty_rows() ? pool_pieces() : 1; /* 1 if there is little to do */
     pool_run(clear_piece, pieces, &pieces);
     forget_row_gradients();
     grad_bound = 0.0;
@@ -137,20 +144,15 @@ static void update_dense_tensors(const struct step *step, int piece, int pieces)
 /* One piece of an update: a part of each dense tensor, and of the rows. */
 static void update_piece(int Py_UNUSED(worker), int piece, void *argument)
 {
-    const struct step *const step = argument;
     const int pieces = pool_pieces();
-    update_dense_tensors(step, piece, pieces);
-    if (!ROW_TENSOR_COUNT)
-        return;
-    const int pending = is_pending(), all = row_gradients.all_dirty;
-    const int count = pending ? active_rows.count : all ? INPUT_COUNT : row_gradients.dirty_count;
-    for (int k = part_start(count, piece, pieces); k < part_start(count, piece + 1, pieces); k++) {
-        const int input = pending ? active_rows.list[k] : all ? k : row_gradients.dirty[k];
-        if (pending)
-            level->update_pending_row(input, images_of_row(input), step);
-        else
-            level->update_row(input, step);
-    }
+    const int first = part_start(INPUT_COUNT, piece, pieces), end = part_start(INPUT_COUNT, piece + 1, pieces);
+    update_dense_tensors(argument, piece, pieces);
+    if (is_pending())
+        level->update_pending_rows(first, end, row_gradients.images, argument);
+    else
+        for (int input = first; input < end && has_dirty_rows(); input++)
+            if (is_dirty(input))
+                level->update_row(input, argument);
 }
 
 static void run_update(double rate, double batch)

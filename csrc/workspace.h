@@ -93,20 +93,36 @@ static inline uint64_t nonfinite_rows_of_eight(int first)
 enum { CHUNK_INPUTS = 64, CHUNKS = (INPUT_COUNT + CHUNK_INPUTS - 1) / CHUNK_INPUTS };
 enum { LIST_SLACK = 32 }; /* list writers store whole vectors and may overrun by this much */
 
-/* An odd number of cache lines, so that the same element of different images is in different sets of a cache. */
+/* Both of an odd number of cache lines, so that the same element of different images is in different sets of a cache. */
 enum {
     LISTED = INPUT_SPACE + LIST_SLACK,
-    WORKSPACE_BYTES = (VALUE_COUNT + LISTED) * sizeof(real) + (1 + CHUNKS + 1 + LISTED) * sizeof(int),
+    LIST_BYTES = LISTED * (sizeof(real) + sizeof(int)),
+    LIST_TO_ODD = (LIST_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
+    WORKSPACE_BYTES = VALUE_COUNT * sizeof(real) + 2 * sizeof(void *) + (1 + CHUNKS + 1) * sizeof(int),
     LINE_TO_ODD = (WORKSPACE_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
+};
+
+/* Room for the active inputs of an image. Images of a batch reuse it, so that it stays in a cache. */
+struct active_list {
+    ALIGNED real value[LISTED];
+    int input[LISTED + LIST_TO_ODD];
 };
 
 struct workspace {
     ALIGNED real value[VALUE_COUNT]; /* includes the inputs only if something besides a row tensor reads them */
-    real active_value[LISTED];
+    real *active_value;
+    int *active; /* active inputs in ascending order */
     int active_count;
-    int active_before[CHUNKS + 1];    /* how many of them come before input CHUNK_INPUTS * chunk */
-    int active[LISTED + LINE_TO_ODD]; /* active inputs in ascending order */
+    int active_before[CHUNKS + 1 + LINE_TO_ODD]; /* how many of them come before input CHUNK_INPUTS * chunk */
 };
+
+/* Before the inputs of an image are set. */
+static inline struct workspace *with_list(struct workspace *w, struct active_list *list)
+{
+    w->active_value = list->value;
+    w->active = list->input;
+    return w;
+}
 
 #if defined(__GNUC__) && !defined(__TINYC__)
 _Static_assert(sizeof(struct workspace) / 64 % 2 == 1, "workspaces are an odd number of cache lines apart");

@@ -296,8 +296,8 @@ FAULTS = [
     Fault(
         "a stale gradient: dirty rows are not cleared",
         "csrc/update.h",
-        "k < part_start(count, piece + 1, pieces); k++)\n        for (int t",
-        "k < part_start(count, piece + 1, pieces) - 1; k++)\n        for (int t",
+        "for (int input = first; input < end; input++)\n        for (int t",
+        "for (int input = first; input < end - 1; input++)\n        for (int t",
     ),
     Fault(
         "a stale gradient: pending rows are forgotten",
@@ -308,11 +308,11 @@ FAULTS = [
     Fault(
         "the gradient of one image lost in a batch",
         "csrc/rows.h",
-        "for (int k = 0; k < active_rows.count; k++)\n        mark_dirty",
-        "for (int k = 1; k < active_rows.count; k++)\n        mark_dirty",
+        "for (int r = 0; r < tile.count; r++)\n            mark_dirty",
+        "for (int r = 1; r < tile.count; r++)\n            mark_dirty",
         seed=190,
     ),
-    Fault("a mask of images shifted by one", "csrc/rows.h", "[input] << first;", "[input] << (first ? first + 1 : 0);"),
+    Fault("a mask of images shifted by one", "csrc/rows.h", "(ROW_MASK_IMAGES * m)", "(ROW_MASK_IMAGES * m + !!m)"),
     Fault(
         "a share of a batch that is not a power of two",
         "csrc/update.h",

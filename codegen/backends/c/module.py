@@ -21,7 +21,9 @@ from codegen.reroll.groups import Ints
 from micrograd import __version__
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds
-MAX_BLOCK = 64  # images of a batch that are processed at a time
+MAX_BLOCK = 256  # images of a batch that are processed at a time
+SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about the L2 caches of two processors
+BLOCK_BYTES = 2**22
 MAX_THREADS = 64  # that a caller may ask for
 MAX_WORKSPACES = 2**26  # bytes
 SLACK = 16  # numbers after the last one: padding lanes may read past it
@@ -161,6 +163,14 @@ def _workspaces(kernels: Kernels) -> int:
     return MAX_WORKSPACES // (kernels.value_count * 8 * images)
 
 
+def _block_images(kernels: Kernels) -> int:
+    """How many images of a batch are processed at a time: the more, the fewer times threads wait for one another."""
+    workspace = kernels.value_count * 8
+    if MAX_BLOCK * workspace <= BLOCK_BYTES:
+        return MAX_BLOCK
+    return max(min(SMALL_BLOCK, MAX_WORKSPACES // workspace), 1)
+
+
 def _training_constants(program: Program, kernels: Kernels) -> Constants:
     """The constants that only a model with a loss has."""
     targets = program.targets
@@ -174,7 +184,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),
         ("TENSOR_COUNT", len(kernels.tensors)),
         ("PARAMETER_TABLE", int(None in map(number_strides, program.tensors))),
-        ("BLOCK_IMAGES", max(min(MAX_BLOCK, MAX_WORKSPACES // (kernels.value_count * 8)), 1) if loops else 1),
+        ("BLOCK_IMAGES", _block_images(kernels) if loops else 1),
         ("ROW_FACTORS", max(sum(row.row_length for row in kernels.row_tensors), 1)),
     ]
 
