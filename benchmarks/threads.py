@@ -89,13 +89,12 @@ def mnist() -> Callable[..., object]:
 
 
 def small(folder: Path) -> Callable[..., object]:
-    import runpy
-
     import numpy as np
 
+    from benchmarks.small.models import MODELS
     from codegen import build, load_extension
 
-    program = runpy.run_path(str(ROOT / "benchmarks" / "small_models.py"))["MODELS"][SMALL]()
+    program = MODELS[SMALL]()
     module = load_extension(build(program, folder, "small"), "small")
     rng = np.random.default_rng(0)
     inputs = rng.uniform(-1, 1, (IMAGES, len(program.inputs.values)))

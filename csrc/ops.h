@@ -90,6 +90,16 @@
 #endif
 
 /*
+ * Code with AVX clears the upper halves of vector registers before it calls code without, or each instruction there waits
+ * for them. gcc leaves that out if it knows that the function uses no such registers: it must not look into it.
+ */
+#if defined(__GNUC__) && !defined(__clang__) && !defined(__TINYC__) && __GNUC__ >= 8
+#define CALLED __attribute__((noipa))
+#elif defined(__GNUC__) || defined(__clang__)
+#define CALLED __attribute__((noinline))
+#endif
+
+/*
  * The definitions of ops are printed into each model that needs them: micrograd.definitions. Loops over lanes have them
  * inlined, as only then compilers make vectors of them.
  */
@@ -98,7 +108,7 @@
 #define NOT_INLINED static __declspec(noinline)
 #elif defined(__GNUC__) || defined(__clang__)
 #define INLINED static inline __attribute__((always_inline, unused))
-#define NOT_INLINED static __attribute__((noinline, unused))
+#define NOT_INLINED static CALLED __attribute__((unused))
 #else
 #define INLINED static inline
 #define NOT_INLINED static

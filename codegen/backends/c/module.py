@@ -24,6 +24,7 @@ CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between
 MAX_BLOCK = 256  # images of a batch that are processed at a time
 SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about the L2 caches of two processors
 BLOCK_BYTES = 2**22
+ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
 MAX_THREADS = 64  # that a caller may ask for
 MAX_WORKSPACES = 2**26  # bytes
 SLACK = 16  # numbers after the last one: padding lanes may read past it
@@ -164,9 +165,14 @@ def _workspaces(kernels: Kernels) -> int:
 
 
 def _block_images(kernels: Kernels) -> int:
-    """How many images of a batch are processed at a time: the more, the fewer times threads wait for one another."""
+    """How many images of a batch are processed at a time.
+
+    The more images add to a row while it is in the cache, the better, if rows do not fit; and the fewer times do threads
+    wait for one another. For all else, the values of the images should stay in the cache.
+    """
     workspace = kernels.value_count * 8
-    if MAX_BLOCK * workspace <= BLOCK_BYTES:
+    rows = 8 * sum(row.place.extent for row in kernels.row_tensors)
+    if MAX_BLOCK * workspace <= BLOCK_BYTES and rows >= ROWS_BYTES:
         return MAX_BLOCK
     return max(min(SMALL_BLOCK, MAX_WORKSPACES // workspace), 1)
 
