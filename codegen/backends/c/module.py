@@ -167,7 +167,7 @@ def _workspaces(kernels: Kernels) -> int:
 def _block_images(kernels: Kernels) -> int:
     """How many images of a batch are processed at a time.
 
-    The more images add to a row while it is in the cache, the better, if rows do not fit; and the fewer times do threads
+    The more images add to a row while it is in the cache, the better, if rows do not fit; and the fewer times threads
     wait for one another. For all else, the values of the images should stay in the cache.
     """
     workspace = kernels.value_count * 8
