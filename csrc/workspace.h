@@ -98,7 +98,8 @@ enum {
     LISTED = INPUT_SPACE + LIST_SLACK,
     LIST_BYTES = LISTED * (sizeof(real) + sizeof(int)),
     LIST_TO_ODD = (LIST_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
-    WORKSPACE_BYTES = VALUE_COUNT * sizeof(real) + 2 * sizeof(void *) + (1 + CHUNKS + 1) * sizeof(int),
+    VALUE_BYTES = (VALUE_COUNT * sizeof(real) + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *),
+    WORKSPACE_BYTES = VALUE_BYTES + 2 * sizeof(void *) + (1 + CHUNKS + 1) * sizeof(int),
     LINE_TO_ODD = (WORKSPACE_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
 };
 
