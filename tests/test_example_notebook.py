@@ -102,7 +102,7 @@ def test_every_cell_runs_and_its_pictures_are_drawn(executed):
     assert not [output for cell in code for output in cell["outputs"] if output["output_type"] == "error"]
     text = printed(executed)
     assert re.search(r"the same 20 losses, \d+ times faster", text)
-    assert "group_0[4i + j] = tanh(layers.0.bias[i] + sum_k(" in text
+    assert "group_0[4i + j] = tanh(layers.0.bias[j] + sum_k(" in text
     assert len(re.findall(r"^epoch \d: loss 0\.\d+, 9\d\.\d+% of the test set right", text, flags=re.MULTILINE)) == 3
     plots = [base64.b64decode(picture) for picture in pictures(executed, "image/png")]
     assert len(plots) == 5
