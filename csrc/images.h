@@ -4,6 +4,7 @@
 #define IMAGES_H
 
 #include "arguments.h"
+#include "buffers.h"
 #include "level.h"
 #include "lock.h"
 #include "model.h"
@@ -38,7 +39,7 @@ static int get_images(PyObject *images, struct batch_view *b)
         PyErr_SetString(PyExc_RuntimeError, "this model has no inputs, so there is nothing to loop over");
         return -1;
     }
-    if (get_buffer(images, "images", &INPUT_ELEMENTS, &b->images) < 0)
+    if (get_buffer(images, "images", &INPUT_ELEMENTS, INPUT_COUNT, &b->images) < 0)
         return -1;
     const Py_ssize_t elements = b->images.len / INPUT_ELEMENTS.size;
     b->count = elements / INPUT_SPACE;
@@ -226,7 +227,8 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
             return 0;
         PyErr_SetString(PyExc_TypeError, "labels must be None: this model has no targets");
     }
-    else if (get_buffer_of(labels, "labels", &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, &b->labels) == 0) {
+    else if (get_buffer_of(labels, "labels", &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, TARGETS_PER_IMAGE,
+                           &b->labels) == 0) {
         b->has_labels = 1;
         if (check_labels(b) == 0)
             return 0;

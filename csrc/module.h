@@ -47,7 +47,7 @@ static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args,
     target = &label_byte;
 #else
     if (TARGET_COUNT) {
-        if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, &target_view) < 0)
+        if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, 0, &target_view) < 0)
             return NULL;
         target_held = 1;
         target = target_view.buf;

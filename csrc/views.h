@@ -4,6 +4,7 @@
 #define VIEWS_H
 
 #include "arguments.h"
+#include "buffers.h"
 #include "lock.h"
 #include "model.h"
 #include "update.h"
@@ -176,13 +177,8 @@ static int read_tensor(PyObject *object, const struct tensor *t, real *to)
     for (int d = 0; same && d < t->dimensions; d++)
         same = view.shape[d] == t->shape[d];
     if (!same) {
-        PyObject *const expected = PyTuple_New(t->dimensions), *const got = PyTuple_New(view.ndim);
-        int filled = expected != NULL && got != NULL;
-        for (int d = 0; filled && d < t->dimensions; d++)
-            filled = PyTuple_SetItem(expected, d, PyLong_FromSsize_t(t->shape[d])) == 0;
-        for (int d = 0; filled && d < view.ndim; d++)
-            filled = PyTuple_SetItem(got, d, PyLong_FromSsize_t(view.shape[d])) == 0;
-        if (filled)
+        PyObject *const expected = shape_tuple(t->dimensions, t->shape), *const got = shape_tuple(view.ndim, view.shape);
+        if (expected != NULL && got != NULL)
             PyErr_Format(PyExc_ValueError, "%s must have the shape %R, got %R", t->name, expected, got);
         Py_XDECREF(expected);
         Py_XDECREF(got);
