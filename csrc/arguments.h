@@ -61,7 +61,7 @@ static int is_given(PyObject *value) { return value != NULL && value != Py_None;
 static PyObject *text_of(PyObject *number)
 {
     PyObject *const text = PyObject_Str(number);
-    if (text != NULL)
+    if (text != NULL || PyErr_ExceptionMatches(PyExc_MemoryError))
         return text;
     PyErr_Clear(); /* Python refuses to print an int of more than 4300 digits */
     return PyUnicode_FromString("an int of very many digits");

@@ -249,23 +249,29 @@ struct shape {
     Py_ssize_t sizes[MAX_BUFFER_DIMENSIONS];
 };
 
-/* The length of a sequence of numbers; -1 if it is none, without an exception. */
+enum { NO_SEQUENCE = -1, FAILED = -2 };
+
+/* The length of a sequence of numbers, or NO_SEQUENCE, without an exception, or FAILED with one. */
 static Py_ssize_t sequence_length(PyObject *object)
 {
     if (!PySequence_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) || PyByteArray_Check(object))
-        return -1;
+        return NO_SEQUENCE;
     const Py_ssize_t length = PySequence_Size(object);
-    if (length < 0)
-        PyErr_Clear();
-    return length;
+    if (length >= 0)
+        return length;
+    if (must_pass_on())
+        return FAILED;
+    PyErr_Clear();
+    return NO_SEQUENCE;
 }
 
 /* The shape that the first elements have. */
 static int find_shape(PyObject *object, struct shape *shape)
 {
+    Py_ssize_t length = NO_SEQUENCE;
     shape->dimensions = 0;
     Py_INCREF(object);
-    for (Py_ssize_t length; shape->dimensions < MAX_BUFFER_DIMENSIONS && (length = sequence_length(object)) >= 0;) {
+    while (shape->dimensions < MAX_BUFFER_DIMENSIONS && (length = sequence_length(object)) >= 0) {
         shape->sizes[shape->dimensions++] = length;
         if (length == 0)
             break;
@@ -276,7 +282,7 @@ static int find_shape(PyObject *object, struct shape *shape)
         object = first;
     }
     Py_DECREF(object);
-    return 0;
+    return length == FAILED ? -1 : 0;
 }
 
 static void raise_no_number(const struct converted *c, PyObject *object)
@@ -315,7 +321,8 @@ static int add_sequence(struct converted *c, PyObject *object, const struct shap
         return add_number(c, object);
     const Py_ssize_t length = sequence_length(object), expected = shape->sizes[depth];
     if (length < 0) {
-        raise_no_number(c, object);
+        if (length == NO_SEQUENCE)
+            raise_no_number(c, object);
         return -1;
     }
     if (length != expected) {

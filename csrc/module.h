@@ -59,12 +59,15 @@ static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args,
 #endif
     PyObject *result = NULL;
     const input_type *const image = one_image(args[1], &image_view, &image_held);
-    if (image != NULL && lock_to_write() == 0) {
+    PyObject *room = image == NULL ? NULL : PyFloat_FromDouble(0.0); /* a loss that cannot be returned changes nothing */
+    if (room != NULL && lock_to_write() == 0) {
         const double loss = run_forward(target, image);
         forward_done = 1;
         unlock();
+        Py_CLEAR(room); /* which the interpreter uses again */
         result = PyFloat_FromDouble(loss);
     }
+    Py_XDECREF(room);
     if (image_held)
         PyBuffer_Release(&image_view);
     if (target_held)
