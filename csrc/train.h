@@ -280,6 +280,12 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
     run.progress = values[7];
     if (get_batch(values[0], values[1], &run.batch) < 0)
         return NULL;
+    if (run.epochs > PY_SSIZE_T_MAX / run.batch.count) {
+        PyErr_Format(PyExc_ValueError, "%zd epochs of %zd images are more than train() can count: at most %zd images",
+                     run.epochs, run.batch.count, PY_SSIZE_T_MAX);
+        release_batch(&run.batch);
+        return NULL;
+    }
 
     PyObject *losses = PyList_New(0);
     if (losses == NULL)
