@@ -7,6 +7,21 @@
 
 #include "model.h"
 
+/*
+ * The one module whose functions work. A process may also have modules that were created and never executed, were
+ * refused, or have been cleared: the model's arrays are not theirs.
+ */
+static PyObject *usable_module;
+
+static int expect_usable(PyObject *module)
+{
+    if (module == usable_module)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "this module object of '" MODULE_NAME "' was not imported to the end, or has "
+                                        "been cleared: it has no model");
+    return -1;
+}
+
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 struct signature {

@@ -147,13 +147,14 @@ static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
     unlock();
 }
 
-static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
+static PyObject *api_predict_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                                    PyObject *kwnames)
 {
     static const struct signature signature = {"predict_batch", 1, 1, 3, {"images", "threads", "progress"}};
     PyObject *values[3];
     struct batch_view b;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[2]) < 0 ||
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
+        check_progress(values[2]) < 0 ||
         check_prediction() < 0)
         return NULL;
     const int threads = parse_threads(values[1]);
@@ -272,12 +273,13 @@ static void evaluate_piece(int worker, int piece, void *argument)
         evaluate_images(worker, chunk, at, images_at_once(chunk->count - at));
 }
 
-static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const struct signature signature = {"evaluate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
     PyObject *values[4];
     struct batch_view b;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[3]) < 0)
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
+        check_progress(values[3]) < 0)
         return NULL;
     const int threads = parse_threads(values[2]);
     if (threads < 0 || get_batch(values[0], values[1], &b) < 0)

@@ -47,11 +47,11 @@ static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
     return view->buf;
 }
 
-static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *api_predict(PyObject *module, PyObject *object)
 {
     Py_buffer view;
     int held;
-    if (check_prediction() < 0)
+    if (expect_usable(module) < 0 || check_prediction() < 0)
         return NULL;
     const input_type *const image = one_image(object, &view, &held);
     if (image == NULL)
@@ -107,9 +107,9 @@ static PyObject *float_tuple(const double *from, int count)
     return tuple;
 }
 
-static PyObject *api_outputs(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *api_outputs(PyObject *module, PyObject *object)
 {
-    double *const elements = all_outputs(object);
+    double *const elements = expect_usable(module) < 0 ? NULL : all_outputs(object);
     if (elements == NULL)
         return NULL;
     PyObject *dict = PyDict_New();
@@ -127,8 +127,10 @@ static PyObject *api_outputs(PyObject *Py_UNUSED(module), PyObject *object)
     return dict;
 }
 
-static PyObject *api_probabilities(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *api_probabilities(PyObject *module, PyObject *object)
 {
+    if (expect_usable(module) < 0)
+        return NULL;
     int o = 0, start = 0;
     while (o < OUTPUT_COUNT && strcmp(outputs[o].name, "probabilities") != 0)
         start += outputs[o++].count;

@@ -113,23 +113,26 @@ static int add_tensor_type(PyObject *module)
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     const struct module_state *const state = PyModule_GetState(module);
-    Py_VISIT(state->tensor_type);
+    if (state != NULL)
+        Py_VISIT(state->tensor_type);
     return 0;
 }
 
-static int module_clear(PyObject *module)
+static void clear_tensor_type(PyObject *module)
 {
     struct module_state *const state = PyModule_GetState(module);
-    Py_CLEAR(state->tensor_type);
-    return 0;
+    if (state != NULL)
+        Py_CLEAR(state->tensor_type);
 }
 
 static PyObject *tensor_views(PyObject *module, int is_grad)
 {
+    if (expect_usable(module) < 0)
+        return NULL;
     struct module_state *const state = PyModule_GetState(module);
     PyObject *const dict = PyDict_New();
-    if (dict == NULL || state == NULL)
-        goto fail;
+    if (dict == NULL)
+        return NULL;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         struct tensor_object *const object = PyObject_New(struct tensor_object, (PyTypeObject *)state->tensor_type);
         if (object == NULL)
@@ -147,7 +150,7 @@ static PyObject *tensor_views(PyObject *module, int is_grad)
     }
     return dict;
 fail:
-    Py_XDECREF(dict);
+    Py_DECREF(dict);
     return NULL;
 }
 
@@ -257,8 +260,10 @@ static int check_names(PyObject *mapping)
     return failed;
 }
 
-static PyObject *api_load_state_dict(PyObject *Py_UNUSED(module), PyObject *mapping)
+static PyObject *api_load_state_dict(PyObject *module, PyObject *mapping)
 {
+    if (expect_usable(module) < 0)
+        return NULL;
     if (!PyMapping_Check(mapping) || PyUnicode_Check(mapping) || PyList_Check(mapping) || PyTuple_Check(mapping) ||
         PyBytes_Check(mapping)) {
         raise_not_a_mapping(mapping);
