@@ -58,6 +58,7 @@ from codegen.ir.loops import (
 )
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
+from codegen.reroll.names import comment
 from codegen.schedule.copies import Batch
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
@@ -178,7 +179,7 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
         tensors=layout.tensors,
         tensor_names=[region.name for region in scheduled.regions[DATA]],
         row_tensors=list(found.rows.values()),
-        row_comments=[str(formula) for kernel in rows for formula in formulas(found.loops, kernel)],
+        row_comments=[comment(str(formula)) for kernel in rows for formula in formulas(found.loops, kernel)],
         reads_inputs=reads_inputs(scheduled) or (batch is not None and reads_inputs(batch.side_by_side)),
         value_count=scheduled.lengths[VALUE],
         data_count=layout.data_count,
@@ -218,8 +219,8 @@ def kernel_functions(
         takes = IMAGES if passes == Pass.DENSE_GRADIENTS else ROWS if passes & Pass.ROW_SUMS else parameters
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
-            comment = _comment(plain, plain_kernels[kernel.number])
-            lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comment)]
+            about = _comment(plain, plain_kernels[kernel.number])
+            lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else about)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -244,7 +245,7 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
 def _comment(plain: Loops, kernel: Kernel) -> list[str]:
     """What a kernel computes, as a formula, and the nodes of the graph."""
     nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
-    text = f"{summary(plain, kernel)}: {nodes}".replace("*/", "* /").replace("/*", "/ *")
+    text = comment(f"{summary(plain, kernel)}: {nodes}")
     if len(text) <= MAX_COMMENT:
         return [f"/* {text} */"]
     lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)
