@@ -7,15 +7,19 @@ parameters, and what is observed. The compiler knows nothing else about a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
 
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
     from micrograd.nn import Nested
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"  # of Values, as micrograd.arrays makes them
 
 MAX_CLASSES = 256  # a label is one byte
 DTYPES = ("float64", "float32")
@@ -26,7 +30,7 @@ MAX_DIMENSIONS = 8  # of a tensor, as in csrc/model.h
 class Pixels:
     """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype."""
 
-    values: Sequence[Value]
+    values: Sequence[Value] | Array
     scale: float = 1.0
 
 
@@ -34,14 +38,14 @@ class Pixels:
 class Floats:
     """Inputs or targets that arrive as numbers of the Program's dtype."""
 
-    values: Sequence[Value]
+    values: Sequence[Value] | Array
 
 
 @dataclass(frozen=True)
 class Label:
     """A target that arrives as one class number; `one_hot` holds one Value per class, 1 for that class, else 0."""
 
-    one_hot: Sequence[Value]
+    one_hot: Sequence[Value] | Array
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,11 @@ class Tensor:
 class Program:
     """One training step.
 
+    Wherever Values are listed, an array of them, or nested lists, will do: their elements count in C order.
+
     inputs      Pixels or Floats
     targets     a Label, Floats, or None if the loss needs none
-    parameters  name -> nested list of Values; every list on one level has the same length
+    parameters  name -> array, or nested list of Values; every list on one level has the same length
     loss        the Value that backward() starts from; None for a model that only predicts: its parameters are
                 constants then, and a module has no gradients, no targets and no way to change them
     outputs     name -> list of Values that a caller can request. `prediction` names the one whose largest element
@@ -82,12 +88,12 @@ class Program:
 
     inputs: Pixels | Floats
     targets: Label | Floats | None
-    parameters: Mapping[str, Nested]
+    parameters: Mapping[str, Nested | Array]
     loss: Value | None
-    outputs: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    outputs: Mapping[str, Sequence[Value] | Array] = field(default_factory=dict)
     learning_rate: float = 0.1
     prediction: str | None = None
-    order: Sequence[Value] | None = None
+    order: Sequence[Value] | Array | None = None
     initial: Mapping[str, tuple[float, float]] | None = None
     seed: int = 0
     description: str = ""
@@ -108,8 +114,18 @@ class Program:
             raise TypeError(f"inputs must be Pixels or Floats, not {type(self.inputs).__name__}")
         if not isinstance(self.targets, Label | Floats | None):
             raise TypeError(f"targets must be a Label, Floats or None, not {type(self.targets).__name__}")
+        if isinstance(self.loss, np.ndarray):
+            if self.loss.size != 1:
+                raise TypeError(f"the loss must be one Value, not an array of the shape {self.loss.shape}: add it up")
+            self.loss = self.loss.item()
         if not isinstance(self.loss, Value | None):
             raise TypeError(f"the loss must be a Value or None, not {type(self.loss).__name__}")
+        self.inputs = replace(self.inputs, values=_listed(self.inputs.values))
+        if isinstance(self.targets, Label):
+            self.targets = Label(_listed(self.targets.one_hot))
+        elif self.targets is not None:
+            self.targets = Floats(_listed(self.targets.values))
+        self.outputs = {name: _listed(values) for name, values in self.outputs.items()}
         if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
             raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
         if not isfinite(self.learning_rate):
@@ -136,7 +152,7 @@ class Program:
                 raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
         shaped = {name: _flatten(name, nested) for name, nested in self.parameters.items()}
         flat = [value for _, values in shaped.values() for value in values]
-        self.order = list(self.order) if self.order is not None else flat
+        self.order = list(_listed(self.order)) if self.order is not None else flat
         _require_leaves("inputs", self.inputs.values)
         _require_leaves("targets", self.target_values)
         _require_leaves("parameters", flat)
@@ -159,15 +175,19 @@ class Program:
         ]
 
     @property
+    def input_values(self) -> Sequence[Value]:
+        return cast("Sequence[Value]", self.inputs.values)
+
+    @property
     def target_values(self) -> Sequence[Value]:
         if self.targets is None:
             return ()
-        return self.targets.one_hot if isinstance(self.targets, Label) else self.targets.values
+        return cast("Sequence[Value]", self.targets.one_hot if isinstance(self.targets, Label) else self.targets.values)
 
     @property
     def parameter_values(self) -> Sequence[Value]:
         """Every parameter, in `order`."""
-        assert self.order is not None
+        assert isinstance(self.order, list)
         return self.order
 
     def roots(self) -> Iterator[Value]:
@@ -178,10 +198,20 @@ class Program:
             yield from values
 
 
-def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
+def _listed(values: Any) -> Any:
+    """An array or nested lists as one list, in C order. Anything else stays what it is, and is refused later."""
+    if isinstance(values, np.ndarray):
+        return values.ravel().tolist()
+    if not isinstance(values, Sequence) or not any(isinstance(item, np.ndarray | list | tuple) for item in values):
+        return values
+    parts = [_listed(item) if isinstance(item, np.ndarray | list | tuple) else [item] for item in values]
+    return [item for part in parts for item in part]
+
+
+def _flatten(name: str, nested: Nested | Array) -> tuple[tuple[int, ...], list[Value]]:
     """Shape and elements, in C order. A single Value has the shape ()."""
     shape: list[int] = []
-    level: list[Nested] = [nested]
+    level: list[Any] = [_unpacked(nested)]
     while not all(isinstance(item, Value) for item in level):
         lengths = {len(item) if isinstance(item, Sequence) and not isinstance(item, str) else -1 for item in level}
         if len(lengths) != 1 or min(lengths) < 1:
@@ -189,11 +219,16 @@ def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
         shape.append(lengths.pop())
         if len(shape) > MAX_DIMENSIONS:
             raise ValueError(f"the parameter {name!r} has more than {MAX_DIMENSIONS} dimensions")
-        level = [inner for item in level if isinstance(item, Sequence) for inner in item]
-    return tuple(shape), [item for item in level if isinstance(item, Value)]
+        level = [_unpacked(inner) for item in level for inner in item]
+    return tuple(shape), level
 
 
-def _require_leaves(what: str, values: Sequence[Value]) -> None:
+def _unpacked(nested: Any) -> Any:
+    """An array as nested lists."""
+    return nested.tolist() if isinstance(nested, np.ndarray) else nested
+
+
+def _require_leaves(what: str, values: Sequence[Value] | Array) -> None:
     if not isinstance(values, Sequence):
         raise TypeError(f"{what} must be a list of Values, not {type(values).__name__}")
     for i, value in enumerate(values):
