@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 import numpy as np
 
 from micrograd.engine import Value
+from micrograd.initial import Distribution, Initial, resolved
 
 if TYPE_CHECKING:
     from micrograd.nn import Nested
@@ -55,7 +56,7 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     numbers: tuple[int, ...]
-    initial: tuple[float, float] | None
+    initial: Distribution | None
 
 
 @dataclass
@@ -74,8 +75,9 @@ class Program:
                 one named `probabilities`
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
-    initial     name -> (low, high) of a uniform distribution, (c, c) for a constant. Without it the module starts
-                from, and resets to, the data that the parameters have when they are traced
+    initial     name -> (low, high) of a uniform distribution, a constant, micrograd.initial.Normal(mean, deviation), or
+                one of PyTorch's and Keras' names, like "xavier_uniform" (see micrograd.initial). Without it the module
+                starts from, and resets to, the data that the parameters have when they are traced
     seed        the seed of the module's first weights, where `initial` is given
     dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
     fma         whether a product that is added may be rounded once instead of twice, where the processor can
@@ -94,7 +96,7 @@ class Program:
     learning_rate: float = 0.1
     prediction: str | None = None
     order: Sequence[Value] | Array | None = None
-    initial: Mapping[str, tuple[float, float]] | None = None
+    initial: Mapping[str, Initial] | None = None
     seed: int = 0
     description: str = ""
     dtype: str = "float64"
@@ -162,14 +164,14 @@ class Program:
         numbers = {id(value): i for i, value in enumerate(self.order)}
         if len(numbers) != len(self.order) or set(numbers) != set(map(id, flat)):
             raise ValueError("`order` must hold each parameter exactly once")
-        if self.initial is not None:
-            _check_initial(self.initial, set(shaped))
+        if self.initial is not None and set(self.initial) != set(shaped):
+            raise ValueError(f"`initial` names {sorted(self.initial)}, but the parameters are {sorted(shaped)}")
         self.tensors = [
             Tensor(
                 name,
                 shape,
                 tuple(numbers[id(value)] for value in values),
-                None if self.initial is None else self.initial[name],
+                None if self.initial is None else resolved(repr(name), self.initial[name], shape),
             )
             for name, (shape, values) in shaped.items()
         ]
@@ -236,14 +238,6 @@ def _require_leaves(what: str, values: Sequence[Value] | Array) -> None:
             raise TypeError(f"{what}: element {i} must be a Value, not {type(value).__name__}")
         if value._prev:
             raise ValueError(f"{what}: element {i} is computed by {value._op!r}, but must be a leaf of the graph")
-
-
-def _check_initial(initial: Mapping[str, tuple[float, float]], names: set[str]) -> None:
-    if set(initial) != names:
-        raise ValueError(f"`initial` names {sorted(initial)}, but the parameters are {sorted(names)}")
-    for name, (low, high) in initial.items():
-        if not (isfinite(low) and isfinite(high) and low <= high):
-            raise ValueError(f"the initial range of {name!r} must be finite and ordered, got ({low}, {high})")
 
 
 def load(path: Path) -> Program:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,6 +12,7 @@ from codegen.ir.loops import Kernel, statements
 from codegen.program import Program, Tensor
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
+from micrograd.initial import Distribution, Normal
 
 MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
 
@@ -18,6 +20,14 @@ MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
 def comment_text(text: str) -> str:
     """A description without the characters that could end a comment."""
     return " " + re.sub(r"[^A-Za-z0-9_ ,.;:()-]", "", text) if text else ""
+
+
+def drawn_from(distribution: Distribution) -> tuple[float, float, float, float]:
+    """low and high, deviation and limit. A normal distribution has its mean as low, a uniform one no deviation."""
+    if isinstance(distribution, Normal):
+        mean = float(distribution.mean)
+        return mean, mean, float(distribution.deviation), min(float(distribution.limit), sys.float_info.max)
+    return float(distribution[0]), float(distribution[1]), 0.0, 0.0
 
 
 def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:

@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import BATCH_PASSES, PASSES, Kernels, batch_functions, pass_functions
-from codegen.backends.shared import comment_text, number_strides, walk
+from codegen.backends.shared import comment_text, drawn_from, number_strides, walk
 from codegen.program import Floats, Label, Pixels, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
@@ -251,13 +251,14 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
     rows = []
     for place, name, found in zip(kernels.tensors, kernels.tensor_names, numbers, strict=True):
         first, strides = found if found is not None else (0, (0,) * len(place.strides))
-        low, high = place.tensor.initial or (0.0, 0.0)
+        low, high, deviation, limit = drawn_from(place.tensor.initial or (0.0, 0.0))
+        normal = f", .deviation = {literal(deviation)}, .limit = {literal(limit)}" if deviation else ""
         rows += [
             f"    {{.name = {string(place.tensor.name)}, .dimensions = {len(place.tensor.shape)},",
             f"     .shape = {_list(place.tensor.shape)}, .strides = {_list(place.strides)},",
             f"     .offset = {name}, .size = {place.size}, .extent = {place.extent},",
             f"     .first = {first}, .numbers = {_list(strides)},",
-            f"     .low = {literal(low)}, .high = {literal(high)}}},",
+            f"     .low = {literal(low)}, .high = {literal(high)}{normal}}},",
         ]
     lines += [
         f"static const struct tensor tensors[{max(len(kernels.tensors), 1)}] = {{",

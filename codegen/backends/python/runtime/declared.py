@@ -21,7 +21,7 @@ PREDICTION: str | None
 LEARNING_RATE: float
 SEED: int
 TENSORS: list[tuple[str, tuple[int, ...], int, tuple[int, ...], Numbers]]
-INITIAL: dict[str, tuple[float, float]] | None
+INITIAL: dict[str, tuple[float, float, float, float]] | None  # low, high; if not 0, a normal distribution's deviation
 INITIAL_DATA: list[float]
 ROW_TENSORS: list[tuple[int, int, int, int]]  # offset, length of a row, lanes, first factor in value[]
 DENSE_SPANS: list[tuple[int, int]]  # what is not in rows
