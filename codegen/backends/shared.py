@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from codegen.ir.loops import Kernel, statements
-from codegen.program import Program, Tensor
+from codegen.program import Floats, Label, Pixels, Program, Tensor
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
 from micrograd.initial import Distribution, Normal
@@ -28,6 +28,15 @@ def drawn_from(distribution: Distribution) -> tuple[float, float, float, float]:
         mean = float(distribution.mean)
         return mean, mean, float(distribution.deviation), min(float(distribution.limit), sys.float_info.max)
     return float(distribution[0]), float(distribution[1]), 0.0, 0.0
+
+
+def input_noun(inputs: Pixels | Floats) -> str:
+    """What messages call one example: an image, or a row of numbers."""
+    return "image" if isinstance(inputs, Pixels) else "row"
+
+
+def targets_noun(targets: Label | Floats | None) -> str:
+    return "labels" if isinstance(targets, Label) else "targets"
 
 
 def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:

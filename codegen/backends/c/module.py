@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import BATCH_PASSES, PASSES, Kernels, batch_functions, pass_functions
-from codegen.backends.shared import comment_text, drawn_from, number_strides, walk
+from codegen.backends.shared import comment_text, drawn_from, input_noun, number_strides, targets_noun, walk
 from codegen.program import Floats, Label, Pixels, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
@@ -153,6 +153,7 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
         ("INPUT_COUNT", count),
         ("INPUT_SPACE", max(count, 1)),
         ("INPUT_PIXELS", int(isinstance(inputs, Pixels))),
+        ("INPUT_NOUN", string(input_noun(inputs))),
         ("INPUT_SCALE", arithmetic.literal(inputs.scale) if isinstance(inputs, Pixels) else "1.0"),
         ("READS_INPUTS", int(kernels.reads_inputs)),
         ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
@@ -185,6 +186,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     return [
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
+        ("TARGETS_NOUN", string(targets_noun(targets))),
         ("LEARNING_RATE", Arithmetic().literal(float(program.learning_rate))),
         ("SEED", f"{program.seed}ULL"),
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),

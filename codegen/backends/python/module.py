@@ -15,7 +15,15 @@ from pathlib import Path
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
 from codegen.backends.python.statements import StraightLine
-from codegen.backends.shared import comment_text, declared_layout, drawn_from, number_strides, walk
+from codegen.backends.shared import (
+    comment_text,
+    declared_layout,
+    drawn_from,
+    input_noun,
+    number_strides,
+    targets_noun,
+    walk,
+)
 from codegen.ir.graph import Graph
 from codegen.ir.loops import DATA, VALUE, Loops
 from codegen.program import Label, Pixels, Program
@@ -130,6 +138,8 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("LOWERING", kernels.lowering),
         ("INPUT_COUNT", len(inputs.values)),
         ("INPUT_PIXELS", isinstance(inputs, Pixels)),
+        ("INPUT_NOUN", input_noun(inputs)),
+        ("TARGETS_NOUN", targets_noun(program.targets)),
         ("INPUT_SCALE", float(inputs.scale) if isinstance(inputs, Pixels) else 1.0),
         ("TARGET", len(inputs.values)),
         ("TARGET_COUNT", len(program.target_values)),

@@ -12,6 +12,8 @@ INPUT_COUNT: int
 INPUT_PIXELS: bool
 INPUT_SCALE: float
 TARGET: int  # where the targets begin in value[]; the inputs begin at 0
+INPUT_NOUN: str  # one example in messages: image or row
+TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
 VALUE_COUNT: int
