@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
 
 from codegen import checks
 from micrograd.engine import Value
+from micrograd.initial import Distribution, Initial, Normal, resolved
 
 if TYPE_CHECKING:
     from micrograd.nn import Nested
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"  # of Values, as micrograd.arrays makes them
 
 MAX_CLASSES = 256  # a label is one byte
 DTYPES = ("float64", "float32")
@@ -26,7 +31,7 @@ MAX_DIMENSIONS = 8  # of a tensor, as in csrc/model.h
 class Pixels:
     """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype."""
 
-    values: Sequence[Value]
+    values: Sequence[Value] | Array
     scale: float = 1.0
 
 
@@ -34,14 +39,14 @@ class Pixels:
 class Floats:
     """Inputs or targets that arrive as numbers of the Program's dtype."""
 
-    values: Sequence[Value]
+    values: Sequence[Value] | Array
 
 
 @dataclass(frozen=True)
 class Label:
     """A target that arrives as one class number; `one_hot` holds one Value per class, 1 for that class, else 0."""
 
-    one_hot: Sequence[Value]
+    one_hot: Sequence[Value] | Array
 
 
 @dataclass(frozen=True)
@@ -51,16 +56,18 @@ class Tensor:
     name: str
     shape: tuple[int, ...]
     numbers: tuple[int, ...]
-    initial: tuple[float, float] | None
+    initial: Distribution | None
 
 
 @dataclass
 class Program:
     """One training step.
 
+    Wherever Values are listed, an array of them, or nested lists, will do: their elements count in C order.
+
     inputs      Pixels or Floats
     targets     a Label, Floats, or None if the loss needs none
-    parameters  name -> nested list of Values; every list on one level has the same length
+    parameters  name -> array, or nested list of Values; every list on one level has the same length
     loss        the Value that backward() starts from; None for a model that only predicts: its parameters are
                 constants then, and a module has no gradients, no targets and no way to change them
     outputs     name -> list of Values that a caller can request. `prediction` names the one whose largest element
@@ -68,8 +75,9 @@ class Program:
                 one named `probabilities`
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
-    initial     name -> (low, high) of a uniform distribution, (c, c) for a constant. Without it the module starts
-                from, and resets to, the data that the parameters have when they are traced
+    initial     name -> (low, high) of a uniform distribution, a constant, micrograd.initial.Normal(mean, deviation), or
+                one of PyTorch's and Keras' names, like "xavier_uniform" (see micrograd.initial). Without it the module
+                starts from, and resets to, the data that the parameters have when they are traced
     seed        the seed of the module's first weights, where `initial` is given
     dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
     fma         whether a product that is added may be rounded once instead of twice, where the processor can
@@ -82,13 +90,13 @@ class Program:
 
     inputs: Pixels | Floats
     targets: Label | Floats | None
-    parameters: Mapping[str, Nested]
+    parameters: Mapping[str, Nested | Array]
     loss: Value | None
-    outputs: Mapping[str, Sequence[Value]] = field(default_factory=dict)
+    outputs: Mapping[str, Sequence[Value] | Array] = field(default_factory=dict)
     learning_rate: float = 0.1
     prediction: str | None = None
-    order: Sequence[Value] | None = None
-    initial: Mapping[str, tuple[float, float]] | None = None
+    order: Sequence[Value] | Array | None = None
+    initial: Mapping[str, Initial] | None = None
     seed: int = 0
     description: str = ""
     dtype: str = "float64"
@@ -120,6 +128,10 @@ class Program:
             raise TypeError(f"inputs must be Pixels or Floats, not {type(self.inputs).__name__}")
         if not isinstance(self.targets, Label | Floats | None):
             raise TypeError(f"targets must be a Label, Floats or None, not {type(self.targets).__name__}")
+        if isinstance(self.loss, np.ndarray):
+            if self.loss.size != 1:
+                raise TypeError(f"the loss must be one Value, not an array of the shape {self.loss.shape}: add it up")
+            self.loss = self.loss.item()
         if not isinstance(self.loss, Value | None):
             raise TypeError(f"the loss must be a Value or None, not {type(self.loss).__name__}")
 
@@ -153,28 +165,32 @@ class Program:
         if len(set(map(id, leaves))) != len(leaves):
             raise ValueError("a Value is declared twice among parameters, inputs and targets")
         if self.initial is not None:
-            self.initial = _initial(self.initial, set(shaped), self.dtype)
+            self.initial = _initial(self.initial, {name: shape for name, (shape, _) in shaped.items()}, self.dtype)
         self.order = order
         self.tensors = [
             Tensor(
                 name,
                 shape,
                 tuple(numbers[id(value)] for value in values),
-                None if self.initial is None else self.initial[name],
+                None if self.initial is None else resolved(repr(name), self.initial[name], shape),
             )
             for name, (shape, values) in shaped.items()
         ]
 
     @property
+    def input_values(self) -> Sequence[Value]:
+        return cast("Sequence[Value]", self.inputs.values)
+
+    @property
     def target_values(self) -> Sequence[Value]:
         if self.targets is None:
             return ()
-        return self.targets.one_hot if isinstance(self.targets, Label) else self.targets.values
+        return cast("Sequence[Value]", self.targets.one_hot if isinstance(self.targets, Label) else self.targets.values)
 
     @property
     def parameter_values(self) -> Sequence[Value]:
         """Every parameter, in `order`."""
-        assert self.order is not None
+        assert isinstance(self.order, list)
         return self.order
 
     def roots(self) -> Iterator[Value]:
@@ -185,10 +201,20 @@ class Program:
             yield from values
 
 
-def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
+def _listed(values: Any) -> Any:
+    """An array or nested lists as one list, in C order. Anything else stays what it is, and is refused later."""
+    if isinstance(values, np.ndarray):
+        return values.ravel().tolist()
+    if not isinstance(values, Sequence) or not any(isinstance(item, np.ndarray | list | tuple) for item in values):
+        return values
+    parts = [_listed(item) if isinstance(item, np.ndarray | list | tuple) else [item] for item in values]
+    return [item for part in parts for item in part]
+
+
+def _flatten(name: str, nested: Nested | Array) -> tuple[tuple[int, ...], list[Value]]:
     """Shape and elements, in C order. A single Value has the shape ()."""
     shape: list[int] = []
-    level: list[Nested] = [nested]
+    level: list[Any] = [_unpacked(nested)]
     while not all(isinstance(item, Value) for item in level):
         lengths = {len(item) if isinstance(item, Sequence) and not isinstance(item, str) else -1 for item in level}
         if len(lengths) != 1 or min(lengths) < 1:
@@ -196,8 +222,13 @@ def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
         shape.append(lengths.pop())
         if len(shape) > MAX_DIMENSIONS:
             raise ValueError(f"the parameter {name!r} has more than {MAX_DIMENSIONS} dimensions")
-        level = [inner for item in level if isinstance(item, Sequence) for inner in item]
-    return tuple(shape), [item for item in level if isinstance(item, Value)]
+        level = [_unpacked(inner) for item in level for inner in item]
+    return tuple(shape), level
+
+
+def _unpacked(nested: Any) -> Any:
+    """An array as nested lists."""
+    return nested.tolist() if isinstance(nested, np.ndarray) else nested
 
 
 def _named(what: str, named: object) -> dict[str, Any]:
@@ -211,12 +242,14 @@ def _named(what: str, named: object) -> dict[str, Any]:
 
 
 def _output(name: str, values: object) -> list[Value]:
+    values = _listed(values)
     if not isinstance(values, Sequence) or not values or not all(isinstance(value, Value) for value in values):
         raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
     return list(values)
 
 
 def _values(what: str, values: object) -> list[Value]:
+    values = _listed(values)
     if not isinstance(values, Sequence):
         raise TypeError(f"{what} must be a list of Values, not {type(values).__name__}")
     for i, value in enumerate(values):
@@ -233,21 +266,28 @@ def _leaves(what: str, values: object) -> list[Value]:
     return leaves
 
 
-def _initial(initial: object, names: set[str], dtype: str) -> dict[str, tuple[float, float]]:
-    """The ranges as pairs of plain numbers."""
-    ranges = _named("initial", initial)
-    if set(ranges) != names:
-        raise ValueError(f"`initial` names {sorted(ranges)}, but the parameters are {sorted(names)}")
-    found = {}
-    for name, bounds in ranges.items():
-        if not isinstance(bounds, Sequence) or isinstance(bounds, str) or len(bounds) != 2:
-            raise TypeError(f"the initial range of {name!r} must be two numbers, not {checks.shown(bounds)}")
-        what = f"the initial range of {name!r}"
-        low, high = (checks.number(f"{what} must be finite and ordered: it", bound, dtype) for bound in bounds)
-        if low > high:
-            raise ValueError(f"{what} must be finite and ordered, got ({low}, {high})")
-        checks.number(f"the width of {what}", high - low, dtype)  # what a random number is multiplied by
-        found[name] = (low, high)
+def _initial(initial: object, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> dict[str, Distribution]:
+    """The distributions, of plain numbers."""
+    named = _named("initial", initial)
+    if set(named) != set(shapes):
+        raise ValueError(f"`initial` names {sorted(named)}, but the parameters are {sorted(shapes)}")
+    return {name: _distribution(repr(name), named[name], shape, dtype) for name, shape in shapes.items()}
+
+
+def _distribution(what: str, initial: Any, shape: tuple[int, ...], dtype: str) -> Distribution:
+    bounds = f"the initial range of {what} must be finite and ordered: it"
+    if isinstance(initial, str):
+        initial = str.__str__(initial)
+    elif isinstance(initial, Normal):
+        mean, deviation = (checks.number(f"the initial {what}", x, dtype) for x in (initial.mean, initial.deviation))
+        initial = Normal(mean, deviation, initial.limit)
+    elif isinstance(initial, Sequence) and len(initial) == 2:
+        initial = tuple([checks.number(bounds, bound, dtype) for bound in initial])
+    elif not isinstance(initial, Sequence | Mapping) and initial is not None:
+        initial = checks.number(f"the initial value of {what}", initial, dtype)
+    found = resolved(what, initial, shape)
+    if isinstance(found, tuple):  # what a random number is multiplied by
+        checks.number(f"the width of the initial range of {what}", found[1] - found[0], dtype)
     return found
 
 

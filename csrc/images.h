@@ -39,12 +39,12 @@ static int get_images(PyObject *images, struct batch_view *b)
         PyErr_SetString(PyExc_RuntimeError, "this model has no inputs, so there is nothing to loop over");
         return -1;
     }
-    if (get_buffer(images, "images", &INPUT_ELEMENTS, INPUT_COUNT, &b->images) < 0)
+    if (get_buffer(images, INPUT_NOUN "s", &INPUT_ELEMENTS, INPUT_COUNT, &b->images) < 0)
         return -1;
     const Py_ssize_t elements = b->images.len / INPUT_ELEMENTS.size;
     b->count = elements / INPUT_SPACE;
     if (elements == 0 || elements % INPUT_SPACE) {
-        PyErr_Format(PyExc_ValueError, "images must hold a multiple of %d %s, and at least one image, got %zd",
+        PyErr_Format(PyExc_ValueError, INPUT_NOUN "s must hold a multiple of %d %s, and at least one " INPUT_NOUN ", got %zd",
                      INPUT_COUNT, INPUT_ELEMENTS.noun, elements);
         PyBuffer_Release(&b->images);
         return -1;
@@ -226,9 +226,9 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
     if (TARGET_COUNT == 0) {
         if (labels == Py_None)
             return 0;
-        PyErr_SetString(PyExc_TypeError, "labels must be None: this model has no targets");
+        PyErr_SetString(PyExc_TypeError, TARGETS_NOUN " must be None: this model has no targets");
     }
-    else if (get_buffer_of(labels, "labels", &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, TARGETS_PER_IMAGE,
+    else if (get_buffer_of(labels, TARGETS_NOUN, &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, TARGETS_PER_IMAGE,
                            &b->labels) == 0) {
         b->has_labels = 1;
         if (check_labels(b) == 0)

@@ -55,6 +55,8 @@ struct tensor {
     Py_ssize_t first;
     Py_ssize_t numbers[MAX_DIMENSIONS];
     double low, high; /* initial values are drawn from uniform(low, high), or are constant if low == high */
+    double deviation; /* if not 0, from a normal distribution around low instead, */
+    double limit;     /* within so many deviations */
 };
 
 /* The target of one image: a label, or floats. */

@@ -184,7 +184,7 @@ static void draw_weights(uint64_t seed)
     for (Py_ssize_t i = 0; i < PARAMETER_COUNT; i++) {
         const struct tensor *t = NULL;
         const Py_ssize_t place = parameter_place(i, &t);
-        data[place] = (real)(t->low == t->high ? t->low : random_uniform(&random, t->low, t->high));
+        data[place] = (real)random_initial(&random, t);
     }
 #else
     (void)seed;

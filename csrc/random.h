@@ -1,6 +1,6 @@
 /*
- * The part of Python's random module that is needed here: random.seed(n), random.uniform and random.shuffle give the
- * same numbers for the same seed. MT19937 is from Matsumoto and Nishimura, ACM TOMACS 8 (1998).
+ * The part of Python's random module that is needed here: random.seed(n), random.uniform, random.normalvariate and
+ * random.shuffle give the same numbers for the same seed. MT19937 is from Matsumoto and Nishimura, ACM TOMACS 8 (1998).
  */
 
 #ifndef RANDOM_H
@@ -64,11 +64,50 @@ static uint32_t random_word(struct random_state *r)
 }
 
 #if HAS_DISTRIBUTIONS
-/* random.uniform(low, high) */
-static double random_uniform(struct random_state *r, double low, double high)
+/* random.random() */
+static double random_double(struct random_state *r)
 {
     const double a = random_word(r) >> 5, b = random_word(r) >> 6;
-    return low + (high - low) * ((a * 67108864.0 + b) * (1.0 / 9007199254740992.0));
+    return (a * 67108864.0 + b) * (1.0 / 9007199254740992.0);
+}
+
+/* The logarithm of 0 < x <= 1, to about two units in the last place: 2 atanh((x - 1) / (x + 1)) of x near 1. */
+static double random_log(double x)
+{
+    int halvings = 0;
+    for (; x < 0.7071067811865476; halvings++)
+        x *= 2.0;
+    const double s = (x - 1.0) / (x + 1.0), square = s * s;
+    double sum = 0.0;
+    for (int n = 21; n > 0; n -= 2)
+        sum = sum * square + 1.0 / n;
+    return 2.0 * s * sum - halvings * 0.6931471805599453;
+}
+
+/*
+ * random.normalvariate(0.0, 1.0): Kinderman and Monahan, ACM TOMACS 3 (1977). The logarithm decides only whether z is
+ * drawn again. Another one decides otherwise for about one in 10**15 numbers.
+ */
+static double random_normal(struct random_state *r)
+{
+    for (;;) {
+        const double u = random_double(r), v = 1.0 - random_double(r);
+        const double z = 1.7155277699214135 * (u - 0.5) / v;
+        if (z * z / 4.0 <= -random_log(v))
+            return z;
+    }
+}
+
+/* An initial value: random.uniform(low, high), or a normal number around low, or a constant, which draws nothing. */
+static double random_initial(struct random_state *r, const struct tensor *t)
+{
+    if (t->deviation != 0.0) {
+        double z = random_normal(r);
+        while (z > t->limit || z < -t->limit)
+            z = random_normal(r);
+        return t->low + z * t->deviation;
+    }
+    return t->low == t->high ? t->low : t->low + (t->high - t->low) * random_double(r);
 }
 #endif
 

@@ -189,10 +189,10 @@ static PyObject *name_images(const struct training_run *run, Py_ssize_t first, P
 {
     enum { MAX_NAMED = 8 };
     if (size == 1)
-        return PyUnicode_FromFormat("image %zd", image_number(run, first));
+        return PyUnicode_FromFormat(INPUT_NOUN " %zd", image_number(run, first));
     if (run->order == NULL)
-        return PyUnicode_FromFormat("images %zd..%zd", first, first + size - 1);
-    PyObject *text = PyUnicode_FromString("images");
+        return PyUnicode_FromFormat(INPUT_NOUN "s %zd..%zd", first, first + size - 1);
+    PyObject *text = PyUnicode_FromString(INPUT_NOUN "s");
     for (Py_ssize_t i = 0; i < size && i < MAX_NAMED; i++)
         PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat("%s %zd", i ? "," : "", image_number(run, first + i)));
     if (size > MAX_NAMED)

@@ -1,16 +1,17 @@
-"""Losses and the functions around them, on lists of `Value`s. Everything is made of Value's own operators."""
+"""Losses and the functions around them, on lists or arrays of `Value`s. Everything is made of Value's own operators."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
+from typing import cast
 
 from micrograd.engine import Value
 
 
 def total(values: Sequence[Value]) -> Value:
     """The sum, from left to right. Unlike the built-in `sum` it does not start from a constant 0."""
-    if not values:
+    if not len(values):
         raise ValueError("a sum of no Values")
     out = values[0]
     for value in values[1:]:
@@ -41,14 +42,15 @@ def cross_entropy(logits: Sequence[Value], target: int | Sequence[Value | float]
     Raises ValueError for an index outside the logits or a wrong number of weights.
     """
     logp = log_softmax(logits)
-    if not isinstance(target, Sequence):
+    if not hasattr(target, "__len__"):  # an array is no Sequence
         label = operator.index(target)
         if not 0 <= label < len(logp):
             raise ValueError(f"target must be 0..{len(logp) - 1}, got {label}")
         return -logp[label]
-    if len(target) != len(logp):
-        raise ValueError(f"{len(logp)} logits need {len(logp)} target weights, got {len(target)}")
-    return -total([p * t for p, t in zip(logp, target, strict=True)])
+    weights = cast("Sequence[Value | float]", target)
+    if len(weights) != len(logp):
+        raise ValueError(f"{len(logp)} logits need {len(logp)} target weights, got {len(weights)}")
+    return -total([p * t for p, t in zip(logp, weights, strict=True)])
 
 
 def mse(predictions: Sequence[Value], targets: Sequence[Value | float]) -> Value:
@@ -81,7 +83,7 @@ def accuracy(predictions: Sequence[int], labels: Sequence[int]) -> float:
 
 
 def _shifted(logits: Sequence[Value]) -> list[Value]:
-    if not logits:
+    if not len(logits):
         raise ValueError("a softmax of no logits")
     if len(logits) == 1:
         return [logits[0] - logits[0].detach()]

@@ -1,15 +1,24 @@
-"""Neurons, layers and perceptrons of `Value`s, with micrograd's names, signatures and order of random draws."""
+"""Neurons, layers and perceptrons of `Value`s, with micrograd's names, signatures and order of random draws.
+
+PyTorch's layers are in micrograd.layers, and can be had from here.
+"""
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 from micrograd.engine import Value
+from micrograd.initial import Initial
+from micrograd.layers import LSTM, Attention, Conv2d, Embedding, LayerNorm
+from micrograd.module import Module, Nested, load_state_dict
 
-Nested: TypeAlias = "Value | Sequence[Nested]"
+__all__ = [
+    "ACTIVATIONS", "LSTM", "MLP", "Attention", "Conv2d", "Embedding", "Layer", "LayerNorm", "Module", "Nested",
+    "Neuron", "load_state_dict",
+]  # fmt: skip
 
 # The activations of a Neuron: the function, and the name in the Neuron's repr.
 ACTIVATIONS = {
@@ -22,30 +31,6 @@ ACTIVATIONS = {
 def _listed(x: Iterable[Value | float]) -> Sequence[Value | float]:
     """What has a length as it is, and a map or a generator, which can be read only once, as a list."""
     return cast("Sequence[Value | float]", x) if hasattr(x, "__len__") else list(x)
-
-
-class Module:
-    """Something with parameters."""
-
-    def zero_grad(self) -> None:
-        """Sets every parameter's grad to 0."""
-        for p in self.parameters():
-            p.grad = 0.0
-
-    def parameters(self) -> list[Value]:
-        """The parameters, flat, in the order in which their initial values were drawn."""
-        return []
-
-    def named_parameters(self) -> dict[str, Nested]:
-        """The same parameters as named tensors: nested lists of Values with PyTorch's names and shapes."""
-        return {}
-
-    def initial(self) -> dict[str, tuple[float, float]]:
-        """For each named tensor, the (low, high) of the uniform distribution that it was drawn from.
-
-        (c, c) is the constant c, for which no random number is drawn.
-        """
-        return {}
 
 
 class Neuron(Module):
@@ -106,7 +91,7 @@ class Layer(Module):
         """`weight` of shape (nout, nin) and `bias` of shape (nout,)."""
         return {"weight": [n.w for n in self.neurons], "bias": [n.b for n in self.neurons]}
 
-    def initial(self) -> dict[str, tuple[float, float]]:
+    def initial(self) -> dict[str, Initial]:
         bias = (0.0 - self.bias_bound, self.bias_bound)  # (0.0, 0.0), not -0.0, where it is not drawn
         return {"weight": (-self.bound, self.bound), "bias": bias}
 
@@ -161,21 +146,6 @@ class MLP(Module):
         for layer in self.layers:
             out = layer([out] if isinstance(out, Value) else out)
         return out
-
-    def parameters(self) -> list[Value]:
-        return [p for layer in self.layers for p in layer.parameters()]
-
-    def named_parameters(self) -> dict[str, Nested]:
-        """`layers.0.weight`, `layers.0.bias`, `layers.1.weight` and so on."""
-        return dict(self._by_layer("named_parameters"))
-
-    def initial(self) -> dict[str, tuple[float, float]]:
-        return dict(self._by_layer("initial"))
-
-    def _by_layer(self, method: str) -> Iterator[tuple[str, Any]]:
-        for i, layer in enumerate(self.layers):
-            for name, value in getattr(layer, method)().items():
-                yield f"layers.{i}.{name}", value
 
     def __repr__(self) -> str:
         return f"MLP of [{', '.join(str(layer) for layer in self.layers)}]"

@@ -227,7 +227,7 @@ def multiples(what: str, kind: str, count: int) -> Iterator[Bad]:
     yield from buffers(what, kind, (3, count))
     for size in sorted({0, count - 1, count + 1, 3 * count - 1} - {count, 3 * count, 2 * count}):
         if size == 0 or size % count:
-            text = f"{what} must hold a multiple of {count} {NOUNS[kind]}, and at least one image, got {size}$"
+            text = f"{what} must hold a multiple of {count} {NOUNS[kind]}, and at least one {what[:-1]}, got {size}$"
             yield Bad(lambda n=size: np.zeros(n, kind), ValueError, text)
             yield Bad(lambda n=size: array(kind, bytes(n * np.dtype(kind).itemsize)), ValueError, text)
     yield from rows(what, kind, count)

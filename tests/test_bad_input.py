@@ -44,6 +44,7 @@ class Subject:
         self.width, self.height = len(program.inputs.values), len(program.target_values)
         self.real = "f" if program.dtype == "float32" else "d"
         self.input = "B" if isinstance(program.inputs, Pixels) else self.real
+        self.rows = "images" if self.input == "B" else "rows"  # in messages
         self.labelled = isinstance(program.targets, Label)
         names = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
         if self.frozen:  # in Python, what needs parameters is there and has nothing to do
@@ -86,11 +87,11 @@ class Subject:
         if parameter == "pixels":
             yield from bad.sized("pixels" if self.input == "B" else "inputs", self.input, self.width)
         elif parameter == "images" and not self.width:
-            yield from bad.no_buffers("images", self.input)
+            yield from bad.no_buffers(self.rows, self.input)
         elif parameter == "images":
-            yield from bad.multiples("images", self.input, self.width)
+            yield from bad.multiples(self.rows, self.input, self.width)
         elif parameter in ("label", "labels") and self.program.targets is None:
-            yield from bad.nones("the first argument" if parameter == "label" else "labels")
+            yield from bad.nones("the first argument" if parameter == "label" else "targets")
         elif parameter == "label" and self.labelled:
             yield from bad.ints("label", 0, self.height - 1)
         elif parameter == "label":
@@ -98,8 +99,8 @@ class Subject:
         elif parameter == "labels" and self.labelled:
             yield from bad.label_buffers(self.height, COUNT)
         elif parameter == "labels":
-            yield from bad.sized("labels", self.real, COUNT * self.height)
-            yield from bad.rows("labels", self.real, self.height)
+            yield from bad.sized("targets", self.real, COUNT * self.height)
+            yield from bad.rows("targets", self.real, self.height)
         elif parameter == "mapping":
             yield from bad.mappings({name: value.shape for name, value in self.state.items()}, self.real)
         elif parameter == "i":

@@ -83,12 +83,13 @@ def by_hand(module, images, labels, *, batch_size, learning_rate, epochs, seed=N
             if (found := not_finite()) is None:
                 continue
             module.load_state_dict(before)
+            noun = "image" if module.info()["input_type"] == "uint8" else "row"
             if len(batch) == 1:
-                which = f"image {batch[0]}"
+                which = f"{noun} {batch[0]}"
             elif seed is None:
-                which = f"images {batch[0]}..{batch[-1]}"
+                which = f"{noun}s {batch[0]}..{batch[-1]}"
             else:
-                which = "images " + ", ".join(map(str, batch[:8]))
+                which = f"{noun}s " + ", ".join(map(str, batch[:8]))
                 which += f" and {len(batch) - 8} more" if len(batch) > 8 else ""
             where = f"epoch {epoch + 1}, {which}" if epochs > 1 else which
             return f"train() stopped before step {step} ({where}), which makes {found.replace('|', ' ')}"
@@ -163,7 +164,7 @@ def test_an_image_or_a_target_that_is_not_finite_is_named(kind, where, what, bui
     data = many(program, COUNT)
     data[what][where * len(data[what]) // COUNT] = math.inf
     message = same(program, module, nothing, data, batch_size=1, learning_rate=0.01, epochs=1)
-    assert f"before step {where + 1} (image {where}), which makes " in message
+    assert f"before step {where + 1} (row {where}), which makes " in message
 
 
 @pytest.mark.parametrize("kind", ["C", "Python"])
@@ -250,5 +251,5 @@ def test_a_model_without_dimensions_to_name(tmp_path):
     for module in (Extension(program, tmp_path, "loops", flags=["-O0"]).module, Generated(program, tmp_path).module):
         with pytest.raises(FloatingPointError) as caught:
             module.train(np.array([1.0, math.inf, 1.0]), None, learning_rate=0.5, check_finite=True)
-        assert str(caught.value) == "train() stopped before step 2 (image 1), which makes w -inf"
+        assert str(caught.value) == "train() stopped before step 2 (row 1), which makes w -inf"
         assert (module.data(0), module.grad(0)) == (1.5, math.inf)

@@ -104,7 +104,21 @@ def test_micrograd_knows_nothing_of_codegen():
 
 
 def test_the_text_that_a_user_writes_models_with_needs_the_standard_library_alone():
-    names = ("foreign", "rows", "names", "wrap", "statements", "dot", "draw", "engine", "nn", "functional")
+    names = (
+        "foreign",
+        "rows",
+        "names",
+        "wrap",
+        "statements",
+        "dot",
+        "draw",
+        "engine",
+        "initial",
+        "module",
+        "layers",
+        "nn",
+        "functional",
+    )
     for name in (*names, "ieee", "ops", "order", "texts"):
         assert all(module.startswith("micrograd.") for module in IMPORTS[f"micrograd.{name}"])
         text = FILES[f"micrograd.{name}"].read_text(encoding="utf-8")

@@ -135,7 +135,7 @@ def _leaf_names(program: Program) -> dict[int, tuple[str, str]]:
         for position, number in zip(np.ndindex(tensor.shape), tensor.numbers, strict=True):
             index = f"[{', '.join(map(str, position))}]" if position else ""
             names[id(program.parameter_values[number])] = "weight", tensor.name + index
-    for kind, values in (("input", program.inputs.values), ("target", program.target_values)):
+    for kind, values in (("input", program.input_values), ("target", program.target_values)):
         names |= {id(value): (kind, f"{kind}[{i}]") for i, value in enumerate(values)}
     return names
 
@@ -297,7 +297,7 @@ class _Arrays:
         return [box.node(name) for name, box in self.used.items()]
 
     def _values(self, op: int) -> Sequence[Value]:
-        return self.program.inputs.values if op == Op.INPUT else self.program.target_values
+        return self.program.input_values if op == Op.INPUT else self.program.target_values
 
     def _tensor(self, array: str, parameter: int) -> str:
         t = self.tensor_of[parameter]

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from codegen.ir.loops import Kernel, statements
-from codegen.program import Program, Tensor
+from codegen.program import Floats, Label, Pixels, Program, Tensor
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
+from micrograd.initial import Distribution, Normal
 
 MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
 
@@ -18,6 +20,23 @@ MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
 def comment_text(text: str) -> str:
     """A description without the characters that could end a comment."""
     return " " + re.sub(r"[^A-Za-z0-9_ ,.;:()-]", "", text) if text else ""
+
+
+def drawn_from(distribution: Distribution) -> tuple[float, float, float, float]:
+    """low and high, deviation and limit. A normal distribution has its mean as low, a uniform one no deviation."""
+    if isinstance(distribution, Normal):
+        mean = float(distribution.mean)
+        return mean, mean, float(distribution.deviation), min(float(distribution.limit), sys.float_info.max)
+    return float(distribution[0]), float(distribution[1]), 0.0, 0.0
+
+
+def input_noun(inputs: Pixels | Floats) -> str:
+    """What messages call one example: an image, or a row of numbers."""
+    return "image" if isinstance(inputs, Pixels) else "row"
+
+
+def targets_noun(targets: Label | Floats | None) -> str:
+    return "labels" if isinstance(targets, Label) else "targets"
 
 
 def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:

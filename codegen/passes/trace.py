@@ -35,7 +35,7 @@ def trace(program: Program) -> Graph:
     """The forward graph of a Program, with its loss and outputs."""
     graph = Graph()
     leaves = _positions(
-        (Op.PARAM, program.parameter_values), (Op.INPUT, program.inputs.values), (Op.TARGET, program.target_values)
+        (Op.PARAM, program.parameter_values), (Op.INPUT, program.input_values), (Op.TARGET, program.target_values)
     )
     numbers = _number(graph, program.roots(), leaves)
     if program.loss is not None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import BATCH_PASSES, PASSES, Kernels, batch_functions, pass_functions
-from codegen.backends.shared import comment_text, number_strides, walk
+from codegen.backends.shared import comment_text, drawn_from, input_noun, number_strides, targets_noun, walk
 from codegen.program import Floats, Label, Pixels, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
@@ -154,6 +154,7 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
         ("INPUT_COUNT", count),
         ("INPUT_SPACE", max(count, 1)),
         ("INPUT_PIXELS", int(isinstance(inputs, Pixels))),
+        ("INPUT_NOUN", string(input_noun(inputs))),
         ("INPUT_SCALE", arithmetic.literal(inputs.scale) if isinstance(inputs, Pixels) else "1.0"),
         ("READS_INPUTS", int(kernels.reads_inputs)),
         ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
@@ -186,6 +187,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     return [
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
+        ("TARGETS_NOUN", string(targets_noun(targets))),
         ("LEARNING_RATE", Arithmetic().literal(float(program.learning_rate))),
         ("SEED", f"{program.seed}ULL"),
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),
@@ -252,13 +254,14 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
     rows = []
     for place, name, found in zip(kernels.tensors, kernels.tensor_names, numbers, strict=True):
         first, strides = found if found is not None else (0, (0,) * len(place.strides))
-        low, high = place.tensor.initial or (0.0, 0.0)
+        low, high, deviation, limit = drawn_from(place.tensor.initial or (0.0, 0.0))
+        normal = f", .deviation = {literal(deviation)}, .limit = {literal(limit)}" if deviation else ""
         rows += [
             f"    {{.name = {string(place.tensor.name)}, .dimensions = {len(place.tensor.shape)},",
             f"     .shape = {_list(place.tensor.shape)}, .strides = {_list(place.strides)},",
             f"     .offset = {name}, .size = {place.size}, .extent = {place.extent},",
             f"     .first = {first}, .numbers = {_list(strides)},",
-            f"     .low = {literal(low)}, .high = {literal(high)}}},",
+            f"     .low = {literal(low)}, .high = {literal(high)}{normal}}},",
         ]
     lines += [
         f"static const struct tensor tensors[{max(len(kernels.tensors), 1)}] = {{",

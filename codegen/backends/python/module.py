@@ -15,7 +15,15 @@ from pathlib import Path
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
 from codegen.backends.python.statements import StraightLine
-from codegen.backends.shared import comment_text, declared_layout, number_strides, walk
+from codegen.backends.shared import (
+    comment_text,
+    declared_layout,
+    drawn_from,
+    input_noun,
+    number_strides,
+    targets_noun,
+    walk,
+)
 from codegen.ir.graph import Graph
 from codegen.ir.loops import DATA, VALUE, Loops
 from codegen.program import Label, Pixels, Program
@@ -122,7 +130,7 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
 
 def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[str]:
     inputs = program.inputs
-    initial = program.initial and {name: (float(low), float(high)) for name, (low, high) in program.initial.items()}
+    initial = {tensor.name: drawn_from(tensor.initial) for tensor in program.tensors if tensor.initial is not None}
     entries: list[tuple[str, object]] = [
         ("VERSION", __version__),
         ("DESCRIPTION", program.description),
@@ -130,6 +138,8 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("LOWERING", kernels.lowering),
         ("INPUT_COUNT", len(inputs.values)),
         ("INPUT_PIXELS", isinstance(inputs, Pixels)),
+        ("INPUT_NOUN", input_noun(inputs)),
+        ("TARGETS_NOUN", targets_noun(program.targets)),
         ("INPUT_SCALE", float(inputs.scale) if isinstance(inputs, Pixels) else 1.0),
         ("TARGET", len(inputs.values)),
         ("TARGET_COUNT", len(program.target_values)),
@@ -139,7 +149,7 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("PREDICTION", program.prediction),
         ("LEARNING_RATE", float(program.learning_rate)),
         ("SEED", program.seed),
-        ("INITIAL", initial),
+        ("INITIAL", initial if program.initial is not None else None),
         ("ROW_TENSORS", [(row.place.offset, row.row_length, row.lanes, row.factor) for row in kernels.row_tensors]),
         ("DENSE_SPANS", _dense_spans(kernels)),
         *kernels.offsets,

@@ -19,10 +19,12 @@ if TYPE_CHECKING:
     )
     from codegen.backends.python.runtime.declared import (
         INPUT_COUNT,
+        INPUT_NOUN,
         INPUT_PIXELS,
         LEARNING_RATE,
         TARGET_COUNT,
         TARGET_LABEL,
+        TARGETS_NOUN,
     )
 
 INPUTS = PIXELS if INPUT_PIXELS else REALS
@@ -97,33 +99,31 @@ def one_image(pixels: Any) -> Any:
 def get_images(images: Any) -> Any:
     if not INPUT_COUNT:
         raise RuntimeError("this model has no inputs, so there is nothing to loop over")
-    flat = get_buffer(images, "images", INPUTS, per_row=INPUT_COUNT)
+    flat = get_buffer(images, f"{INPUT_NOUN}s", INPUTS, per_row=INPUT_COUNT)
     if not len(flat) or len(flat) % INPUT_COUNT:
-        noun = INPUTS.noun
-        raise ValueError(
-            f"images must hold a multiple of {INPUT_COUNT} {noun}, and at least one image, got {len(flat)}"
-        )
+        needed = f"a multiple of {INPUT_COUNT} {INPUTS.noun}, and at least one {INPUT_NOUN}"
+        raise ValueError(f"{INPUT_NOUN}s must hold {needed}, got {len(flat)}")
     return [flat[i : i + INPUT_COUNT] for i in range(0, len(flat), INPUT_COUNT)]
 
 
 def images_text(batch: list[int], shuffled: bool) -> str:
     if len(batch) == 1:
-        return f"image {batch[0]}"
+        return f"{INPUT_NOUN} {batch[0]}"
     if not shuffled:
-        return f"images {batch[0]}..{batch[-1]}"
+        return f"{INPUT_NOUN}s {batch[0]}..{batch[-1]}"
     rest = len(batch) - 8
-    return "images " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
+    return f"{INPUT_NOUN}s " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
 
 
 def get_labels(labels: Any, count: int) -> Any:
     if not TARGET_COUNT:
         if labels is not None:
-            raise TypeError("labels must be None: this model has no targets")
+            raise TypeError(f"{TARGETS_NOUN} must be None: this model has no targets")
         return [()] * count
     if not TARGET_LABEL:
-        flat = get_buffer(labels, "labels", TARGETS, count * TARGET_COUNT, TARGET_COUNT)
+        flat = get_buffer(labels, TARGETS_NOUN, TARGETS, count * TARGET_COUNT, TARGET_COUNT)
         return [flat[i : i + TARGET_COUNT] for i in range(0, len(flat), TARGET_COUNT)]
-    found = get_buffer(labels, "labels", TARGETS, count, 1)
+    found = get_buffer(labels, TARGETS_NOUN, TARGETS, count, 1)
     check_labels(found, TARGET_COUNT)
     return found
 

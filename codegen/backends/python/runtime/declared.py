@@ -12,6 +12,8 @@ INPUT_COUNT: int
 INPUT_PIXELS: bool
 INPUT_SCALE: float
 TARGET: int  # where the targets begin in value[]; the inputs begin at 0
+INPUT_NOUN: str  # one example in messages: image or row
+TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
 VALUE_COUNT: int
@@ -21,7 +23,7 @@ PREDICTION: str | None
 LEARNING_RATE: float
 SEED: int
 TENSORS: list[tuple[str, tuple[int, ...], int, tuple[int, ...], Numbers]]
-INITIAL: dict[str, tuple[float, float]] | None
+INITIAL: dict[str, tuple[float, float, float, float]] | None  # low, high; if not 0, a normal distribution's deviation
 INITIAL_DATA: list[float]
 ROW_TENSORS: list[tuple[int, int, int, int]]  # offset, length of a row, lanes, first factor in value[]
 DENSE_SPANS: list[tuple[int, int]]  # what is not in rows

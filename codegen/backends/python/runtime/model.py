@@ -311,10 +311,13 @@ def _draw_weights(seed: int) -> None:
         _data[:] = INITIAL_DATA
         return
     draw = random.Random(seed)
-    bounds = {number: INITIAL[name] for name, numbers in NUMBERS.items() for number in numbers}
+    declared = {number: INITIAL[name] for name, numbers in NUMBERS.items() for number in numbers}
     for number, place in enumerate(_order):
-        low, high = bounds[number]
-        _data[place] = low if low == high else draw.uniform(low, high)
+        low, high, deviation, limit = declared[number]
+        z = draw.normalvariate(0.0, 1.0) if deviation else 0.0
+        while abs(z) > limit:
+            z = draw.normalvariate(0.0, 1.0)
+        _data[place] = low + z * deviation if low == high else draw.uniform(low, high)
 
 
 def reset(seed: Any = None) -> None:

@@ -1,0 +1,262 @@
+"""NumPy's notation for `Value`s: arrays of them that know `@`, einsum, ufuncs, sum, mean, max, where and the like.
+
+    W, x = array(rng.normal(size=(50, 784))), array(np.zeros(784))
+    hidden = np.maximum(W @ x, 0)
+
+An array of objects in NumPy has most of this already, but compares its elements to find a maximum, and a comparison of
+Values would be fixed when the graph is traced. So an Array is a subclass of ndarray that says what each function
+means in terms of Value's own operators, and refuses the others by name.
+
+The order of operations decides bits, so it is defined here, whatever the memory looks like: reductions and einsum run
+over their indices in C order, from left to right, and begin with the first term. This module alone needs NumPy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import reduce
+from itertools import chain
+from typing import Any, TypeAlias
+
+try:
+    import numpy as np
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("micrograd.arrays needs numpy: pip install numpy", name="numpy") from error
+
+from micrograd import ops
+from micrograd.engine import Value
+
+Axis: TypeAlias = "int | Sequence[int] | None"
+Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
+
+
+def array(elements: Any) -> Any:
+    """An Array of Values: numbers become leaves, one for each element; Values stay what they are.
+
+    `elements` is anything that NumPy makes an array of; of a single number it is a Value.
+    Raises TypeError for an element that is neither a Value nor a real number.
+    """
+    return _each(_value, np.asarray(elements, dtype=object))
+
+
+def data(values: Any) -> Numbers:
+    """The numbers that an array of Values holds now, as an ordinary array of floats."""
+    numbers: Numbers = np.vectorize(lambda x: x.data if isinstance(x, Value) else x, otypes=[float])(_plain(values))
+    return numbers
+
+
+def grad(values: Any) -> Numbers:
+    """Their gradients, as an ordinary array; 0 for a number."""
+    numbers: Numbers = np.vectorize(lambda x: x.grad if isinstance(x, Value) else 0.0, otypes=[float])(_plain(values))
+    return numbers
+
+
+def _plain(x: Any) -> Any:
+    return x.view(np.ndarray) if isinstance(x, Array) else x
+
+
+def _wrapped(result: Any) -> Any:
+    """Arrays of objects as Arrays; what is in a list or tuple, too."""
+    if isinstance(result, list | tuple) and type(result) in (list, tuple):
+        return type(result)(map(_wrapped, result))
+    return result.view(Array) if isinstance(result, np.ndarray) and result.dtype == object else result
+
+
+def _each(function: Callable[..., Any], *arrays: Any) -> Any:
+    """A function of elements, applied to whole arrays that are broadcast together."""
+    found = np.frompyfunc(function, len(arrays), 1)(*map(_plain, arrays))
+    return _wrapped(found)
+
+
+def _value(x: Any) -> Value:
+    return x if isinstance(x, Value) else Value(x)
+
+
+def _function_of(op: ops.Row) -> np.ufunc:
+    """An op of the engine as a ufunc. Numbers that stand among the Values become constants."""
+    function: np.ufunc = np.frompyfunc(lambda x, *others: _value(x).apply(op, *others), op.arity, 1)
+    return function
+
+
+_maximum, _minimum = _function_of(ops.maximum), _function_of(ops.minimum)
+
+# What each ufunc of NumPy means. Those on the right that are NumPy's own call Value's operators.
+MEANINGS: dict[np.ufunc, np.ufunc] = {
+    **{f: f for f in (np.add, np.subtract, np.multiply, np.divide, np.power, np.negative, np.square, np.matmul)},
+    np.reciprocal: np.reciprocal,
+    np.positive: np.frompyfunc(lambda x: x, 1, 1),
+    np.absolute: _function_of(ops.absolute),
+    np.maximum: _maximum,
+    np.minimum: _minimum,
+    np.exp: _function_of(ops.exp),
+    np.expm1: _function_of(ops.expm1),
+    np.log: _function_of(ops.log),
+    np.log1p: _function_of(ops.log1p),
+    np.sqrt: _function_of(ops.sqrt),
+    np.sin: _function_of(ops.sin),
+    np.cos: _function_of(ops.cos),
+    np.tanh: _function_of(ops.tanh),
+}
+REDUCTIONS = (np.add, np.multiply, np.maximum, np.minimum)
+COMPARISONS = "would be decided once, when the graph is traced: "
+INSTEAD = {
+    **dict.fromkeys(
+        ("greater", "greater_equal", "less", "less_equal", "equal", "not_equal", "sign", "isnan", "isfinite", "isinf"),
+        f"{COMPARISONS}use np.maximum, np.minimum, np.abs or relu(), or compare micrograd.arrays.data(array)",
+    ),
+    **dict.fromkeys(
+        ("argmax", "argmin", "argsort", "sort", "argpartition", "partition", "median", "unique"),
+        f"{COMPARISONS}use max(), min() or np.maximum, declare the array as an output, whose largest element the "
+        "compiled model's predict() finds, or take it of micrograd.arrays.data(array)",
+    ),
+    **dict.fromkeys(
+        ("array_equal", "array_equiv", "nan_to_num"), f"{COMPARISONS}take it of micrograd.arrays.data(array)"
+    ),
+    "vdot": "is not defined: use np.dot",
+    "fmax": "ignores nan: use np.maximum",
+    "fmin": "ignores nan: use np.minimum",
+}
+
+
+def _refuse(name: str) -> TypeError:
+    known = f"is not defined: there are {', '.join(sorted(f.__name__ for f in MEANINGS))}, and the methods of an Array"
+    return TypeError(f"{name} of an array of Values {INSTEAD.get(name, known)}")
+
+
+class Array(np.ndarray[Any, np.dtype[np.object_]]):
+    """An ndarray of Values, and of numbers among them, which are constants. Make one with array()."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc.__name__ == "clip":
+            return np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2])
+        meaning = MEANINGS.get(ufunc)
+        if meaning is None:
+            raise _refuse(ufunc.__name__)
+        if method == "reduce" and ufunc in REDUCTIONS:
+            return _reduced(meaning, *inputs, **options)
+        if "out" in options:
+            options["out"] = tuple(map(_plain, options["out"]))
+        return _wrapped(getattr(meaning, method)(*map(_plain, inputs), **options))
+
+    def __array_function__(
+        self, func: Callable[..., Any], types: Any, args: Iterable[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if func is np.einsum:
+            return _einsum(*args, **kwargs)
+        if func.__name__ in INSTEAD:
+            raise _refuse(func.__name__)
+        return _wrapped(super().__array_function__(func, types, args, kwargs))
+
+    def var(self, axis: Axis = None, *_: Any, ddof: float = 0, keepdims: Any = False, **__: Any) -> Any:  # type: ignore[override]
+        """The mean of the squared distances from the mean; with `ddof`, their sum over n - ddof."""
+        distance = self - self.mean(axis=axis, keepdims=True)
+        squares = (distance * distance).sum(axis=axis, keepdims=keepdims)
+        return squares / (self.size / max(1, np.size(squares)) - ddof)
+
+    def std(self, axis: Axis = None, *_: Any, ddof: float = 0, keepdims: Any = False, **__: Any) -> Any:  # type: ignore[override]
+        return np.sqrt(self.var(axis=axis, ddof=ddof, keepdims=keepdims))
+
+    def apply(self, op: str | ops.Row, *others: Any) -> Any:
+        """Any op of the engine's table, on each element: `x.apply("erf")`."""
+        return _each(lambda x, *y: _value(x).apply(op, *y), self, *others)
+
+    def relu(self) -> Any:
+        """max(x, 0) of each element. The gradient at 0 is 0; that of np.maximum(x, 0) is 1."""
+        return self.apply(ops.relu)
+
+    def sigmoid(self) -> Any:
+        return self.apply(ops.sigmoid)
+
+    def softplus(self) -> Any:
+        return self.apply(ops.softplus)
+
+    def gelu(self) -> Any:
+        return self.apply(ops.gelu)
+
+    def detach(self) -> Any:
+        """The same numbers, through which no gradient flows."""
+        return self.apply(ops.detach)
+
+    def argmax(self, *_: Any, **__: Any) -> Any:
+        raise _refuse("argmax")
+
+    def argmin(self, *_: Any, **__: Any) -> Any:
+        raise _refuse("argmin")
+
+    def argsort(self, *_: Any, **__: Any) -> Any:
+        raise _refuse("argsort")
+
+    def sort(self, *_: Any, **__: Any) -> Any:
+        raise _refuse("sort")
+
+
+def _reduced(
+    function: np.ufunc,
+    operand: Any,
+    axis: Axis = 0,
+    dtype: Any = None,
+    out: Any = None,
+    keepdims: bool = False,
+    initial: Any = np._NoValue,
+    where: Any = True,
+) -> Any:
+    """A reduction from left to right over the indices of some axes, in C order."""
+    if not (dtype is None and out in (None, (None,)) and initial is np._NoValue and where is True):
+        raise TypeError("a reduction of an array of Values takes axis and keepdims: index it for anything else")
+    operand = _plain(np.asarray(operand))
+    axes = range(operand.ndim) if axis is None else [axis] if not isinstance(axis, Sequence) else axis
+    at = sorted(range(operand.ndim)[i] if -operand.ndim <= i < operand.ndim else i for i in axes)
+    rows = np.moveaxis(operand, at, range(-len(at), 0))  # which raises AxisError for one that is not there
+    kept = rows.shape[: rows.ndim - len(at)]
+    if not operand.size:
+        raise ValueError(f"a reduction of no Values: the shape is {operand.shape}")
+    rows = rows.reshape(-1, operand.size // max(1, np.prod(kept, dtype=int)))
+    found = np.empty(len(rows), dtype=object)
+    found[:] = [reduce(function, row) for row in rows]
+    if keepdims:
+        return found.reshape([1 if i in at else n for i, n in enumerate(operand.shape)]).view(Array)
+    return found.reshape(kept).view(Array) if kept else found[0]
+
+
+def _einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Any:
+    """np.einsum: products of the operands from left to right, added up over the indices that are not in the result.
+
+    They run in the order in which they are first written. There is nothing to optimise: `optimize` is ignored.
+    """
+    if not isinstance(subscripts, str):
+        raise TypeError("einsum of an array of Values takes its subscripts as a string")
+    arrays = [np.asarray(_plain(x)) for x in operands]
+    terms, result = _subscripts(subscripts, [x.ndim for x in arrays])
+    letters = result + "".join(dict.fromkeys(c for c in chain(*terms) if c not in result))
+    factors = []
+    for term, x in zip(terms, arrays, strict=True):
+        own = "".join(c for c in letters if c in term)
+        view = np.einsum(f"{term}->{own}", x)  # a view: transposed, or the diagonal of repeated letters
+        factors.append(view[tuple(slice(None) if c in term else np.newaxis for c in letters)])
+    product = reduce(np.multiply, np.broadcast_arrays(*factors)).astype(object).view(Array)
+    summed = tuple(range(len(result), len(letters)))
+    return product.sum(axis=summed) if summed else product
+
+
+def _subscripts(text: str, dimensions: list[int]) -> tuple[list[str], str]:
+    """The letters of each operand, and of the result. `...` becomes letters that are not used otherwise."""
+    left, arrow, result = text.replace(" ", "").partition("->")
+    terms = left.split(",")
+    if len(terms) != len(dimensions):
+        raise ValueError(f"einsum: {text!r} has {len(terms)} operands, got {len(dimensions)}")
+    unused = [c for c in "ABCDEFGHIJKLMNOPQRSTUVWXYZ" if c not in text]
+    hidden = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, dimensions, strict=True)]
+    spare = "".join(unused[: max(hidden)])
+    terms = [term.replace("...", spare[len(spare) - n :]) for term, n in zip(terms, hidden, strict=True)]
+    for term, n in zip(terms, dimensions, strict=True):
+        if len(term) != n:
+            raise ValueError(f"einsum: {text!r} gives an operand {len(term)} indices, but it has {n}")
+    if not arrow:
+        written = "".join(terms)
+        result = "..." + "".join(sorted(c for c in set(written) if written.count(c) == 1 and c not in spare))
+    result = result.replace("...", spare)
+    if len(set(result)) < len(result) or not set(result) <= set(chain(*terms)):
+        raise ValueError(
+            f"einsum: each index of the result must be one of the operands', and stand there once: {text!r}"
+        )
+    return terms, result

@@ -1,0 +1,45 @@
+"""Models of docs/numpy.md that do not compile to what they compute, or that have grown."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from harness import compare
+
+from codegen import Program, compile_program
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "numpy.md").read_text(encoding="utf-8")
+HEAD, *MODELS = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+NAMES = ("perceptron", "convolution", "attention", "lstm")
+GROUPS = {"perceptron": 17, "convolution": 18, "attention": 50, "lstm": 66}
+
+
+def declared(source: str) -> Program:
+    namespace: dict[str, object] = {}
+    exec(HEAD + source, namespace)
+    program = namespace["program"]
+    assert isinstance(program, Program)
+    return program
+
+
+def test_there_are_four_of_under_25_lines():
+    assert len(MODELS) == len(NAMES)
+    assert all(len([line for line in source.splitlines() if line.strip()]) < 25 for source in MODELS)
+
+
+@pytest.mark.parametrize("source", MODELS, ids=NAMES)
+def test_a_compiled_model_has_the_interpreted_bits(source, tmp_path):
+    compare(declared(source), tmp_path, steps=3)
+
+
+@pytest.mark.parametrize(("name", "source"), list(zip(NAMES, MODELS, strict=True)), ids=NAMES)
+def test_the_loops_are_found(name, source):
+    """One group more is an operation that no longer shares the loop of its neighbours."""
+    assert len(compile_program(declared(source)).plain.kernels) == GROUPS[name]
+
+
+def test_the_first_layer_is_the_group_that_the_page_shows():
+    (group,) = re.findall(r"`(relu\(sum_k.*?)`", PAGE)
+    assert group in compile_program(declared(MODELS[0])).explanation()
