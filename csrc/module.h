@@ -226,6 +226,8 @@ static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, P
 
 #endif
 
+#include "instance.h"
+
 /* The module */
 
 static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
@@ -301,11 +303,22 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+#if FROZEN
+#define DOC_KIND "A trained micrograd model, compiled"
+#else
+#define DOC_KIND "A micrograd model, compiled"
+#endif
+#define DOC_MODULE sizeof(DESCRIPTION) > 1 ? DOC_KIND ": " DESCRIPTION ".\n\n" DOC_USE : DOC_KIND ".\n\n" DOC_USE
+
 static int module_exec(PyObject *module)
 {
     if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
         choose_level() < 0 || make_locks() < 0)
         return -1;
+#if INSTANCES
+    if (add_model_type(module, methods, DOC_MODULE) < 0)
+        return -1;
+#endif
 #if !FROZEN
     if (add_tensor_type(module) < 0)
         return -1;
@@ -329,16 +342,10 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
-#if FROZEN
-#define DOC_KIND "A trained micrograd model, compiled"
-#else
-#define DOC_KIND "A micrograd model, compiled"
-#endif
-
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = MODULE_NAME,
-    .m_doc = sizeof(DESCRIPTION) > 1 ? DOC_KIND ": " DESCRIPTION ".\n\n" DOC_USE : DOC_KIND ".\n\n" DOC_USE,
+    .m_doc = DOC_MODULE,
     .m_methods = methods,
     .m_slots = module_slots,
 #if !FROZEN
