@@ -15,7 +15,7 @@ import pytest
 from harness import compare
 
 from codegen import Floats, Label, Pixels, Program
-from codegen.build import UNIX_FLAGS
+from codegen.toolchain import UNIX_FLAGS
 from codegen.files import csrc
 from codegen.pipeline import build_graph, graph_digest
 from micrograd.engine import Value

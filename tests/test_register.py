@@ -15,7 +15,7 @@ from setuptools._distutils.sysconfig import customize_compiler
 from test_ops import GRID, compiled_gradients, engine_gradients
 
 from codegen import Floats, Program, compile_program
-from codegen.build import compile_flags, csrc
+from codegen.toolchain import compile_flags, csrc
 from codegen.passes.trace import trace
 from micrograd import ops
 from micrograd.engine import Value

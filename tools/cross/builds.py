@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen.build import UNIX_FLAGS
+from codegen.toolchain import UNIX_FLAGS
 from codegen.files import csrc
 from tools.cross.compare import Run, read_run
 from tools.cross.driver import EPOCH

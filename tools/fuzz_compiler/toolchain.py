@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
-from codegen.build import UNIX_FLAGS
+from codegen.toolchain import UNIX_FLAGS
 from codegen.files import csrc
 from codegen.ir.verify_loops import verify_loops
 from codegen.passes.freeze import frozen_program, weights_of
