@@ -69,6 +69,7 @@ def freeze(
     target: str = "extension",
     compiler: str | None = None,
     flags: list[str] | None = None,
+    ir: bool = False,
 ) -> Path:
     """Builds a Program with its trained weights as constants: it only predicts. Returns the path of the result.
 
@@ -76,7 +77,7 @@ def freeze(
     are those of build(). Raises ValueError for weights that do not fit the Program or are not finite.
     """
     frozen = frozen_program(program, weights)
-    return build(frozen, directory, name, lowering, target=target, compiler=compiler, flags=flags)
+    return build(frozen, directory, name, lowering, target=target, compiler=compiler, flags=flags, ir=ir)
 
 
 def load_extension(path: str | os.PathLike[str], name: str | None = None) -> ModuleType:

@@ -6,12 +6,12 @@ parameters, and what is observed. The compiler knows nothing else about a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING
 
+from codegen.places import check_declared_once
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Tensor:
     initial: tuple[float, float] | None
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """One training step.
 
@@ -74,8 +74,10 @@ class Program:
     dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
     fma         whether a product that is added may be rounded once instead of twice, where the processor can
     reorder     whether a long sum of few lanes may be added up in several parts
+    constants   leaves, in nested lists, that are constants and meant to be; any other undeclared leaf is one too, but
+                the compiler warns of it
 
-    The last three leave strict mode: the module no longer has the bits of the interpreted engine.
+    dtype, fma and reorder leave strict mode: the module no longer has the bits of the interpreted engine.
 
     Raises TypeError or ValueError for a declaration that contradicts itself or the graph.
     """
@@ -94,6 +96,7 @@ class Program:
     dtype: str = "float64"
     fma: bool = False
     reorder: bool = False
+    constants: Nested | Sequence[Nested] = ()
 
     def __post_init__(self) -> None:
         for what, named in (("parameters", self.parameters), ("outputs", self.outputs)):
@@ -140,9 +143,9 @@ class Program:
         _require_leaves("inputs", self.inputs.values)
         _require_leaves("targets", self.target_values)
         _require_leaves("parameters", flat)
-        leaves = [*flat, *self.inputs.values, *self.target_values]
-        if len(set(map(id, leaves))) != len(leaves):
-            raise ValueError("a Value is declared twice among parameters, inputs and targets")
+        self.constant_values = list(_elements(self.constants))
+        _require_leaves("constants", self.constant_values)
+        check_declared_once(shaped, self.inputs.values, self.target_values, self.constant_values)
         numbers = {id(value): i for i, value in enumerate(self.order)}
         if len(numbers) != len(self.order) or set(numbers) != set(map(id, flat)):
             raise ValueError("`order` must hold each parameter exactly once")
@@ -157,6 +160,14 @@ class Program:
             )
             for name, (shape, values) in shaped.items()
         ]
+
+    def __repr__(self) -> str:
+        tensors = ", ".join(f"{t.name} {t.shape}" for t in self.tensors[:8]) + ", ..." * (len(self.tensors) > 8)
+        kind = type(self.inputs).__name__
+        return (
+            f"<codegen.Program{f' {self.description}' if self.description else ''}: {len(self.inputs.values)} {kind}, "
+            f"{len(self.parameter_values):,} parameters ({tensors}), outputs {list(self.outputs)}, {self.dtype}>"
+        )
 
     @property
     def target_values(self) -> Sequence[Value]:
@@ -176,6 +187,15 @@ class Program:
             yield self.loss
         for values in self.outputs.values():
             yield from values
+
+
+def _elements(nested: object) -> Iterator[Value]:
+    """The Values of lists of any depth, which need not be even."""
+    if isinstance(nested, Iterable) and not isinstance(nested, str | Value):
+        for item in nested:
+            yield from _elements(item)
+    else:
+        yield nested  # type: ignore[misc]  # _require_leaves() refuses anything else
 
 
 def _flatten(name: str, nested: Nested) -> tuple[tuple[int, ...], list[Value]]:
@@ -209,21 +229,3 @@ def _check_initial(initial: Mapping[str, tuple[float, float]], names: set[str]) 
     for name, (low, high) in initial.items():
         if not (isfinite(low) and isfinite(high) and low <= high):
             raise ValueError(f"the initial range of {name!r} must be finite and ordered, got ({low}, {high})")
-
-
-def load(path: Path) -> Program:
-    """The Program that a Python file declares by a function `program()`. Runs that file."""
-    namespace: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
-    return declared(namespace, str(path))
-
-
-def declared(namespace: Mapping[str, object], where: str) -> Program:
-    """The Program that program() in a namespace returns. Raises ValueError or TypeError where there is none."""
-    make = namespace.get("program")
-    if not isinstance(make, Callable):  # type: ignore[arg-type]
-        raise ValueError(f"{where} must define a function program() that returns a codegen.Program")
-    program = make()  # type: ignore[operator]
-    if not isinstance(program, Program):
-        raise TypeError(f"program() in {where} returned a {type(program).__name__}, not a codegen.Program")
-    return program

@@ -18,11 +18,11 @@ from harness import Extension
 
 import codegen
 from codegen import Floats, Program
-from codegen.toolchain import UNIX_FLAGS
 from codegen.files import csrc, write_if_changed
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
+from codegen.toolchain import UNIX_FLAGS
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine
 from tools.fuzz_compiler.systems import Module, compare

@@ -22,7 +22,7 @@ FILES = {
 FLOORS = [
     ["micrograd"],
     ["micrograd.data"],
-    ["codegen.program"],
+    ["codegen.places", "codegen.program"],
     ["codegen.ir"],
     ["codegen.passes"],
     ["codegen.reroll"],
