@@ -91,7 +91,7 @@ def compile(
         program = replace(program, **changes)  # type: ignore[arg-type]
     if lowering not in (None, "loops", "straightline"):
         raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
-    if isinstance(flags, str) or not all(isinstance(flag, str) for flag in flags):
+    if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):
         raise TypeError(f"flags must be a list of strings, not {flags!r}")
     if optimize is not None and (isinstance(optimize, bool) or optimize not in (0, 1, 2, 3)):
         raise ValueError(f"optimize must be 0, 1, 2 or 3, got {optimize!r}")

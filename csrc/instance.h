@@ -43,17 +43,14 @@ static PyObject *model_repr(PyObject *Py_UNUSED(self))
 /* The parameters and gradients of a new model: nothing of what the last one did is left. */
 static int start_model(const double *initial)
 {
-#if FROZEN
     (void)initial;
-#else
+#if !FROZEN
     if (lock_to_write() < 0)
         return -1;
     memset(data, 0, sizeof(data));
 #if !HAS_DISTRIBUTIONS
     for (Py_ssize_t i = 0; i < PARAMETER_COUNT; i++)
         initial_data[parameter_place(i, NULL)] = (real)initial[i];
-#else
-    (void)initial;
 #endif
     draw_weights(SEED);
     mark_all_dirty();
@@ -68,7 +65,11 @@ static int initial_weights(PyObject *object, Py_buffer *view)
 {
     if (PyObject_GetBuffer(object, view, PyBUF_SIMPLE) < 0)
         return -1;
-    const Py_ssize_t expected = FROZEN || HAS_DISTRIBUTIONS ? 0 : PARAMETER_COUNT;
+#if FROZEN || HAS_DISTRIBUTIONS
+    const Py_ssize_t expected = 0;
+#else
+    const Py_ssize_t expected = PARAMETER_COUNT;
+#endif
     if (view->len == expected * (Py_ssize_t)sizeof(double))
         return 0;
     PyErr_Format(PyExc_ValueError, "expected %zd float64, got %zd bytes", expected, view->len);
