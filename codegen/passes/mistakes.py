@@ -69,8 +69,8 @@ def _undeclared(values: Sequence[Value]) -> str:
 
 
 def _description(value: Value) -> str:
-    """A Value, its kind or label, and the line that made it where tracemalloc knows."""
-    label = value.label or value._op
+    """A Value, its label or kind, and the line that made it if tracemalloc runs and knows (from Python 3.12 on)."""
+    label = value.label or str(value._op)
     trace = tracemalloc.get_object_traceback(value)
     frames = [frame for frame in trace or () if not _is_ours(frame.filename)]
     return f"{value!r}{f' labelled {label!r}' if label else ''}" + (
