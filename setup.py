@@ -30,13 +30,7 @@ if not IS_WRITABLE:  # setuptools would write metadata and results beside the so
 
 NO_COMPILER = """
 {name} is compiled while it is installed, and the C compiler failed: {error}
-It takes a C11 compiler and Python's headers:
-    Debian, Ubuntu   apt install gcc python3-dev
-    Fedora           dnf install gcc python3-devel
-    Alpine           apk add gcc musl-dev python3-dev
-    macOS            xcode-select --install
-    Windows          Visual Studio Build Tools, "Desktop development with C++"
-The environment's CC names another compiler. The C itself is {source}."""
+{help} The C itself is {source}."""
 
 
 class BuildExtension(build_ext):  # type: ignore[misc]
@@ -53,7 +47,7 @@ class BuildExtension(build_ext):  # type: ignore[misc]
     def build_extension(self, ext: Extension) -> None:
         # Under PEP 517 the project's folder is not on sys.path.
         sys.path.insert(0, str(ROOT))
-        from codegen.build import compile_flags
+        from codegen.toolchain import HOW_TO_GET_A_COMPILER, compile_flags
 
         try:
             source = self.generate(ext.name)
@@ -65,7 +59,8 @@ class BuildExtension(build_ext):  # type: ignore[misc]
         try:
             super().build_extension(ext)
         except (CompileError, LinkError) as error:
-            raise type(error)(NO_COMPILER.format(name=ext.name, error=error, source=source)) from error
+            help = HOW_TO_GET_A_COMPILER
+            raise type(error)(NO_COMPILER.format(name=ext.name, error=error, help=help, source=source)) from error
         finally:
             ext.sources, ext.depends = declared, headers
             sys.path.remove(str(ROOT))
@@ -84,7 +79,7 @@ class BuildExtension(build_ext):  # type: ignore[misc]
 
         model = program() if name == "nn" else frozen_program(program(), read_weights(WEIGHTS))
         folder.mkdir(parents=True, exist_ok=True)
-        write_sources(compile_program(model, name), folder, name)
+        write_sources(compile_program(model, name), folder, name, ir=True)
         stamp.write_text(digest)
         return source
 

@@ -26,8 +26,8 @@ from pathlib import Path
 import numpy as np
 
 from codegen import Label, Pixels, Program
-from codegen.build import UNIX_FLAGS, csrc
 from codegen.pipeline import Compiled, compile_program
+from codegen.toolchain import UNIX_FLAGS, csrc
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, softmax, total
 from micrograd.nn import MLP, Layer

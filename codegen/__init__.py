@@ -1,7 +1,8 @@
 """codegen: compiles a micrograd `Value` graph into a C extension.
 
 import codegen
-path = codegen.build(program, "build")      # a codegen.Program in, an importable module out
+model = codegen.compile(program)            # a codegen.Program in, a model out, of which there can be many
+path = codegen.build(program, "build")      # the same as an importable module, with its C
 """
 
 try:
@@ -12,15 +13,24 @@ except ModuleNotFoundError as error:
     ) from error
 
 from codegen.build import build, freeze, load_extension
+from codegen.loading import load
+from codegen.model import Model
+from codegen.models import compile
+from codegen.passes.mistakes import ModelWarning
 from codegen.pipeline import compile_program
-from codegen.program import Floats, Label, Pixels, Program, load
+from codegen.program import Floats, Label, Pixels, Program
+from codegen.toolchain import CompilerError
 
 __all__ = [
+    "CompilerError",
     "Floats",
     "Label",
+    "Model",
+    "ModelWarning",
     "Pixels",
     "Program",
     "build",
+    "compile",
     "compile_program",
     "freeze",
     "load",

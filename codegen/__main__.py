@@ -10,8 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from codegen.build import build, freeze
+from codegen.loading import declared, load
 from codegen.pipeline import compile_program
-from codegen.program import DTYPES, Program, declared, load
+from codegen.program import DTYPES, Program
 from codegen.weights import read_weights
 from micrograd.commands.command_line import USER_ERROR, Parser
 from micrograd.files import identity
@@ -39,6 +40,7 @@ def parser() -> Parser:
     )
     shared.add_argument("--output", type=Path, default=Path("build"), metavar="DIR", help="default: build")
     shared.add_argument("--dtype", choices=DTYPES, help="default: what the program says")
+    shared.add_argument("--ir", action="store_true", help="write NAME.ir too: one line for each scalar operation")
     shared.add_argument("--compiler", metavar="COMMAND", help="a C compiler other than Python's own")
 
     build_parser = commands.add_parser("build", parents=[shared], help="compile a program: forward, backward, update")
@@ -65,7 +67,7 @@ def parser() -> Parser:
 
 
 def run_build(options: argparse.Namespace) -> list[Path]:
-    return [build(read_program(options), options.output, options.name, compiler=options.compiler)]
+    return [build(read_program(options), options.output, options.name, compiler=options.compiler, ir=options.ir)]
 
 
 def run_explain(options: argparse.Namespace) -> list[str]:
@@ -81,7 +83,7 @@ def run_freeze(options: argparse.Namespace) -> list[Path]:
     if options.standalone:
         source = freeze(program, weights, options.output, options.name, target="c")
         return [source.with_suffix(".h"), source]
-    return [freeze(program, weights, options.output, options.name, compiler=options.compiler)]
+    return [freeze(program, weights, options.output, options.name, compiler=options.compiler, ir=options.ir)]
 
 
 def read_program(options: argparse.Namespace) -> Program:

@@ -24,6 +24,7 @@ from codegen.backends.text import explanation, in_batches, work
 from codegen.ir.graph import Graph, Op, used_rows, verify
 from codegen.ir.loops import Loops
 from codegen.passes.autodiff import differentiate
+from codegen.passes.mistakes import expect_program, warn_of_mistakes
 from codegen.passes.powers import expand_powers
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
@@ -39,6 +40,7 @@ from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from micrograd import ops
 from micrograd.definitions import python_definitions
+from micrograd.engine import Value
 from micrograd.translate import source_of
 
 TARGETS = ("extension", "python", "c")
@@ -46,7 +48,7 @@ TARGETS = ("extension", "python", "c")
 MAX_NAME = 100  # of a module: files have longer names
 
 
-@dataclass
+@dataclass(repr=False)
 class Compiled:
     """A program's final ir and its generated files, by name.
 
@@ -61,6 +63,10 @@ class Compiled:
     loops: Loops | None = None
     batch: Batch | None = None
     files: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        files = ", ".join(f"{name} ({text.count(chr(10))} lines)" for name, text in self.files.items())
+        return f"<codegen.Compiled: {len(self.graph):,} nodes, {self.lowering}, {files}>"
 
     @property
     def plain(self) -> Loops:
@@ -93,8 +99,7 @@ def compile_program(
     Raises ValueError for an unknown target or lowering, for a name that the target cannot use, and for a Program that
     the target cannot express.
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"the program must be a codegen.Program, not {type(program).__name__}")
+    expect_program(program, "compile_program")
     target = checks.choice("target", target, TARGETS)
     if lowering is not None and not isinstance(lowering, str):
         raise TypeError(f"lowering must be a string or None, not {checks.shown(lowering)}")
@@ -108,7 +113,22 @@ def compile_program(
     if target == "c" and program.loss is not None:
         raise ValueError("plain C only predicts: freeze the program, as codegen.freeze does, or set its loss to None")
     with no_garbage_collection():
-        graph = build_graph(program)  # Values -> scalar ir
+        return compile_traced(traced(program), program, name, lowering, target)
+
+
+def traced(program: Program) -> Graph:
+    """The forward graph of a Program that has been checked against it. Warns about what looks like a mistake."""
+    undeclared: list[Value] = []
+    graph = trace(program, undeclared)
+    _check_outputs(graph)
+    warn_of_mistakes(program, graph, undeclared)
+    return graph
+
+
+def compile_traced(graph: Graph, program: Program, name: str, lowering: str | None, target: str) -> Compiled:
+    """The forward graph of a Program in, which becomes the whole one; source files out."""
+    with no_garbage_collection():
+        *_, (_, graph) = later_passes(graph)
         if lowering is None:
             lowering = "straightline" if target == "python" and is_small(program, graph) else "loops"
         if lowering == "straightline":
@@ -159,6 +179,11 @@ def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
     graph = trace(program)  # Values -> forward ir, nodes in the engine's order
     _check_outputs(graph)
     yield "trace", graph
+    yield from later_passes(graph)
+
+
+def later_passes(graph: Graph) -> Iterator[tuple[str, Graph]]:
+    """The same for all passes after the trace."""
     differentiate(graph)  # adjoint nodes appended, gradients accumulated in the engine's order
     yield "autodiff", graph
     graph = simplify(graph)  # constants folded, repeated and dead nodes dropped

@@ -6,14 +6,14 @@ parameters, and what is observed. The compiler knows nothing else about a model.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from codegen import checks
+from codegen.places import check_declared_once
 from micrograd.engine import Value
 from micrograd.initial import Distribution, Initial, Normal, resolved
 
@@ -59,7 +59,7 @@ class Tensor:
     initial: Distribution | None
 
 
-@dataclass
+@dataclass(repr=False)
 class Program:
     """One training step.
 
@@ -82,8 +82,10 @@ class Program:
     dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
     fma         whether a product that is added may be rounded once instead of twice, where the processor can
     reorder     whether a long sum of few lanes may be added up in several parts
+    constants   leaves, in nested lists, that are constants and meant to be; any other undeclared leaf is one too, but
+                the compiler warns of it
 
-    The last three leave strict mode: the module no longer has the bits of the interpreted engine.
+    dtype, fma and reorder leave strict mode: the module no longer has the bits of the interpreted engine.
 
     Raises TypeError or ValueError for a declaration that contradicts itself or the graph.
     """
@@ -102,6 +104,7 @@ class Program:
     dtype: str = "float64"
     fma: bool = False
     reorder: bool = False
+    constants: Nested | Sequence[Nested] = ()
 
     def __post_init__(self) -> None:
         self.check()
@@ -157,13 +160,12 @@ class Program:
             self.targets = Floats(_leaves("targets", self.targets.values))
         shaped = {name: _flatten(name, nested) for name, nested in self.parameters.items()}
         flat = _leaves("parameters", [value for _, values in shaped.values() for value in values])
-        leaves = [*flat, *self.inputs.values, *self.target_values]
         order = flat if self.order is None else _values("order", self.order)
+        self.constant_values = _leaves("constants", list(_elements(self.constants)))
+        check_declared_once(shaped, self.input_values, self.target_values, self.constant_values)
         numbers = {id(value): i for i, value in enumerate(order)}
         if len(numbers) != len(order) or set(numbers) != set(map(id, flat)):
             raise ValueError("`order` must hold each parameter exactly once")
-        if len(set(map(id, leaves))) != len(leaves):
-            raise ValueError("a Value is declared twice among parameters, inputs and targets")
         if self.initial is not None:
             self.initial = _initial(self.initial, {name: shape for name, (shape, _) in shaped.items()}, self.dtype)
         self.order = order
@@ -176,6 +178,14 @@ class Program:
             )
             for name, (shape, values) in shaped.items()
         ]
+
+    def __repr__(self) -> str:
+        tensors = ", ".join(f"{t.name} {t.shape}" for t in self.tensors[:8]) + ", ..." * (len(self.tensors) > 8)
+        kind = type(self.inputs).__name__
+        return (
+            f"<codegen.Program{f' {self.description}' if self.description else ''}: {len(self.inputs.values)} {kind}, "
+            f"{len(self.parameter_values):,} parameters ({tensors}), outputs {list(self.outputs)}, {self.dtype}>"
+        )
 
     @property
     def input_values(self) -> Sequence[Value]:
@@ -209,6 +219,15 @@ def _listed(values: Any) -> Any:
         return values
     parts = [_listed(item) if isinstance(item, np.ndarray | list | tuple) else [item] for item in values]
     return [item for part in parts for item in part]
+
+
+def _elements(nested: object) -> Iterator[Value]:
+    """The Values of lists of any depth, which need not be even."""
+    if isinstance(nested, Iterable) and not isinstance(nested, str | Value):
+        for item in nested:
+            yield from _elements(item)
+    else:
+        yield nested  # type: ignore[misc]  # _require_leaves() refuses anything else
 
 
 def _flatten(name: str, nested: Nested | Array) -> tuple[tuple[int, ...], list[Value]]:
@@ -289,22 +308,3 @@ def _distribution(what: str, initial: Any, shape: tuple[int, ...], dtype: str) -
     if isinstance(found, tuple):  # what a random number is multiplied by
         checks.number(f"the width of the initial range of {what}", found[1] - found[0], dtype)
     return found
-
-
-def load(path: str | os.PathLike[str]) -> Program:
-    """The Program that a Python file declares by a function `program()`. Runs that file."""
-    path = checks.folder("the path of a model", path)
-    namespace: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
-    return declared(namespace, str(path))
-
-
-def declared(namespace: Mapping[str, object], where: str) -> Program:
-    """The Program that program() in a namespace returns. Raises ValueError or TypeError where there is none."""
-    make = namespace.get("program")
-    if not isinstance(make, Callable):  # type: ignore[arg-type]
-        raise ValueError(f"{where} must define a function program() that returns a codegen.Program")
-    program = make()  # type: ignore[operator]
-    if not isinstance(program, Program):
-        raise TypeError(f"program() in {where} returned a {type(program).__name__}, not a codegen.Program")
-    return program

@@ -13,9 +13,9 @@
  */
 static PyObject *usable_module;
 
-static int expect_usable(PyObject *module)
+static int expect_usable(PyObject *self)
 {
-    if (module == usable_module)
+    if (module_of(self) == usable_module)
         return 0;
     PyErr_SetString(PyExc_RuntimeError, "this module object of '" MODULE_NAME "' was not imported to the end, or has "
                                         "been cleared: it has no model");

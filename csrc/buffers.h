@@ -383,13 +383,13 @@ static PyObject *shape_tuple(int dimensions, const Py_ssize_t *sizes)
     return tuple;
 }
 
-/* With two or more dimensions, the first one counts rows: others would be read as scrambled rows. */
+/* With two or more dimensions, the first one counts rows, if they are not one: others would be read as scrambled rows. */
 static int check_rows(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row)
 {
     Py_ssize_t in_row = 1;
     for (int d = 1; d < dimensions; d++)
         in_row *= sizes[d];
-    if (per_row == 0 || dimensions < 2 || in_row == per_row || sizes[0] == 0)
+    if (per_row == 0 || dimensions < 2 || in_row == per_row || in_row * sizes[0] == per_row || sizes[0] == 0)
         return 0;
     PyObject *const shape = shape_tuple(dimensions, sizes);
     if (shape != NULL)

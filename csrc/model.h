@@ -23,6 +23,36 @@
 #define BUILT_BY "unknown"
 #endif
 
+/* Whether codegen.compile() makes copies of the module, each with a Model that has its functions as methods. */
+#ifndef INSTANCES
+#define INSTANCES 0
+#endif
+
+#if INSTANCES
+struct model_object { /* see instance.h */
+    PyObject_HEAD
+    PyObject *module;
+    PyObject *weak_references;
+};
+
+/* The module that a function was called on, or on a Model of. */
+static PyObject *module_of(PyObject *self)
+{
+    return PyModule_Check(self) ? self : ((struct model_object *)self)->module;
+}
+
+#if !FROZEN
+static uint64_t model_seed = SEED;
+static double model_rate = LEARNING_RATE;
+#undef SEED
+#undef LEARNING_RATE
+#define SEED model_seed
+#define LEARNING_RATE model_rate
+#endif
+#else
+static PyObject *module_of(PyObject *self) { return self; }
+#endif
+
 enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };
 
 /* For predictions, some per worker. */

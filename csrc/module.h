@@ -231,6 +231,8 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
 
 #endif
 
+#include "instance.h"
+
 /* The module */
 
 static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
@@ -306,11 +308,22 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
+#if FROZEN
+#define DOC_KIND "A trained micrograd model, compiled"
+#else
+#define DOC_KIND "A micrograd model, compiled"
+#endif
+#define DOC_MODULE sizeof(DESCRIPTION) > 1 ? DOC_KIND ": " DESCRIPTION ".\n\n" DOC_USE : DOC_KIND ".\n\n" DOC_USE
+
 static int module_exec(PyObject *module)
 {
     if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
         choose_level() < 0 || make_locks() < 0)
         return -1;
+#if INSTANCES
+    if (add_model_type(module, methods, DOC_MODULE) < 0)
+        return -1;
+#endif
 #if !FROZEN
     if (add_tensor_type(module) < 0)
         return -1;
@@ -347,16 +360,10 @@ static PyModuleDef_Slot module_slots[] = {
     {0, NULL},
 };
 
-#if FROZEN
-#define DOC_KIND "A trained micrograd model, compiled"
-#else
-#define DOC_KIND "A micrograd model, compiled"
-#endif
-
 static struct PyModuleDef module_definition = {
     PyModuleDef_HEAD_INIT,
     .m_name = MODULE_NAME,
-    .m_doc = sizeof(DESCRIPTION) > 1 ? DOC_KIND ": " DESCRIPTION ".\n\n" DOC_USE : DOC_KIND ".\n\n" DOC_USE,
+    .m_doc = DOC_MODULE,
     .m_methods = methods,
     .m_slots = module_slots,
 #if !FROZEN

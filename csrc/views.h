@@ -11,6 +11,7 @@
 
 struct tensor_object {
     PyObject_HEAD
+    PyObject *owner; /* the module or Model, which it keeps alive */
     const struct tensor *tensor;
     int is_grad;
 };
@@ -82,8 +83,10 @@ static void tensor_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
 static void tensor_dealloc(PyObject *self)
 {
     PyTypeObject *const type = Py_TYPE(self);
+    PyObject *const owner = ((struct tensor_object *)self)->owner;
     PyObject_Free(self);
     Py_DECREF(type);
+    Py_DECREF(owner);
 }
 
 static PyType_Slot tensor_slots[] = {
@@ -125,11 +128,11 @@ static void clear_tensor_type(PyObject *module)
         Py_CLEAR(state->tensor_type);
 }
 
-static PyObject *tensor_views(PyObject *module, int is_grad)
+static PyObject *tensor_views(PyObject *owner, int is_grad)
 {
-    if (expect_usable(module) < 0)
+    if (expect_usable(owner) < 0)
         return NULL;
-    struct module_state *const state = PyModule_GetState(module);
+    struct module_state *const state = PyModule_GetState(module_of(owner));
     PyObject *const dict = PyDict_New();
     if (dict == NULL)
         return NULL;
@@ -137,6 +140,8 @@ static PyObject *tensor_views(PyObject *module, int is_grad)
         struct tensor_object *const object = PyObject_New(struct tensor_object, (PyTypeObject *)state->tensor_type);
         if (object == NULL)
             goto fail;
+        Py_INCREF(owner);
+        object->owner = owner;
         object->tensor = &tensors[t];
         object->is_grad = is_grad;
         PyObject *const view = PyMemoryView_FromObject((PyObject *)object);

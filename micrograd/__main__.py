@@ -1,4 +1,4 @@
-"""python -m micrograd train | eval | predict | draw | check: the compiled model at work, tested; pictures of models."""
+"""python -m micrograd train | eval | predict | draw | check | cache: the compiled model at work, tested; pictures."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from micrograd import __version__
+from micrograd.commands import cache as cache_command
 from micrograd.commands import check as check_command
 from micrograd.commands import draw as draw_command
 from micrograd.commands import predict as predict_command
@@ -51,6 +52,7 @@ def parser() -> Parser:
     predict_command.add_parsers(commands)
     draw_command.add_parser(commands)
     check_command.add_parser(commands)
+    cache_command.add_parser(commands)
     return top
 
 

@@ -468,5 +468,5 @@ def _value(other: object) -> Value | None:
     if isinstance(other, Value):
         return other
     if isinstance(other, numbers.Real):
-        return _node(float(other), (), "")
+        return _node(float(other), (), names.NUMBER)
     return None

@@ -22,6 +22,15 @@ class Kind(str):
         return False
 
 
+class FromNumber(Kind):
+    """The kind, "", of a leaf that the engine has made of a number, as the 2 of `2 * x`."""
+
+    __slots__ = ()
+
+
+NUMBER = FromNumber("")
+
+
 class Op(str):
     """A node's operation as text: "+", "**3", "" for a plain leaf."""
 

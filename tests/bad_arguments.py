@@ -237,7 +237,7 @@ def rows(what: str, kind: str, count: int) -> Iterator[Bad]:
     """Arrays whose rows are not images, although they may hold as many elements."""
     form = format_of(kind)
     for shape in ((count, 3), (3, count + 1), (count + 1, count + 2), (1, count, 2), (3, 1, 3 * count)):
-        if np.prod(shape[1:]) == count:
+        if count in (np.prod(shape[1:]), np.prod(shape)):
             continue
         text = re.escape(f"{what} must have {count} numbers in each row, got the shape {shape}")
         yield Bad(lambda s=shape: np.zeros(s, form), ValueError, text)

@@ -18,11 +18,11 @@ from harness import Extension
 
 import codegen
 from codegen import Floats, Program
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc, write_if_changed
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
+from codegen.toolchain import UNIX_FLAGS
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine
 from tools.fuzz_compiler.systems import Module, compare
@@ -45,7 +45,7 @@ def test_two_builds_give_the_same_bytes(tmp_path):
     script = (
         "import sys\nfrom pathlib import Path\nfrom codegen import compile_program, mnist\n"
         "from codegen.build import write_sources\n"
-        "write_sources(compile_program(mnist.program(), 'twin'), Path(sys.argv[1]), 'twin')"
+        "write_sources(compile_program(mnist.program(), 'twin'), Path(sys.argv[1]), 'twin', ir=True)"
     )
     texts = []
     for seed in ("1", "2"):
@@ -58,8 +58,10 @@ def test_two_builds_give_the_same_bytes(tmp_path):
     assert str(tmp_path).encode() not in texts[0][0]
 
 
-def test_the_ir_lies_beside_the_c(tmp_path):
-    codegen.build(models.xor(), tmp_path, "beside")
+def test_the_ir_lies_beside_the_c_on_demand(tmp_path):
+    codegen.build(models.xor(), tmp_path, "without")
+    assert not (tmp_path / "without.ir").exists()
+    codegen.build(models.xor(), tmp_path, "beside", ir=True)
     assert (tmp_path / "beside.ir").read_text().startswith("%0 = ")
     assert (tmp_path / "beside.c").is_file()
     assert "#include <level_begin.h>" in (tmp_path / "beside_kernels.h").read_text()

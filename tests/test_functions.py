@@ -26,8 +26,8 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.build import compile_flags
 from codegen.files import csrc
+from codegen.toolchain import compile_flags
 from micrograd import ieee, ops
 from micrograd.definitions import c_definitions, lane_template
 from micrograd.ieee import float32

@@ -15,9 +15,9 @@ import pytest
 from harness import compare
 
 from codegen import Floats, Label, Pixels, Program
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
 from codegen.pipeline import build_graph, graph_digest
+from codegen.toolchain import UNIX_FLAGS
 from micrograd.engine import Value
 from micrograd.ops import ROWS, sigmoid
 from tools.fuzz_compiler.__main__ import main

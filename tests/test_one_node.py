@@ -17,8 +17,8 @@ from harness import bits
 from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
-from codegen.build import compile_flags
 from codegen.files import csrc
+from codegen.toolchain import compile_flags
 from micrograd import ops
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total

@@ -15,8 +15,8 @@ from setuptools._distutils.sysconfig import customize_compiler
 from test_ops import GRID, compiled_gradients, engine_gradients
 
 from codegen import Floats, Program, compile_program
-from codegen.build import compile_flags, csrc
 from codegen.passes.trace import trace
+from codegen.toolchain import compile_flags, csrc
 from micrograd import ops
 from micrograd.engine import Value
 from micrograd.functional import total

@@ -25,19 +25,23 @@ from codegen.ir.graph import Graph, Op
 from codegen.program import Program
 from micrograd import foreign, ops
 from micrograd.engine import Value
+from micrograd.names import FromNumber
 from micrograd.order import creation
 
 # For each kind of leaf: the position of each declared Value among its kind, by the Value's identity.
 Leaves = list[tuple[int, dict[int, int]]]
 
 
-def trace(program: Program) -> Graph:
-    """The forward graph of a Program, with its loss and outputs."""
+def trace(program: Program, undeclared: list[Value] | None = None) -> Graph:
+    """The forward graph of a Program, with its loss and outputs.
+
+    `undeclared` collects the leaves that become constants, except the numbers of expressions like `2 * x`.
+    """
     graph = Graph()
     leaves = _positions(
         (Op.PARAM, program.parameter_values), (Op.INPUT, program.input_values), (Op.TARGET, program.target_values)
     )
-    numbers = _number(graph, program.roots(), leaves)
+    numbers = _number(graph, program.roots(), leaves, undeclared)
     if program.loss is not None:
         graph.loss = numbers[id(program.loss)]
     graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
@@ -60,7 +64,9 @@ def _positions(*declared: tuple[int, Sequence[Value]]) -> Leaves:
     return [(op, {id(value): i for i, value in enumerate(values)}) for op, values in declared]
 
 
-def _number(graph: Graph, roots: Iterable[Value], leaves: Leaves) -> dict[int, int]:
+def _number(
+    graph: Graph, roots: Iterable[Value], leaves: Leaves, undeclared: list[Value] | None = None
+) -> dict[int, int]:
     """Appends everything that the roots depend on; returns each Value's node, by the Value's identity."""
     numbers: dict[int, int] = {}
     for value in creation(roots):
@@ -68,7 +74,9 @@ def _number(graph: Graph, roots: Iterable[Value], leaves: Leaves) -> dict[int, i
             operands = [numbers[id(child)] for child in value._prev]
         except KeyError:
             raise ValueError(f"{value!r} has an operand that is younger than itself: _prev must not change") from None
-        numbers[id(value)] = _append(graph, value, operands, leaves)
+        n = numbers[id(value)] = _append(graph, value, operands, leaves)
+        if graph.op[n] == Op.CONST and undeclared is not None and type(value._op) is not FromNumber:
+            undeclared.append(value)
     return numbers
 
 

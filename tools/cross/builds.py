@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
+from codegen.toolchain import UNIX_FLAGS
 from tools.cross.compare import Run, read_run
 from tools.cross.driver import EPOCH
 

@@ -12,8 +12,8 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
+from codegen.toolchain import UNIX_FLAGS
 from tools.cross.builds import LIMITED_API, WARNINGS, Failed, run, version
 from tools.cross.report import Row
 

@@ -18,8 +18,8 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
+from codegen.toolchain import UNIX_FLAGS
 from tools.cross import emulate, epoch
 from tools.cross.builds import WARNINGS, run
 from tools.cross.compare import Reference, Run, read_run

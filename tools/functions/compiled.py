@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
+from codegen.toolchain import UNIX_FLAGS
 from micrograd import ieee, ops
 from micrograd.definitions import c_definitions, lane_template
 

@@ -10,8 +10,8 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
+from codegen.toolchain import UNIX_FLAGS
 from tools.functions.compiled import LEVELS, levels, source
 
 

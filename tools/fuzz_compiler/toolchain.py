@@ -15,7 +15,6 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
-from codegen.build import UNIX_FLAGS
 from codegen.files import csrc
 from codegen.ir.verify_loops import verify_loops
 from codegen.passes.freeze import frozen_program, weights_of
@@ -23,6 +22,7 @@ from codegen.pipeline import Compiled, build_graph, compile_program
 from codegen.program import Program
 from codegen.schedule.pipeline import c_passes, stages
 from codegen.schedule.target import Target
+from codegen.toolchain import UNIX_FLAGS
 from tools.fuzz_compiler.reference import Engine, Interpreter, LoopInterpreter, with_row_gradients
 from tools.fuzz_compiler.systems import LEVELS, Module, System
 

@@ -311,7 +311,8 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
     """Without declared distributions: the weights of the traced parameters, in the order of data[]."""
     if program.initial is not None:
         return []
-    return table("static const real initial_data", weights_text(program, kernels, Arithmetic.of(program).literal))
+    weights = table("static const real initial_data", weights_text(program, kernels, Arithmetic.of(program).literal))
+    return ["#if INSTANCES", "static real initial_data[DATA_COUNT];", "#else", *weights[:-1], "#endif", ""]
 
 
 def weights_text(program: Program, kernels: Kernels, literal: Callable[[float], str]) -> list[str]:

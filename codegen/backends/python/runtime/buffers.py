@@ -39,8 +39,8 @@ def has_format(view: memoryview[Any], form: str) -> bool:
 
 
 def check_rows(what: str, shape: Any, per_row: int) -> None:
-    """With two or more dimensions, the first one counts rows: others would be read as scrambled rows."""
-    if per_row and len(shape) > 1 and shape[0] and math.prod(shape[1:]) != per_row:
+    """With two or more dimensions, the first one counts rows, if they are not one: others would be scrambled rows."""
+    if per_row and len(shape) > 1 and shape[0] and per_row not in (math.prod(shape[1:]), math.prod(shape)):
         raise ValueError(f"{what} must have {per_row} numbers in each row, got the shape {shape}")
 
 

@@ -1,0 +1,272 @@
+"""codegen.compile(): a Program becomes a model in this process, at once if it has been compiled before.
+
+A generated module has static arrays, so a process can load it only once. compile() loads private copies of it, which it
+deletes when they are loaded. Each copy, here a library, has one Model at a time; the first library whose Model no one
+refers to any more serves the next call. Compiled modules are kept in a cache on disk, by a digest of everything that
+they are made from. What a Model starts with (weights, seed, learning rate) is no part of it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import copyreg
+import functools
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import sys
+import sysconfig
+import tempfile
+import threading
+import warnings
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from codegen.build import write_sources
+from codegen.files import csrc
+from codegen.ir.graph import Graph
+from codegen.model import Model
+from codegen.passes.mistakes import expect_program
+from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
+from codegen.program import Pixels, Program
+from codegen.toolchain import Toolchain, compile_extension, find_toolchain
+from micrograd import cache
+
+NAME = "codegen_model"  # of every module, inside
+SMALL = 20_000  # nodes of a forward graph up to which an optimised kernel saves less time than its compilation takes
+
+_libraries: dict[str, list[ModuleType]] = {}
+_lock = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Start:
+    """What a Model is born with. `weights` are float64, empty if they are drawn or constant."""
+
+    weights: bytes
+    seed: int
+    learning_rate: float
+
+
+_origins: WeakKeyDictionary[Any, tuple[str, Start]] = WeakKeyDictionary()
+
+
+def compile(
+    program: Program,
+    *,
+    dtype: str | None = None,
+    fma: bool | None = None,
+    reorder: bool | None = None,
+    optimize: int | None = None,
+    lowering: str | None = None,
+    compiler: str | None = None,
+    flags: Sequence[str] = (),
+) -> Model:
+    """A model with the functions of a built module, and with parameters and gradients of its own.
+
+    Each call returns another model, also for the same Program. Compiled code is kept in the folder that `python -m
+    micrograd cache --path` prints, so that only the first call takes long.
+
+    dtype, fma, reorder   instead of what the Program says
+    optimize              0 to 3, how hard the C compiler tries: 1 is back sooner, 3 runs faster; default: by size
+    lowering, compiler, flags   as for codegen.build()
+
+    Raises TypeError or ValueError for arguments and Programs that make no sense, CompilerError (a RuntimeError) without
+    a C compiler or if it fails.
+    """
+    expect_program(program, "compile")
+    changes = {"dtype": dtype, "fma": fma, "reorder": reorder}
+    changes = {name: value for name, value in changes.items() if value not in (None, getattr(program, name))}
+    if changes:
+        program = replace(program, **changes)  # type: ignore[arg-type]
+    if lowering not in (None, "loops", "straightline"):
+        raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
+    if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):
+        raise TypeError(f"flags must be a list of strings, not {flags!r}")
+    if optimize is not None and (isinstance(optimize, bool) or optimize not in (0, 1, 2, 3)):
+        raise ValueError(f"optimize must be 0, 1, 2 or 3, got {optimize!r}")
+    with no_garbage_collection():
+        graph = traced(program)
+        toolchain = find_toolchain(compiler)
+        level = (1 if len(graph) <= SMALL else 3) if optimize is None else optimize
+        options = [f"-O{level}", *flags]
+        key = digest(program, graph, lowering, toolchain, options)
+        start = start_of(program)
+        model = claim(key, start)
+        if model is None:
+            place = writable_folder()
+            module = cache.read(place, key)
+            model = load(key, module, place, start) if module is not None else None
+            if model is None:
+                module = build_module(program, graph, lowering, compiler, options, place)
+                store(place, key, module)
+                model = load(key, module, place, start, is_fresh=True)
+    assert model is not None
+    return model
+
+
+def start_of(program: Program) -> Start:
+    has_weights = program.initial is None and program.loss is not None
+    weights = array("d", [value.data for value in program.parameter_values]) if has_weights else array("d")
+    return Start(weights.tobytes(), program.seed, float(program.learning_rate))
+
+
+def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Toolchain, options: Sequence[str]) -> str:
+    """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
+    found = hashlib.sha256(graph_digest(graph).encode())
+    inputs, targets = program.inputs, program.targets
+    scale = inputs.scale if isinstance(inputs, Pixels) else None
+    kinds = (type(inputs), len(inputs.values), scale, type(targets), len(program.target_values))
+    modes = (program.prediction, program.description, program.dtype, program.fma, program.reorder, lowering)
+    platforms = (sysconfig.get_platform(), platform.machine(), sysconfig.get_config_var("EXT_SUFFIX"), sys.version)
+    environment = [os.environ.get(name, "") for name in ("CFLAGS", "LDFLAGS")]
+    parts = (kinds, modes, platforms, environment, toolchain.identity(), list(options), generator_version())
+    found.update(repr(parts).encode())
+    for tensor in program.tensors:
+        found.update(repr((tensor.name, tensor.shape, tensor.initial)).encode())
+        found.update(array("q", tensor.numbers).tobytes())
+    if program.loss is None:
+        found.update(array("d", [value.data for value in program.parameter_values]).tobytes())
+    return found.hexdigest()
+
+
+@functools.cache
+def generator_version() -> str:
+    """SHA-256 of the compiler's own sources."""
+    here = Path(__file__).resolve().parent
+    found = hashlib.sha256()
+    for folder, pattern in ((here, "**/*.py"), (here.parent / "micrograd", "**/*.py"), (csrc(), "*.h")):
+        for path in sorted(folder.glob(pattern)):
+            found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def build_module(
+    program: Program, graph: Graph, lowering: str | None, compiler: str | None, options: list[str], place: Path
+) -> bytes:
+    """Everything after the trace."""
+    compiled = compile_traced(graph, program, NAME, lowering, "extension")
+    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
+        source = write_sources(compiled, Path(folder), NAME)
+        return compile_extension(source, NAME, compiler, [*options, "-DINSTANCES=1"]).read_bytes()
+
+
+def writable_folder() -> Path:
+    """The cache; a folder of this process if that cannot be written."""
+    place = cache.folder()
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=place):
+            return place
+    except OSError as error:
+        other = _temporary_folder()
+        warnings.warn(
+            f"compiled models are not kept: the cache {place} cannot be written ({error.strerror}). "
+            "$MICROGRAD_CACHE names another folder",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+        return other
+
+
+@functools.cache
+def _temporary_folder() -> Path:
+    folder = tempfile.mkdtemp(prefix="micrograd-nn-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def store(place: Path, key: str, module: bytes) -> None:
+    try:
+        cache.write(place, key, module)
+    except OSError as error:  # as of a full disk: the model is there all the same
+        warnings.warn(f"the compiled model is not kept: {error}", RuntimeWarning, stacklevel=3)
+
+
+def claim(key: str, start: Start) -> Model | None:
+    """A new Model of a library whose last one is gone; None without such a library."""
+    with _lock:
+        for library in _libraries.get(key, ()):
+            model = library.claim(start.weights, start.seed, start.learning_rate)
+            if model is not None:
+                _origins[model] = key, start
+                return model  # type: ignore[no-any-return]
+    return None
+
+
+def load(key: str, module: bytes, place: Path, start: Start, is_fresh: bool = False) -> Model | None:
+    """Loads a copy of a module and returns its Model. If this system cannot, raises ImportError, or returns None for a
+    module of the cache: another system may have written it there."""
+    with _lock:
+        try:
+            library = _load_copy(module, place)
+        except ImportError:
+            if is_fresh:
+                raise
+            return None
+        copyreg.pickle(library.Model, _reduce)
+        _libraries.setdefault(key, []).insert(0, library)
+        return claim(key, start)
+
+
+def _load_copy(module: bytes, place: Path) -> ModuleType:
+    """The file has to go, and another file must never be taken for it, so it has a name and an inode of its own."""
+    descriptor, name = tempfile.mkstemp(dir=place, suffix=sysconfig.get_config_var("EXT_SUFFIX"))
+    try:
+        with open(descriptor, "wb") as file:
+            file.write(module)
+        spec = importlib.util.spec_from_file_location(NAME, name)
+        assert spec is not None
+        assert spec.loader is not None
+        library = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(library)
+        return library
+    finally:
+        with contextlib.suppress(OSError):  # Windows keeps the files of loaded modules: see cache.remove_stale()
+            os.unlink(name)
+
+
+def _reduce(model: Any) -> tuple[Any, ...]:
+    """How a Model is pickled and copied: by the key of its code, with copies of its numbers."""
+    key, start = _origins[model]
+    if not hasattr(model, "train"):
+        return _restore, (key, start, {}, {})
+    data, grad = ({name: np.array(view) for name, view in d.items()} for d in (model.state_dict(), model.grad_dict()))
+    return _restore, (key, start, data, grad)
+
+
+def _restore(key: str, start: Start, data: dict[str, Any], grad: dict[str, Any]) -> Model:
+    model: Any = claim(key, start)
+    if model is None:
+        place = writable_folder()
+        module = cache.read(place, key)
+        model = load(key, module, place, start) if module is not None else None
+    if model is None:
+        raise RuntimeError(
+            f"the code of this pickled model is not in the cache {cache.folder()}: codegen.compile() its Program here "
+            "first. To move weights between machines, save state_dict() instead"
+        )
+    if data:
+        model.load_state_dict(data)
+        for name, view in model.grad_dict().items():
+            np.asarray(view)[...] = grad[name]
+    return model  # type: ignore[no-any-return]
+
+
+def _forget_the_lock() -> None:
+    global _lock
+    _lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_the_lock)

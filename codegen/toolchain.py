@@ -1,0 +1,188 @@
+"""The C compiler: which one there is, and the command that makes a module of a generated file.
+
+On Linux and macOS the compiler runs directly. On Windows setuptools finds Visual Studio's. The package ziglang brings a
+compiler for all three, which is used where there is no other.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from codegen.files import csrc
+
+# Contraction to fused multiply-add would round differently from the interpreted engine, and with -std=c11 gcc for s390x
+# computes float32 in float64. gcc makes no vectors of a selection that might trap. The rest is hygiene and speed.
+UNIX_FLAGS = [
+    "-std=gnu11",
+    "-O3",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fvisibility=hidden",
+    "-g0",
+]
+MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
+# zig compiles for the present processor, and with traps for undefined behaviour, unless it is told otherwise.
+ZIG_FLAGS = ["-mcpu=baseline", "-fno-sanitize=undefined"]
+
+HOW_TO_GET_A_COMPILER = """\
+It takes a C11 compiler and Python's headers:
+    any system       pip install 'micrograd-nn[compiler]'
+    Debian, Ubuntu   apt install gcc python3-dev
+    Fedora           dnf install gcc python3-devel
+    Alpine           apk add gcc musl-dev python3-dev
+    macOS            xcode-select --install
+    Windows          Visual Studio Build Tools, "Desktop development with C++"
+The environment's CC names another compiler."""
+
+
+class CompilerError(RuntimeError):
+    """There is no C compiler, or it failed. The message says what it said, or how to get one."""
+
+
+@dataclass(frozen=True)
+class Toolchain:
+    """How a module is compiled. Without a command, by setuptools."""
+
+    command: tuple[str, ...] = ()
+    is_zig: bool = False
+
+    def identity(self) -> str:
+        """Changes with the compiler. Asking the compiler for its version would take longer."""
+        if not self.command:
+            return "setuptools"
+        spec = importlib.util.find_spec("ziglang") if self.is_zig else None
+        path = Path(spec.origin if spec is not None and spec.origin else shutil.which(self.command[0]) or "").resolve()
+        status = path.stat()
+        return repr((self.command, str(path), status.st_size, status.st_mtime_ns))
+
+
+def compile_flags(compiler_type: str) -> list[str]:
+    """What every module is compiled with. The environment's CFLAGS come before, so these win."""
+    return MSVC_FLAGS if compiler_type == "msvc" else UNIX_FLAGS
+
+
+def find_toolchain(compiler: str | None = None) -> Toolchain:
+    """The compiler of this name; else the environment's CC, Python's own, any other, or zig's.
+
+    Raises CompilerError if there is none.
+    """
+    if compiler is not None and not isinstance(compiler, str):
+        raise TypeError(f"compiler must be the command of a C compiler, not {compiler!r}")
+    if asked := compiler or os.environ.get("CC"):
+        command = shlex.split(asked, posix=os.name == "posix")
+        if command and shutil.which(command[0]):
+            return Toolchain(tuple(command))
+        where = "" if compiler else ", which the environment's CC names"
+        raise CompilerError(f"there is no C compiler {asked!r}{where}.\n{HOW_TO_GET_A_COMPILER}")
+    if os.name == "posix" or "GCC" in sys.version:
+        for candidate in (str(sysconfig.get_config_var("CC") or "cc"), "cc", "gcc", "clang"):
+            command = shlex.split(candidate)
+            if shutil.which(command[0]):
+                return Toolchain(tuple(command))
+    elif _has_visual_studio():
+        return Toolchain()
+    if importlib.util.find_spec("ziglang") is not None:
+        return Toolchain((sys.executable, "-m", "ziglang", "cc"), is_zig=True)
+    raise CompilerError(f"compiling a model needs a C compiler, and none was found.\n{HOW_TO_GET_A_COMPILER}")
+
+
+def compile_extension(source: Path, name: str, compiler: str | None, flags: Sequence[str]) -> Path:
+    """Runs the C compiler on one generated file and puts the module beside it.
+
+    Raises CompilerError with what the compiler says if it fails.
+    """
+    toolchain = find_toolchain(compiler)
+    with tempfile.TemporaryDirectory(dir=source.parent) as folder:
+        built = Path(folder, f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}")
+        if toolchain.command:
+            _run(_command(toolchain, source, built, flags), folder, source)
+        else:
+            built = _by_setuptools(source, name, folder, flags)
+        target = source.parent / built.name
+        os.replace(built, target)
+    return target
+
+
+def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[str]) -> list[str]:
+    """Compiles and links in one step."""
+    include = sysconfig.get_path("include")
+    platform = sysconfig.get_path("platinclude")
+    return [
+        *toolchain.command,
+        *shlex.split(os.environ.get("CFLAGS", "")),
+        *UNIX_FLAGS,
+        *(ZIG_FLAGS if toolchain.is_zig else []),
+        *(["-fPIC"] if os.name == "posix" else []),
+        *flags,
+        *(f"-I{folder}" for folder in dict.fromkeys((str(csrc()), include, platform))),
+        str(source),
+        "-o",
+        str(target),
+        *_linker_flags(toolchain),
+        *shlex.split(os.environ.get("LDFLAGS", "")),
+        *(["-lm"] if os.name == "posix" else []),  # for the C of registered ops, and tcc's sqrt()
+    ]
+
+
+def _linker_flags(toolchain: Toolchain) -> list[str]:
+    if os.name != "posix":
+        version = f"{sys.version_info.major}{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+        return ["-shared", f"-L{Path(sys.base_prefix, 'libs')}", f"-lpython{version}"]
+    if toolchain.is_zig:
+        return ["-dynamiclib", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
+    return str(sysconfig.get_config_var("LDSHARED") or "cc -shared").split()[1:]
+
+
+def _run(command: Sequence[str], folder: str, source: Path) -> None:
+    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    if run.returncode == 0:
+        return
+    said = f"{run.stdout}{run.stderr}"
+    help = f"\n{HOW_TO_GET_A_COMPILER}" if "Python.h" in said else ""
+    raise CompilerError(f"compiling {source} failed:\n{shlex.join(command)}\n{said}{help}")
+
+
+# Run in a separate Python process: setuptools works in the current folder, reads its pyproject.toml and prints.
+_SETUP = """
+import json, sys
+from setuptools import Extension, setup
+options = json.loads(sys.argv[1])
+setup(
+    name=options["name"],
+    py_modules=[],
+    ext_modules=[Extension(**options)],
+    script_args=["--quiet", "build_ext", "--build-lib", "built", "--build-temp", "temporary"],
+)
+"""
+
+
+def _by_setuptools(source: Path, name: str, folder: str, flags: Sequence[str]) -> Path:
+    options = {
+        "name": name,
+        "sources": [str(source)],
+        "include_dirs": [str(csrc())],
+        "extra_compile_args": [*compile_flags("msvc"), *flags],
+    }
+    _run([sys.executable, "-c", _SETUP, json.dumps(options)], folder, source)
+    (built,) = Path(folder, "built").glob(f"{name}.*")
+    return built
+
+
+def _has_visual_studio() -> bool:
+    """Whether setuptools would find a compiler."""
+    if importlib.util.find_spec("setuptools") is None:
+        return False
+    script = "from setuptools._distutils.ccompiler import new_compiler\nnew_compiler(compiler='msvc').initialize()"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, check=False).returncode == 0

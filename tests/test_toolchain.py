@@ -1,0 +1,123 @@
+"""Which C compiler is used, and what is said where there is none."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from array import array
+from pathlib import Path
+
+import models
+import pytest
+from test_compile import line, step
+
+import codegen
+from codegen import toolchain
+from codegen.toolchain import HOW_TO_GET_A_COMPILER, CompilerError, Toolchain, find_toolchain
+
+posix = pytest.mark.skipif(os.name != "posix", reason="of Linux and macOS")
+# As the package ziglang, whose command is `python -m ziglang cc ...`.
+ZIGLANG = """
+import subprocess, sys
+assert sys.argv[1] == "cc", sys.argv
+with open({log!r}, "a") as file:
+    print(*sys.argv[1:], file=file)
+sys.exit(subprocess.call(["gcc", *(x for x in sys.argv[2:] if x not in {flags!r})]))
+"""
+
+
+@pytest.fixture
+def no_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No compiler is found, and no package ziglang is there but in the folder that this returns."""
+    packages = tmp_path / "packages"
+    packages.mkdir()
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(toolchain.shutil, "which", lambda name: None)
+    real = importlib.util.find_spec
+    here = packages / "ziglang" / "__init__.py"
+
+    def find_spec(name: str) -> object:
+        if name != "ziglang":
+            return real(name)
+        return importlib.util.spec_from_file_location(name, here) if here.is_file() else None
+
+    monkeypatch.setattr(toolchain.importlib.util, "find_spec", find_spec)
+    return packages
+
+
+@posix
+@pytest.mark.parametrize("use", ["compile", "build", "freeze"])
+def test_without_a_compiler_the_error_says_how_to_get_one(use, no_compiler, tmp_path):
+    uses = {
+        "compile": lambda: codegen.compile(line()),
+        "build": lambda: codegen.build(line(), tmp_path, "none"),
+        "freeze": lambda: codegen.freeze(line(), {"w": 1.0, "b": 2.0}, tmp_path, "none"),
+    }
+    with pytest.raises(CompilerError, match="needs a C compiler, and none was found") as error:
+        uses[use]()
+    assert "pip install 'micrograd-nn[compiler]'" in str(error.value)
+    assert HOW_TO_GET_A_COMPILER in str(error.value)
+
+
+def test_the_environments_compiler_is_named_if_it_is_missing(monkeypatch):
+    monkeypatch.setenv("CC", "no-such-cc -m64")
+    with pytest.raises(CompilerError, match="no C compiler 'no-such-cc -m64', which the environment's CC names"):
+        find_toolchain()
+
+
+def test_the_environments_compiler_and_its_options(monkeypatch):
+    monkeypatch.setenv("CC", f'"{Path(sys.executable).as_posix()}" -m cc')
+    assert find_toolchain().command[1:] == ("-m", "cc")
+    assert find_toolchain("gcc").command == ("gcc",) if toolchain.shutil.which("gcc") else True
+
+
+@posix
+def test_missing_headers_are_explained(tmp_path, monkeypatch):
+    monkeypatch.setattr(toolchain.sysconfig, "get_path", lambda name: str(tmp_path))
+    with pytest.raises(CompilerError, match=r"Python\.h") as error:
+        codegen.build(line(), tmp_path, "headless")
+    assert HOW_TO_GET_A_COMPILER in str(error.value)
+
+
+@posix
+def test_the_package_ziglang_is_used_where_there_is_no_other(no_compiler, tmp_path, monkeypatch):
+    log = tmp_path / "log"
+    (no_compiler / "ziglang").mkdir()
+    (no_compiler / "ziglang" / "__init__.py").write_text("")
+    main = ZIGLANG.format(log=str(log), flags=toolchain.ZIG_FLAGS)
+    (no_compiler / "ziglang" / "__main__.py").write_text(main)
+    monkeypatch.setenv("PYTHONPATH", str(no_compiler))
+    assert find_toolchain() == Toolchain((sys.executable, "-m", "ziglang", "cc"), is_zig=True)
+    step(codegen.compile(line()))
+    codegen.build(line(), tmp_path, "by_zig")
+    codegen.freeze(line(), {"w": 1.0, "b": 2.0}, tmp_path, "frozen_by_zig")
+    commands = log.read_text().splitlines()
+    assert len(commands) == 3
+    assert all("-mcpu=baseline" in command for command in commands)
+
+
+def test_another_compiler_is_another_identity(tmp_path):
+    one, two = tmp_path / "cc", tmp_path / "cc2"
+    for path in (one, two):
+        path.write_text("#!/bin/sh\n")
+        path.chmod(0o755)
+    first = Toolchain((str(one),)).identity()
+    assert Toolchain((str(one),)).identity() == first != Toolchain((str(two),)).identity()
+    one.write_text("#!/bin/sh\n# updated\n")
+    assert Toolchain((str(one),)).identity() != first
+
+
+@pytest.mark.slow
+def test_zig_gives_the_same_bits(tmp_path, monkeypatch):
+    pytest.importorskip("ziglang")
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path / "cache"))
+    program = models.xor()
+    data = array("d", [0.0, 1.0] * 40), array("d", [0.0] * 40)
+    found = []
+    for compiler in (None, f"{sys.executable} -m ziglang cc {' '.join(toolchain.ZIG_FLAGS)}"):
+        model = codegen.compile(program, compiler=compiler)
+        found.append([model.train(*data, batch_size=7), [model.data(i) for i in range(model.info()["parameters"])]])
+    assert found[0] == found[1]
+    assert "clang" in model.info()["compiler"]
