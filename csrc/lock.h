@@ -31,11 +31,13 @@
 #include "model.h"
 #include "pool.h"
 
-/* Whether predictions of single images run side by side. It takes some hundred nanoseconds, or a switch of threads. */
+/* Whether predictions of single images run side by side. From ten microseconds on it pays to release the GIL. */
+#ifndef PARALLEL_OPERATIONS
 #ifdef Py_GIL_DISABLED
 #define PARALLEL_OPERATIONS 10000
 #else
-#define PARALLEL_OPERATIONS 100000
+#define PARALLEL_OPERATIONS 150000
+#endif
 #endif
 #define READS_IN_PARALLEL (OPERATIONS / (FROZEN ? 1 : 3) >= PARALLEL_OPERATIONS)
 
