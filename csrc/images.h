@@ -84,39 +84,59 @@ static int parse_threads(PyObject *object)
     return is_given(object) ? (int)parse_int(object, "threads", 1, MAX_THREADS) : 1;
 }
 
-/* Some images of a batch, and room for their results. The call owns all of it: another call may run meanwhile. */
+/* Some images of a batch, and room for their results. The call owns all of it: other calls run meanwhile. */
 struct chunk {
     const struct batch_view *batch;
     const struct batch_passes *passes; /* NULL if there are no images side by side */
+    /* The results of `count` images, at most IMAGES_AT_ONCE, from `at` on. */
+    void (*compute)(struct inference *, const struct chunk *, int at, int count);
+    int threads;
     Py_ssize_t first;
     int count;
-    unsigned char *classes; /* one byte each, so only the first 256 classes fit */
-    double *losses;         /* for evaluate() */
+    unsigned char *all_classes; /* of all images */
+    unsigned char *classes;     /* of the chunk, one byte each, so only the first 256 classes fit */
+    double *losses;             /* of the chunk, for evaluate() */
+    double total, mean;         /* of the losses so far */
+    int classifies;             /* whether evaluate() has an accuracy: */
+    Py_ssize_t right;
+    double accuracy;
+    struct workspace *once;     /* what depends on parameters alone, if anything does */
+    void *memory;               /* of `once` */
 };
 
 enum { IMAGES_PER_PIECE = 16 };
 
-static int images_at_once(int rest) { return rest < IMAGES_AT_ONCE ? rest : IMAGES_AT_ONCE; }
+static int begin_chunks(struct chunk *chunk)
+{
+    if (chunk->passes == NULL || chunk->passes->once == NULL)
+        return 0;
+    chunk->memory = PyMem_Malloc(sizeof(struct workspace) + 64);
+    if (chunk->memory == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    chunk->once = (struct workspace *)(((uintptr_t)chunk->memory + 63) / 64 * 64);
+    return 0;
+}
 
 #if SIDE_BY_SIDE
-/* Some images, whose inputs and targets have been set in the workspaces of a worker. */
-static const struct images *run_side_by_side(int worker, const struct chunk *chunk, int count)
+/* Some images, whose inputs and targets have been set in their workspaces. */
+static const struct images *run_side_by_side(struct inference *memory, const struct chunk *chunk, int count)
 {
-    compute_side_by_side(&side_by_side[worker], chunk->passes, inference[worker], count);
-    return &side_by_side[worker];
+    compute_side_by_side(&memory->side_by_side, chunk->passes, memory->images, count, chunk->once);
+    return &memory->side_by_side;
 }
 #endif
 
-/* The classes of at most IMAGES_AT_ONCE images from `at` on. */
-static void predict_images(int worker, const struct chunk *chunk, int at, int count)
+static void predict_images(struct inference *memory, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = inference_of(worker);
+    struct workspace *const w = workspaces_of(memory);
 #if SIDE_BY_SIDE && HAS_PREDICTION
     if (count >= FEWEST_SIDE_BY_SIDE) {
         unsigned char classes[SIDE_BY_SIDE];
         for (int k = 0; k < count; k++)
             level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
-        argmax_side_by_side(run_side_by_side(worker, chunk, count), &outputs[PREDICTION], classes);
+        argmax_side_by_side(run_side_by_side(memory, chunk, count), &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
         return;
     }
@@ -125,26 +145,89 @@ static void predict_images(int worker, const struct chunk *chunk, int at, int co
         chunk->classes[at + k] = (unsigned char)classify(w, image_at(chunk->batch, chunk->first + at + k));
 }
 
-static void predict_piece(int worker, int piece, void *argument)
+static void compute_piece(int worker, int piece, void *argument)
 {
     const struct chunk *const chunk = argument;
-    const int first = piece * IMAGES_PER_PIECE;
-    for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
-        predict_images(worker, chunk, at, images_at_once(chunk->count - at));
+    const int first = piece * IMAGES_PER_PIECE, end = at_most(chunk->count, first + IMAGES_PER_PIECE);
+    const int place = take_inference(worker);
+    for (int at = first; at < end; at += IMAGES_AT_ONCE)
+        chunk->compute(&inference[place], chunk, at, at_most(end - at, IMAGES_AT_ONCE));
+    release_inference(place);
 }
 
-/* Runs a job on the next images of a batch. Does not need the GIL. */
-static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
+#if !FROZEN
+static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
 {
+    return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
+}
+
+/* The mean loss so far and the accuracy, for evaluate(). The losses are added in order. */
+static void add_results(struct chunk *chunk)
+{
+    const Py_ssize_t done = chunk->first + chunk->count;
+    for (int at = 0; at < chunk->count; at++)
+        chunk->total += chunk->losses[at];
+    for (int at = 0; at < chunk->count && chunk->classifies; at++)
+        chunk->right += chunk->classes[at] == *target_at(chunk->batch, chunk->first + at);
+    chunk->mean = chunk->total / (double)done;
+    chunk->accuracy = (double)chunk->right / (double)done;
+}
+#endif
+
+/* Computes the chunk from `first` on. Needs no GIL; returns -1 if the model is not the one that the call began with. */
+static int run_chunk(const struct call *call, struct chunk *chunk, Py_ssize_t first)
+{
+#if FROZEN
+    (void)call;
+#else
     lock_chunk();
+    const int changed = call->version != version;
+    expect_any_weight();
+    unlock();
+    if (changed)
+        return -1;
+#endif
+    const float_state floats = use_default_floats();
     chunk->first = first;
     chunk->count = (int)(chunk_end(first, chunk->batch->count) - first);
-    expect_any_weight();
+    chunk->classes = chunk->all_classes + first;
 #if SIDE_BY_SIDE
-    compute_once(chunk->passes);
+    compute_once(chunk->passes, chunk->once);
 #endif
-    pool_run(job, (chunk->count + IMAGES_PER_PIECE - 1) / IMAGES_PER_PIECE, chunk);
-    unlock();
+    const int pieces = (chunk->count + IMAGES_PER_PIECE - 1) / IMAGES_PER_PIECE, pooled = take_pool(chunk->threads);
+    (pooled ? pool_run : run_alone)(compute_piece, pieces, chunk);
+    release_pool(pooled);
+#if !FROZEN
+    if (chunk->losses != NULL)
+        add_results(chunk);
+#endif
+    restore_floats(floats);
+    return 0;
+}
+
+/* All images of a batch. */
+static int run_chunks(struct chunk *chunk, PyObject *progress)
+{
+    struct call *const call = begin_chunks(chunk) < 0 ? NULL : begin_call(READS);
+    const Py_ssize_t total = chunk->batch->count;
+    const int has_loss = chunk->losses != NULL;
+    int failed = call == NULL;
+    for (Py_ssize_t done = 0; done < total && !failed; done += chunk->count) {
+        int changed;
+        Py_BEGIN_ALLOW_THREADS
+        changed = run_chunk(call, chunk, done);
+        Py_END_ALLOW_THREADS
+        if (changed) {
+            PyErr_SetString(PyExc_RuntimeError, "the model has changed since this call began: the train() whose progress "
+                                                "callback made it went on before it was done");
+            failed = -1;
+        }
+        else
+            failed = report(progress, done + chunk->count, total, has_loss, chunk->mean);
+    }
+    end_call(call);
+    PyMem_Free(chunk->memory);
+    return failed ? -1 : 0;
 }
 
 static PyObject *api_predict_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
@@ -154,8 +237,7 @@ static PyObject *api_predict_batch(PyObject *module, PyObject *const *args, Py_s
     PyObject *values[3];
     struct batch_view b;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
-        check_progress(values[2]) < 0 ||
-        check_prediction() < 0)
+        check_progress(values[2]) < 0 || check_prediction() < 0)
         return NULL;
     const int threads = parse_threads(values[1]);
     if (threads < 0)
@@ -167,39 +249,20 @@ static PyObject *api_predict_batch(PyObject *module, PyObject *const *args, Py_s
     }
     if (get_images(values[0], &b) < 0)
         return NULL;
-    PyObject *const result = PyBytes_FromStringAndSize(NULL, b.count);
-    if (result == NULL) {
-        release_batch(&b);
-        return NULL;
+    PyObject *result = PyBytes_FromStringAndSize(NULL, b.count);
+    if (result != NULL) {
+        struct chunk chunk = {.batch = &b, .passes = level->prediction, .compute = predict_images, .threads = threads};
+        chunk.all_classes = (unsigned char *)PyBytes_AsString(result);
+        if (run_chunks(&chunk, values[2]) < 0)
+            Py_CLEAR(result);
     }
-    struct chunk chunk = {.batch = &b, .passes = level->prediction};
-    const int held = begin_long_call(threads);
-    int failed = held < 0;
-    for (Py_ssize_t done = 0; done < b.count && !failed;) {
-        chunk.classes = (unsigned char *)PyBytes_AsString(result) + done;
-        Py_BEGIN_ALLOW_THREADS
-        run_chunk(predict_piece, &chunk, done);
-        Py_END_ALLOW_THREADS
-        done += chunk.count;
-        failed = report(values[2], done, b.count, 0, 0.0);
-    }
-    end_long_call(held);
     release_batch(&b);
-    if (failed) {
-        Py_DECREF(result);
-        return NULL;
-    }
     return result;
 }
 
 #if !FROZEN
 
 /* With labels */
-
-static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
-{
-    return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
-}
 
 /* Checks that every label is a class, before anything is computed. */
 static int check_labels(const struct batch_view *b)
@@ -238,10 +301,9 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
     return -1;
 }
 
-/* Losses and classes of at most IMAGES_AT_ONCE images from `at` on. */
-static void evaluate_images(int worker, const struct chunk *chunk, int at, int count)
+static void evaluate_images(struct inference *memory, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = inference_of(worker);
+    struct workspace *const w = workspaces_of(memory);
     for (int k = 0; k < count; k++) {
         level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
         set_targets(&w[k], target_at(chunk->batch, chunk->first + at + k));
@@ -249,7 +311,7 @@ static void evaluate_images(int worker, const struct chunk *chunk, int at, int c
 #if SIDE_BY_SIDE
     if (count >= FEWEST_SIDE_BY_SIDE) {
         unsigned char classes[SIDE_BY_SIDE] = {0};
-        const struct images *const images = run_side_by_side(worker, chunk, count);
+        const struct images *const images = run_side_by_side(memory, chunk, count);
         if (HAS_PREDICTION)
             argmax_side_by_side(images, &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
@@ -265,18 +327,10 @@ static void evaluate_images(int worker, const struct chunk *chunk, int at, int c
     }
 }
 
-static void evaluate_piece(int worker, int piece, void *argument)
-{
-    const struct chunk *const chunk = argument;
-    const int first = piece * IMAGES_PER_PIECE;
-    for (int at = first; at < first + IMAGES_PER_PIECE && at < chunk->count; at += IMAGES_AT_ONCE)
-        evaluate_images(worker, chunk, at, images_at_once(chunk->count - at));
-}
-
 static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const struct signature signature = {"evaluate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
-    PyObject *values[4];
+    PyObject *values[4], *result = NULL;
     struct batch_view b;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
         check_progress(values[3]) < 0)
@@ -284,38 +338,26 @@ static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_
     const int threads = parse_threads(values[2]);
     if (threads < 0 || get_batch(values[0], values[1], &b) < 0)
         return NULL;
-    const int classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT;
-    struct {
-        double losses[CHUNK_IMAGES];
-        unsigned char classes[CHUNK_IMAGES];
-    } *const results = PyMem_Malloc(sizeof(*results));
-    if (results == NULL) {
-        release_batch(&b);
-        return PyErr_NoMemory();
-    }
-    struct chunk chunk = {.batch = &b, .passes = level->evaluation, .classes = results->classes, .losses = results->losses};
-    const int held = begin_long_call(threads);
-    double total = 0.0;
-    Py_ssize_t right = 0;
-    int failed = held < 0;
-    for (Py_ssize_t done = 0; done < b.count && !failed;) {
-        Py_BEGIN_ALLOW_THREADS
-        run_chunk(evaluate_piece, &chunk, done);
-        Py_END_ALLOW_THREADS
-        for (int at = 0; at < chunk.count; at++, done++) {
-            total += results->losses[at];
-            if (classifies)
-                right += results->classes[at] == *target_at(&b, done);
-        }
-        failed = report(values[3], done, b.count, 1, total / (double)done);
-    }
-    end_long_call(held);
-    PyMem_Free(results);
+    double *const losses = PyMem_Malloc(CHUNK_IMAGES * sizeof(*losses));
+    unsigned char *const classes = PyMem_Malloc((size_t)b.count);
+    struct chunk chunk = {
+        .batch = &b,
+        .passes = level->evaluation,
+        .compute = evaluate_images,
+        .threads = threads,
+        .all_classes = classes,
+        .losses = losses,
+        .classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT,
+    };
+    if (losses == NULL || classes == NULL)
+        PyErr_NoMemory();
+    else if (run_chunks(&chunk, values[3]) == 0)
+        result = chunk.classifies ? Py_BuildValue("dd", chunk.mean, chunk.accuracy)
+                                  : Py_BuildValue("dO", chunk.mean, Py_None);
+    PyMem_Free(classes);
+    PyMem_Free(losses);
     release_batch(&b);
-    if (failed)
-        return NULL;
-    const double loss = total / (double)b.count;
-    return classifies ? Py_BuildValue("dd", loss, (double)right / (double)b.count) : Py_BuildValue("dO", loss, Py_None);
+    return result;
 }
 
 #endif

@@ -113,13 +113,13 @@ static int choose_level(void)
 #if SIDE_BY_SIDE
 /* The values of some images, whose inputs and targets have been set in their workspaces. */
 static void compute_side_by_side(struct images *images, const struct batch_passes *passes, struct workspace *w,
-                                 int count)
+                                 int count, const struct workspace *once)
 {
     for (int k = 0; passes->by_image != NULL && k < count; k++)
         passes->by_image(&w[k]);
     level->copy_into(images, w, count);
     if (passes->side_by_side != NULL)
-        passes->side_by_side(images, &computed_once);
+        passes->side_by_side(images, once);
 }
 #endif
 

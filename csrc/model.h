@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #include "real.h"
+#include "side_by_side.h"
 #include "workspace.h"
 
 #if defined(__clang__)
@@ -55,15 +56,22 @@ static PyObject *module_of(PyObject *self) { return self; }
 
 enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };
 
-/* For predictions, some per worker. */
-static struct workspace inference[MAX_WORKERS][IMAGES_AT_ONCE];
-static struct active_list inference_lists[MAX_WORKERS][IMAGES_AT_ONCE];
+/* What a thread computes images in: a workspace for each, and their values side by side. */
+struct inference {
+    struct workspace images[IMAGES_AT_ONCE];
+    struct active_list lists[IMAGES_AT_ONCE];
+#if SIDE_BY_SIDE
+    struct images side_by_side;
+#endif
+};
 
-static struct workspace *inference_of(int worker)
+static struct inference inference[MAX_WORKERS];
+
+static struct workspace *workspaces_of(struct inference *memory)
 {
     for (int k = 0; k < IMAGES_AT_ONCE; k++)
-        with_list(&inference[worker][k], &inference_lists[worker][k]);
-    return inference[worker];
+        with_list(&memory->images[k], &memory->lists[k]);
+    return memory->images;
 }
 
 #if !FROZEN

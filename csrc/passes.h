@@ -130,10 +130,10 @@ static void compute_values(int worker, int first, int count)
     struct workspace *const w = &block[first];
 #if SIDE_BY_SIDE
     if (count >= FEWEST_SIDE_BY_SIDE) {
-        struct images *const images = &side_by_side[worker];
+        struct images *const images = &inference[worker].side_by_side; /* no one else computes */
         for (int k = 0; k < count; k++)
             copy_computed_once(&w[k]);
-        compute_side_by_side(images, level->training, w, count);
+        compute_side_by_side(images, level->training, w, count, &computed_once);
         level->copy_out_of(images, w, count);
         for (int k = 0; k < count; k++)
             block_images.loss[first + k] = images->value[LOSS][k];
@@ -162,8 +162,6 @@ static void keep_row_factors(int image)
         memcpy(row_factors[image] + row_tensors[t].copy, w->value + row_tensors[t].factor,
                (size_t)row_tensors[t].lanes * sizeof(real));
 }
-
-static int at_most(int count, int most) { return count < most ? count : most; }
 
 /* Whole groups of images side by side, and of row masks. */
 static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
@@ -215,7 +213,7 @@ static double run_block(double total, int whole_batch)
     materialize_row_gradients();
     expect_any_weight();
 #if SIDE_BY_SIDE
-    compute_once(level->training);
+    compute_once(level->training, &computed_once);
 #endif
     pool_run(compute_images, (block_images.count + PIECE - 1) / PIECE, NULL);
     training = &block[block_images.count - 1];

@@ -14,12 +14,14 @@
  * yielding on a busy machine would take the processor from the very thread that is waited for. A helper that has slept
  * for LINGER_MICROSECONDS ends. So calls in quick succession share their threads, and no call waits for a thread to end.
  *
- * The pool belongs to model_lock: calls begin, run jobs and end while that lock is held.
+ * The pool belongs to pool_lock: a call has it for a chunk. Whoever does not have it may run jobs alone, all at once.
+ * Threads inherit the floating-point state of whoever starts them, so helpers set their own.
  */
 
 #ifndef POOL_H
 #define POOL_H
 
+#include "float_state.h"
 #include "model.h"
 
 #if defined(_MSC_VER) && !defined(__clang__)
@@ -119,6 +121,8 @@ static int pool_pieces(void)
 }
 #endif
 
+static int at_most(int count, int most) { return count < most ? count : most; }
+
 /* The first of `count` items that belong to a piece, or to a share. */
 static int part_start(int count, int part, int parts) { return (int)((int64_t)count * part / parts); }
 
@@ -195,6 +199,7 @@ static void helper_main(void *number)
 {
     const int worker = (int)(intptr_t)number;
     int begun;
+    use_default_floats();
     do {
         begun = shared_load(&pool.begun);
         run_pieces(worker);
@@ -232,12 +237,17 @@ static void keep_account(int pieces, int own, double start, double handed_out, d
     }
 }
 
+static void run_alone(pool_job job, int pieces, void *argument)
+{
+    for (int piece = 0; piece < pieces; piece++)
+        job(0, piece, argument);
+}
+
 static void pool_run(pool_job job, int pieces, void *argument)
 {
     double start;
     if (pieces == 1 || shared_load(&pool.size) <= 1 || (start = now()) < pool.alone_until) {
-        for (int piece = 0; piece < pieces; piece++)
-            job(0, piece, argument);
+        run_alone(job, pieces, argument);
         return;
     }
     const int finished = shared_load(&pool.finished);
@@ -261,7 +271,7 @@ static int prepare_to_sleep(int worker)
 
 /*
  * Begins a call with helpers, if possible `size` - 1. One that is about to end may be taken for alive: then the call has
- * a helper less. The caller holds model_lock, so that no job is running.
+ * a helper less. The caller holds pool_lock, so that no job is running.
  */
 static void pool_begin(int size)
 {
@@ -277,15 +287,16 @@ static void pool_begin(int size)
     shared_store(&pool.size, worker);
 }
 
-/* Ends a call. The helpers linger. The caller holds model_lock. */
+/* Ends a call. The helpers linger. */
 static void pool_end(void) { shared_store(&pool.size, 1); }
 
 #ifndef _WIN32
-/* For a forked child, which has none of the threads. */
+/* For a forked child, which has none of the threads. A job may have been running in another one. */
 static void pool_forget(void)
 {
     shared_store(&pool.size, 1);
     for (int worker = 0; worker < MAX_WORKERS; worker++) {
+        shared_store(&pool.workers[worker].left, 0);
         shared_store(&pool.workers[worker].alive, 0);
         shared_store(&pool.workers[worker].asleep, 0);
         pool.workers[worker].wake = NULL;

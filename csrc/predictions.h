@@ -12,10 +12,6 @@
 #include "update.h"
 #endif
 
-#if FROZEN
-static void expect_any_weight(void) {} /* its weights are constants */
-#endif
-
 static int check_prediction(void)
 {
     if (HAS_PREDICTION)
@@ -31,6 +27,57 @@ static int classify(struct workspace *w, const input_type *inputs)
     level->set_inputs(w, inputs);
     level->compute_prediction(w);
     return argmax(w, &outputs[PREDICTION]);
+}
+
+/* Memory to compute one image in, and what has to be undone afterwards. */
+struct reading {
+    struct inference *memory;
+    int place;             /* of it; -1 if this thread has model_lock instead */
+    PyThreadState *thread; /* NULL if it keeps the GIL */
+    float_state floats;
+};
+
+#if !FROZEN
+static struct inference at_model_lock; /* belongs to it */
+#endif
+
+/* Needs the GIL, and perhaps releases it. */
+static struct reading begin_reading(void)
+{
+    struct reading reading = {.place = -1};
+#if !FROZEN
+    lock_to_read();
+    expect_any_weight();
+    if (!READS_IN_PARALLEL || writing || writers_waiting) {
+        reading.memory = &at_model_lock;
+        return reading;
+    }
+    begin_unfinished();
+    unlock();
+#endif
+    if (READS_IN_PARALLEL)
+        reading.thread = PyEval_SaveThread();
+    reading.place = take_inference(0);
+    reading.memory = &inference[reading.place];
+    reading.floats = use_default_floats();
+    return reading;
+}
+
+static void end_reading(const struct reading *reading)
+{
+    if (reading->place >= 0) {
+        restore_floats(reading->floats);
+        release_inference(reading->place);
+        if (reading->thread != NULL)
+            PyEval_RestoreThread(reading->thread);
+    }
+#if !FROZEN
+    if (reading->place >= 0) {
+        lock_to_read();
+        end_unfinished();
+    }
+    unlock();
+#endif
 }
 
 /* The inputs of one image. The fast path is for bytes, which need no buffer request. */
@@ -56,10 +103,9 @@ static PyObject *api_predict(PyObject *module, PyObject *object)
     const input_type *const image = one_image(object, &view, &held);
     if (image == NULL)
         return NULL;
-    lock_to_read();
-    expect_any_weight();
-    const int best = classify(inference_of(0), image);
-    unlock();
+    const struct reading reading = begin_reading();
+    const int best = classify(workspaces_of(reading.memory), image);
+    end_reading(&reading);
     if (held)
         PyBuffer_Release(&view);
     return PyLong_FromLong(best);
@@ -79,15 +125,15 @@ static double *all_outputs(PyObject *object)
     if (copy == NULL)
         PyErr_NoMemory();
     else {
-        lock_to_read();
-        expect_any_weight();
-        level->set_inputs(inference_of(0), image);
-        level->compute_outputs(inference[0]);
+        const struct reading reading = begin_reading();
+        struct workspace *const w = workspaces_of(reading.memory);
+        level->set_inputs(w, image);
+        level->compute_outputs(w);
         double *to = copy;
         for (int o = 0; o < OUTPUT_COUNT; o++)
             for (int i = 0; i < outputs[o].count; i++)
-                *to++ = output_element(inference[0], &outputs[o], i);
-        unlock();
+                *to++ = output_element(w, &outputs[o], i);
+        end_reading(&reading);
     }
     if (held)
         PyBuffer_Release(&view);

@@ -71,7 +71,7 @@ enum {
 static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* contiguous: every row reads those of all images */
 
 /* The sums of a tile between two groups of images, for each worker: too many numbers for the stack of a small thread. */
-static ALIGNED real tile_gradients[MAX_WORKERS][TILE_ROWS * MAX_LANES];
+static MAYBE_UNUSED ALIGNED real tile_gradients[MAX_WORKERS][TILE_ROWS * MAX_LANES];
 
 /* The state of the gradients */
 

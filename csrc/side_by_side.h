@@ -27,19 +27,18 @@ struct images {
     ALIGNED real value[VALUE_COUNT][SIDE_BY_SIDE];
 };
 
-static struct images side_by_side[MAX_WORKERS];
-static struct workspace computed_once;
-
-static void compute_once(const struct batch_passes *passes)
+static void compute_once(const struct batch_passes *passes, struct workspace *once)
 {
     if (passes->once != NULL)
-        passes->once(&computed_once);
+        passes->once(once);
 }
 
 /* For each part of value[] in a list that ends with an empty one. */
 #define EACH_PART(part, list) (const struct values *part = list; part->count; part++)
 
 #if !FROZEN
+static struct workspace computed_once; /* by train() */
+
 static void copy_computed_once(struct workspace *w)
 {
     for EACH_PART(part, once)

@@ -86,7 +86,7 @@ static void end_finite_check(struct finite_check *check)
     check->before = NULL;
 }
 
-/* Fails if a parameter is not finite. Needs the GIL; the caller holds long_lock. */
+/* Fails if a parameter is not finite. Needs the GIL. */
 static int begin_finite_check(struct finite_check *check)
 {
     check->before = PyMem_Malloc(sizeof(data));
@@ -138,7 +138,9 @@ static int run_checked_update(struct finite_check *check, double rate, double ba
 struct training_run {
     struct batch_view batch;
     Py_ssize_t batch_size, epochs;
+    int threads;
     double rate;
+    double mean;     /* loss of an epoch, so far */
     uint32_t *order; /* NULL for the order of the images */
     PyObject *progress;
     struct finite_check check;
@@ -215,8 +217,7 @@ static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, P
     Py_XDECREF(what);
 }
 
-/* Stores the mean loss in `loss`. */
-static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
+static int train_epoch(struct training_run *run, Py_ssize_t epoch)
 {
     const Py_ssize_t count = run->batch.count;
     Py_ssize_t refused = -1; /* the first image of a step that was rolled back */
@@ -225,6 +226,8 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
         const Py_ssize_t end = chunk_end(i, count);
         Py_BEGIN_ALLOW_THREADS
         lock_chunk();
+        const int pooled = take_pool(run->threads);
+        version++;
         while (i < end && refused < 0) {
             const Py_ssize_t first = i - i % run->batch_size, size = batch_size_at(run, first);
             if (i == first)
@@ -237,16 +240,17 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
             else if (run_checked_update(&run->check, run->rate, (double)size) < 0)
                 refused = first;
         }
+        run->mean = total / (double)i;
+        release_pool(pooled);
         unlock();
         Py_END_ALLOW_THREADS
         if (refused >= 0) {
             raise_not_finite(run, epoch, refused);
             return -1;
         }
-        if (report(run->progress, epoch * count + i, run->epochs * count, 1, total / (double)i) < 0)
+        if (report(run->progress, epoch * count + i, run->epochs * count, 1, run->mean) < 0)
             return -1;
     }
-    *loss = total / (double)count;
     return 0;
 }
 
@@ -273,8 +277,8 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
         return NULL;
     const int shuffled = parse_seed(values[5], &seed);
-    const int threads = shuffled < 0 ? -1 : parse_threads(values[6]);
-    const int checks = threads < 0 ? -1 : values[8] == NULL ? 0 : parse_bool(values[8], "check_finite");
+    run.threads = shuffled < 0 ? -1 : parse_threads(values[6]);
+    const int checks = run.threads < 0 ? -1 : values[8] == NULL ? 0 : parse_bool(values[8], "check_finite");
     if (checks < 0)
         return NULL;
     run.progress = values[7];
@@ -304,18 +308,16 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
             run.order[i] = (uint32_t)i;
         random_seed(&random, seed);
     }
-    if (lock_to_write() < 0)
+    struct call *const call = begin_call(WRITES);
+    if (call == NULL)
         goto fail;
-    unlock();
-    const int held = begin_long_call(threads);
-    int failed = held < 0 || (checks && begin_finite_check(&run.check) < 0);
+    int failed = checks && begin_finite_check(&run.check) < 0;
     for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
-        double loss = 0.0;
         if (shuffled)
             random_shuffle(&random, run.order, run.batch.count);
-        failed = train_epoch(&run, epoch, &loss);
+        failed = train_epoch(&run, epoch);
         if (!failed) {
-            PyObject *const item = PyFloat_FromDouble(loss);
+            PyObject *const item = PyFloat_FromDouble(run.mean);
             failed = item == NULL || PyList_Append(losses, item) < 0;
             Py_XDECREF(item);
         }
@@ -323,9 +325,8 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
     lock_to_read();
     materialize_row_gradients(); /* while the images are still alive */
     unlock();
-    if (held > 0)
-        end_finite_check(&run.check);
-    end_long_call(held);
+    end_finite_check(&run.check);
+    end_call(call);
     if (failed)
         goto fail;
     PyMem_Free(run.order);

@@ -51,9 +51,11 @@ static void find_nonfinite_rows(void)
     weight_bound = 0.0;
     for (int i = 0; i < INPUT_COUNT; i++) {
         const real largest = largest_in_row(i);
-        nonfinite_row[i] = !is_finite(largest);
+        const unsigned char nonfinite = !is_finite(largest);
+        if (nonfinite_row[i] != nonfinite) /* calls that read may be running, and are to see no writes but these */
+            nonfinite_row[i] = nonfinite;
         if (!(largest <= weight_bound))
-            weight_bound = nonfinite_row[i] ? (double)INFINITY : largest;
+            weight_bound = nonfinite ? (double)INFINITY : largest;
     }
 }
 

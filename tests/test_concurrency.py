@@ -9,9 +9,10 @@ import shutil
 import sys
 import threading
 
+import models
 import numpy as np
 import pytest
-from harness import state
+from harness import Extension, state
 from test_build import run_under_sanitizers
 
 from codegen.files import csrc
@@ -25,11 +26,13 @@ OPERATIONS = {
     "update": lambda m, d: m.update(0, 3, learning_rate=0.5),
     "forward": lambda m, d: m.forward(2, d.images[: d.width]),
     "evaluate": lambda m, d: m.evaluate(d.images, d.labels),
+    "outputs": lambda m, d: m.outputs(d.images[: d.width]),
 }
 SETS = [
     ["train", "reset", "load_state_dict", "update", "evaluate"],
     ["train", "train with threads", "reset", "update"],
     ["train", "train with threads", "load_state_dict", "forward", "evaluate"],
+    ["update", "reset", "load_state_dict", "outputs"],
 ]
 
 
@@ -107,18 +110,26 @@ def equal_backwards(module, threads: int = 4, calls: int = 50) -> None:
     assert [module.grad(i) for i in range(len(once))] == expected
 
 
+@pytest.fixture(scope="module")
+def parallel(tmp_path_factory):
+    """A module whose predictions run side by side, as those of large models do."""
+    flags = ["-O0", "-DPARALLEL_OPERATIONS=0"]
+    return Extension(models.mlp(), tmp_path_factory.mktemp("parallel"), "loops", flags=flags).module
+
+
 @pytest.mark.parametrize("names", SETS, ids=", ".join)
-def test_operations_at_once_are_those_of_a_serial_order(names, compiled):
+def test_operations_at_once_are_those_of_a_serial_order(names, parallel):
     old = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     try:
-        assert len(serial_orders(compiled("mlp").module, names, 60)) > 1
+        assert len(serial_orders(parallel, names, 60)) > 1
     finally:
         sys.setswitchinterval(old)
 
 
-def test_steps_of_several_threads_lose_no_gradient(compiled):
+def test_steps_of_several_threads_lose_no_gradient(compiled, parallel):
     equal_backwards(compiled("mlp").module)
+    equal_backwards(parallel)
 
 
 # Under ThreadSanitizer
@@ -128,11 +139,11 @@ import sys; sys.path[:0] = sys.argv[1:3]
 from pathlib import Path
 import models
 from harness import Extension
-if sys.argv[4:]:
-    sys.modules["codegen.build"].csrc = lambda: Path(sys.argv[4])
+if sys.argv[5:]:
+    sys.modules["codegen.build"].csrc = lambda: Path(sys.argv[5])
 from test_concurrency import SETS, Data, all_at_once, equal_backwards, serial_orders
 
-flags = ["-O1", "-g", "-fsanitize=thread"]
+flags = ["-O1", "-g", "-fsanitize=thread", f"-DPARALLEL_OPERATIONS={sys.argv[4]}"]
 module = Extension(models.mlp(), Path(sys.argv[3]), "loops", flags=flags).module
 equal_backwards(module)
 for names in SETS:
@@ -162,8 +173,9 @@ all_at_once([read, look, look, write, write])
 
 
 @pytest.mark.slow
-def test_threads_that_call_everything_do_not_race(tmp_path):
-    run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path))
+@pytest.mark.parametrize("parallel", ["0", "1000000"])
+def test_threads_that_call_everything_do_not_race(parallel, tmp_path):
+    run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path), parallel)
 
 
 @pytest.mark.slow
@@ -175,7 +187,7 @@ def test_a_planted_race_is_found(tmp_path):
     assert text.count("lock_to_read();") == text.count("unlock();") == 2
     header.write_text(text.replace("lock_to_read();", "").replace("unlock();", ""))
     with pytest.raises(AssertionError, match="ThreadSanitizer: data race"):
-        run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path), str(planted))
+        run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path), "1000000", str(planted))
 
 
 # The import, and the end

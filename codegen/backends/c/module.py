@@ -140,6 +140,7 @@ def shared_constants(
         ("SIDE_BY_SIDE", kernels.batch.images if kernels.batch is not None else 0),
         ("FEWEST_SIDE_BY_SIDE", kernels.batch.fewest if kernels.batch is not None else 0),
         ("MAX_WORKERS", max(min(MAX_THREADS, _workspaces(kernels)), 1)),
+        ("OPERATIONS", operations),
         ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS[kernels.lowering] // max(operations, 1), 1), 1024)),
     ]
     return {"The module": module, "Numbers and inputs": input_constants(program, kernels), "Sizes": sizes}
