@@ -13,7 +13,7 @@ from codegen import checks
 from codegen.files import write_if_changed
 from codegen.ir.graph import graph_lines
 from codegen.passes.freeze import frozen_program
-from codegen.pipeline import Compiled, compile_program
+from codegen.pipeline import TARGETS, Compiled, compile_program
 from codegen.program import Program
 from codegen.toolchain import compile_extension
 
@@ -56,6 +56,7 @@ def build(
     flags = [checks.text("a flag", flag) for flag in flags or []]
     compiler = None if compiler is None else checks.name("the compiler", compiler)
     folder = checks.folder("the folder", directory).resolve()
+    target = checks.choice("target", target, TARGETS)
     if target != "extension" and (compiler is not None or flags):
         raise ValueError(f"compiler and flags are for target='extension'; target={target!r} compiles nothing")
     source = write_sources(compile_program(program, name, lowering, target), folder, str.__str__(name), ir=ir)

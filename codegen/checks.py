@@ -29,7 +29,7 @@ def flag(what: str, value: object) -> bool:
 
 def whole(what: str, value: object, end: int, bound: str) -> int:
     """An int from 0 to below `end`, or what has an __index__, but no bool. `bound` is `end` as text."""
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if _is_bool(value) or not hasattr(value, "__index__"):
         raise TypeError(f"{what} must be an int, not {type(value).__name__}")
     try:
         number = int.__add__(operator.index(value), 0)
@@ -44,7 +44,7 @@ def number(what: str, value: object, dtype: str = "float64") -> float:
     """A finite float of a dtype, from whatever has a __float__, but no bool."""
     if isinstance(value, float):
         plain = float.__pos__(value)
-    elif isinstance(value, bool) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
+    elif _is_bool(value) or not (hasattr(value, "__float__") or hasattr(value, "__index__")):
         raise TypeError(f"{what} must be a number, not {type(value).__name__}")
     elif getattr(value, "shape", ()) != ():
         raise TypeError(f"{what} must be a number, not an array of the shape {value.shape}")  # type: ignore[attr-defined]
@@ -57,7 +57,7 @@ def number(what: str, value: object, dtype: str = "float64") -> float:
         raise ValueError(f"{what} must be finite, got {plain}")
     if dtype == "float32":
         try:
-            struct.pack("f", plain)
+            struct.pack("<f", plain)  # native floats are not checked
         except OverflowError:
             raise ValueError(f"{what} must be finite in float32, got {plain}") from None
     return plain
@@ -105,6 +105,11 @@ def folder(what: str, value: object) -> Path:
     if "\0" in path:
         raise ValueError(f"{what} must not hold NUL, got {shown(path)}")
     return Path(str.__str__(path))
+
+
+def _is_bool(value: object) -> bool:
+    """Whether it is True or False, NumPy's included."""
+    return isinstance(value, bool) or getattr(getattr(value, "dtype", None), "kind", None) == "b"
 
 
 def shown(value: object) -> str:

@@ -1,6 +1,8 @@
-"""Training runs that SIGKILL ends, at chosen and at random moments, and that --resume must bring to the same end.
+"""Training runs that a signal ends, at chosen and at random moments, and that --resume must bring to the same end.
 
-One process imports everything and forks the runs: a run is there in a few milliseconds, so hundreds can be killed.
+One process imports everything and forks the runs: a run is there in a few milliseconds, so hundreds can be killed. The
+kinds of test that were missing: SIGTERM and SIGINT, which Python turns into an exception between any two of its steps,
+and two trainers at one file.
 """
 
 from __future__ import annotations
@@ -8,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +18,8 @@ from typing import Any
 
 import pytest
 from commands import environment, good, write_data
+
+from micrograd.commands import checkpoint
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 
@@ -32,13 +37,14 @@ from micrograd.commands import checkpoint
 from micrograd.commands import resume
 from micrograd.__main__ import main
 
-folder, kills, longest, seed, *options = sys.argv[1:]
+folder, kills, longest, seed, signals, *options = sys.argv[1:]
 folder, kills, rng = Path(folder), int(kills), random.Random(int(seed))
+signals = [getattr(signal, name) for name in signals.split(",")]
 file, saved = folder / "run", folder / "saved"
 
 
 def run(moment=None):
-    \"\"\"The exit code of a run, None if it was killed; what it prints goes to a file.\"\"\"
+    \"\"\"The exit code of a run, None if a signal ended it; what it prints goes to a file.\"\"\"
     child = os.fork()
     if child == 0:
         log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -46,12 +52,22 @@ def run(moment=None):
         os.dup2(log, 2)
         if moment is not None:
             arm(moment)
-        os._exit(main(["train", *options, "--checkpoint", str(file), "--save", str(saved), "--resume"]))
+        code = 130  # of a signal outside of main()
+        try:
+            code = main(["train", *options, "--checkpoint", str(file), "--save", str(saved), "--resume"])
+        except BaseException as error:
+            print(repr(error))
+        finally:
+            os._exit(code)
+    number = 0
     if moment is None and len(killed) < kills:
         time.sleep(rng.uniform(0, float(longest)))
-        os.kill(child, signal.SIGKILL)
+        number = rng.choice(signals)
+        os.kill(child, number)
     status = os.waitpid(child, 0)[1]
-    return None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    code = None if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+    sent[number] = sent.get(number, 0) + (number > 0 and code != 0)
+    return None if code in (130, 143) else code
 
 
 def arm(moment):
@@ -85,6 +101,7 @@ def arm(moment):
 
 
 killed = []
+sent = {}
 ends = 0
 moments = json.loads(os.environ.get("MOMENTS", "[]"))
 while True:
@@ -95,6 +112,8 @@ while True:
         killed.append({"half": half_written, "between": "run" not in names and "run.previous" in names})
         for name in {"run", "run.previous"} & set(names):
             checkpoint.load_metadata(folder / name)  # whole, always
+        if saved.exists():
+            checkpoint.load_metadata(saved)
         continue
     assert code == 0, (folder / "log").read_text()
     ends += 1
@@ -107,15 +126,17 @@ while True:
     for path in (file, folder / "run.previous", saved):
         path.unlink(missing_ok=True)
 left = [name for name in os.listdir(folder) if re.fullmatch(r"\\.run\\.[0-9a-f]{16}", name)]
-print(json.dumps({"killed": killed, "ends": ends, "left": left}))
+print(json.dumps({"killed": killed, "ends": ends, "left": left, "sent": {int(n): sent[n] for n in sent if n}}))
 """
 
 
-def kill(folder: Path, kills: int, longest: float, moments: list[str], every: int, *options: object) -> dict[str, Any]:
+def kill(
+    folder: Path, kills: int, longest: float, moments: list[str], every: int, *options: object, signals: str = "SIGKILL"
+) -> dict[str, Any]:
     """What KILLER saw. Whatever was killed, the end must be that of a run that nothing stopped."""
     folder.mkdir()
     out = good("train", *options, "--save", folder.with_name("plain"))
-    arguments = [str(folder), str(kills), str(longest), "1", "--every", str(every), *map(str, options)]
+    arguments = [str(folder), str(kills), str(longest), "1", signals, "--every", str(every), *map(str, options)]
     done = subprocess.run(
         [sys.executable, "-c", KILLER, *arguments],
         env=environment(MOMENTS=json.dumps(moments)),
@@ -130,6 +151,7 @@ def kill(folder: Path, kills: int, longest: float, moments: list[str], every: in
     seen = json.loads(done.stdout)
     assert seen["left"] == []
     assert len(seen["killed"]) >= kills
+    print(f"{len(seen['killed'])} runs were ended, by {seen['sent']}")
     return seen
 
 
@@ -148,6 +170,51 @@ def test_killed_at_every_moment_of_a_checkpoint(data: Path, tmp_path: Path) -> N
 
 def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
     kill(tmp_path / "runs", 10, 0.3, [], 20, "--data", data, *OPTIONS)
+
+
+def test_terminated_and_interrupted_a_few_times(data: Path, tmp_path: Path) -> None:
+    """In the middle of a checkpoint, too: Python raises in between, and what it cleans up must not be the old file."""
+    signals = ("SIGTERM", "SIGINT", "SIGKILL")
+    seen = kill(tmp_path / "runs", 24, 0.2, [], 20, "--data", data, *OPTIONS, signals=",".join(signals))
+    assert seen["sent"].keys() <= {str(int(getattr(signal, name))) for name in signals}
+    assert len(seen["sent"]) == 3
+    assert sum(seen["sent"].values()) >= 24
+
+
+@pytest.mark.slow
+def test_terminated_and_interrupted_three_hundred_times(tmp_path: Path) -> None:
+    data = write_data(tmp_path, 6000, 1000)
+    options = ("--data", data, "--batch-size", 10, "--epochs", 2)
+    seen = kill(tmp_path / "runs", 300, 0.6, [], 200, *options, signals="SIGTERM,SIGINT,SIGKILL")
+    assert seen["ends"] >= 2
+    assert min(seen["sent"].values()) >= 60
+
+
+@pytest.mark.parametrize("what", ["--checkpoint", "--save"])
+def test_several_trainers_at_one_file(data: Path, tmp_path: Path, what: str) -> None:
+    """With one checkpoint only one of them trains. With one --save the last one wins, and the file is whole."""
+    file = tmp_path / "one"
+    train = [sys.executable, "-m", "micrograd", "train", "--data", str(data), *OPTIONS]
+    start = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": environment()}
+    trainers = [
+        subprocess.Popen(
+            [*train, "--seed", str(seed), what, str(file), *["--resume"] * (what == "--checkpoint")], **start
+        )
+        for seed in (1, 2, 3, 4)
+    ]
+    messages = [trainer.communicate(timeout=120)[1] for trainer in trainers]
+    codes = [trainer.returncode for trainer in trainers]
+    checkpoint.load_metadata(file)
+    if what == "--save":
+        assert codes == [0] * 4
+        good("train", "--data", data, *OPTIONS, "--save", tmp_path / "1", "--seed", 1)
+        assert len(file.read_bytes()) == len((tmp_path / "1").read_bytes())
+    else:
+        assert codes.count(0) == 1
+        refused = [message for message in messages if message]
+        assert len(refused) == 3
+        for message in refused:  # while the first one trained, or after it
+            assert re.search("another process is training|--seed was|first weights' digest was", message)
 
 
 @pytest.mark.slow

@@ -31,6 +31,8 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
 
     Raises ValueError as set_weights() does, and for an output that depends on a target.
     """
+    if not isinstance(program, Program):
+        raise TypeError(f"the program must be a codegen.Program, not {type(program).__name__}")
     targets = set(map(id, program.target_values))
     for name, values in program.outputs.items():
         if targets and not targets.isdisjoint(_reachable(values)):
