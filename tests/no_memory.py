@@ -8,7 +8,7 @@ train() may have done some whole steps, as after an exception in `progress`. No 
 is left behind, and the same call, made again, gives the usual bits. A call with threads runs in a fork for each n,
 because a process starts its threads once.
 
-Prints a JSON object: how often each call failed, and a list of what is wrong.
+Prints a JSON object: how often each call failed, and a list of what is wrong. Exit code 1 if anything is.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Subject:
             self.data[1] = numbers(info["target_type"], info["targets"] * IMAGES)
         images, labels = self.data
         self.image = images[: info["inputs"]]
+        self.short = self.image[1:]
         self.other_image = self.image[:1] * len(self.image)
         self.target = 3 if self.labelled else labels[: info["targets"]] if labels else None
         self.state = {name: bytes_of(view) for name, view in module.state_dict().items()} if self.trains else {}
@@ -70,7 +71,7 @@ class Subject:
     def all_calls(self, images: Any, labels: Any) -> Iterator[tuple[str, Call]]:
         """Whatever works, and what is refused with a message that has to be made."""
         m, image, target = self.module, self.image, self.target
-        constant, short, huge = bytes(image), image[1:], 10**5000
+        constant, short, huge = bytes(image), self.short, 10**5000
         yield "info", m.info
         yield "outputs", lambda: m.outputs(image)
         yield "outputs refused", lambda: m.outputs(short)
@@ -96,7 +97,7 @@ class Subject:
         yield "reset", lambda: m.reset(7) if drawn else m.reset()
         yield "reset refused", lambda: m.reset(seed=2**70)
         yield "load_state_dict", lambda: m.load_state_dict(self.state)
-        wrong = {name: memoryview(bytes(8 * 300)).cast("d", (3, 100)) for name in self.state}
+        wrong = {name: memoryview(bytes(8 * 900)).cast("d", (3, 300)) for name in self.state}
         yield "load_state_dict refused", lambda: m.load_state_dict(wrong)
         yield "load_state_dict without one", lambda: m.load_state_dict({})
         yield "load_state_dict with another", lambda: m.load_state_dict(self.state | {"".join(("ä", "ö")): image})
@@ -129,7 +130,7 @@ class Subject:
 
     def keeps_a_buffer(self) -> bool:
         try:
-            for buffer in filter(None, [*self.data, self.image]):
+            for buffer in filter(None, [*self.data, self.image, self.short]):
                 buffer.append(buffer[0])
                 buffer.pop()
         except BufferError:
@@ -332,6 +333,7 @@ def main(path: str, name: str) -> None:
         sweep.leak()
         wrong += sweep.wrong
     print(json.dumps({"failed": failed, "wrong": wrong}, indent=1))
+    sys.exit(1 if wrong else 0)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Single faults, each of which somebody might make: planted one after the other, the fuzzer must find every one.
+"""Single faults, each of which somebody might make: planted one after the other, each must be found.
+
+Those of what is computed by the fuzzer, those of how a call ends by the test that is named.
 
     python -m tools.faults                 plant all of them; a table of what found each; exit code 1 if one survives
     python -m tools.faults --only "tail"   those whose name has that text
@@ -22,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("codegen", "csrc", "micrograd", "tools")
+NO_MEMORY = "tests/test_no_memory.py::test_a_module_of_floats"
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,7 @@ class Fault:
     old: str
     new: str
     seed: int = 1  # of the first Program; for a fault that few Programs show, shortly before one that does
+    test: str = ""  # that must fail, where it is none that a Program shows
 
 
 FAULTS = [
@@ -343,6 +347,48 @@ FAULTS = [
         "arrays[tensor.name].ravel().tolist()",
         "arrays[tensor.name].T.ravel().tolist()",
     ),
+    Fault(
+        "a loss that was computed before there was room for it",
+        "csrc/module.h",
+        "if (room != NULL && lock_to_write() == 0) {",
+        "if (image != NULL && lock_to_write() == 0) {",
+        test=NO_MEMORY,
+    ),
+    Fault(
+        "weights that are loaded before all of them are checked",
+        "csrc/views.h",
+        "read_tensor(item, &tensors[t], copy + tensors[t].offset)",
+        "read_tensor(item, &tensors[t], data + tensors[t].offset)",
+        test=NO_MEMORY,
+    ),
+    Fault(
+        "a copy of the weights that nobody frees",
+        "csrc/views.h",
+        "fail:\n    PyMem_Free(copy);",
+        "fail:",
+        test=NO_MEMORY,
+    ),
+    Fault(
+        "a buffer of the wrong size that is kept",
+        "csrc/arguments.h",
+        "view->len / expected->size);\n        PyBuffer_Release(view);",
+        "view->len / expected->size);",
+        test=NO_MEMORY,
+    ),
+    Fault(
+        "a message that says too much without memory",
+        "csrc/arguments.h",
+        "if (text != NULL || PyErr_ExceptionMatches(PyExc_MemoryError))",
+        "if (text != NULL)",
+        test=NO_MEMORY,
+    ),
+    Fault(
+        "a shape with a hole in it",
+        "csrc/views.h",
+        "if (length == NULL || PyTuple_SetItem(tuple, d, length) < 0) {",
+        "if (PyTuple_SetItem(tuple, d, length) < 0) {",
+        test=NO_MEMORY,
+    ),
 ]
 
 
@@ -367,6 +413,8 @@ def plant(fault: Fault, folder: Path) -> None:
 
 def judge(fault: Fault, count: int, jobs: int) -> Verdict:
     """Runs the fuzzer on the sources with the fault until a Program fails. RuntimeError if it does not even start."""
+    if fault.test:
+        return judge_by_test(fault)
     compiler = "gcc" if shutil.which("gcc") else "clang"
     arguments = f"--seed {fault.seed} --count {count} --every 4 --jobs {jobs} --no-reduce".split()
     with tempfile.TemporaryDirectory() as name:
@@ -388,6 +436,29 @@ def judge(fault: Fault, count: int, jobs: int) -> Verdict:
     if found is None:
         return Verdict(fault, "", count, seconds)
     return Verdict(fault, found[2], int(found[1]) - fault.seed + 1, seconds)
+
+
+def judge_by_test(fault: Fault) -> Verdict:
+    """Runs the test that must fail on the sources with the fault. RuntimeError if it does not get that far."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        plant(fault, folder)
+        for more in ("tests", "examples"):
+            shutil.copytree(ROOT / more, folder / more, ignore=shutil.ignore_patterns("__pycache__"))
+        started = time.monotonic()
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "--rootdir", name, fault.test],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": name},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        seconds = time.monotonic() - started
+    if done.returncode > 1:
+        raise RuntimeError(f"{fault.name}: the test does not run:\n{done.stdout}{done.stderr}")
+    said = re.search(r"^E +(.*)$", done.stdout, re.MULTILINE)
+    return Verdict(fault, (said[1] if said else "failed") if done.returncode else "", 1, seconds)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
