@@ -14,6 +14,7 @@ from codegen.pipeline import compile_program
 from codegen.program import DTYPES, Program, declared, load
 from codegen.weights import read_weights
 from micrograd.commands.command_line import USER_ERROR, Parser
+from micrograd.files import identity
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -74,6 +75,9 @@ def run_explain(options: argparse.Namespace) -> list[str]:
 def run_freeze(options: argparse.Namespace) -> list[Path]:
     program = read_program(options)
     weights = read_weights(options.weights)
+    written = (options.output / f"{options.name}{end}" for end in (".c", ".h", ".ir", "_kernels.h"))
+    if identity(options.weights) in map(identity, written):
+        raise ValueError(f"the weights must be no file that is written, got {options.weights}")
     if options.standalone:
         source = freeze(program, weights, options.output, options.name, target="c")
         return [source.with_suffix(".h"), source]

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from codegen import checks
 from codegen.files import csrc, write_if_changed
 from codegen.ir.graph import graph_lines
 from codegen.passes.freeze import frozen_program
@@ -70,12 +71,14 @@ def build(
     Raises ValueError as compile_program() does, RuntimeError with the compiler's output if it fails.
     """
     if isinstance(flags, str) or not isinstance(flags, list | tuple | None):
-        raise TypeError(f"flags must be a list of strings, not {flags!r}")
+        raise TypeError(f"flags must be a list of strings, not {checks.shown(flags)}")
+    flags = [checks.text("a flag", flag) for flag in flags or []]
+    compiler = None if compiler is None else checks.name("the compiler", compiler)
+    folder = checks.folder("the folder", directory).resolve()
     if target != "extension" and (compiler is not None or flags):
         raise ValueError(f"compiler and flags are for target='extension'; target={target!r} compiles nothing")
-    folder = Path(directory).resolve()
-    source = write_sources(compile_program(program, name, lowering, target), folder, name)
-    return compile_extension(source, name, compiler, flags or []) if target == "extension" else source
+    source = write_sources(compile_program(program, name, lowering, target), folder, str.__str__(name))
+    return compile_extension(source, str.__str__(name), compiler, flags) if target == "extension" else source
 
 
 def freeze(

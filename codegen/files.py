@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
+
+from micrograd.files import write_whole
 
 
 def csrc() -> Path:
@@ -21,6 +22,4 @@ def write_if_changed(path: Path, text: str) -> None:
     if path.is_file() and path.read_bytes() == data:
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    temporary.write_bytes(data)
-    os.replace(temporary, path)
+    write_whole(path, data, is_synced=False)

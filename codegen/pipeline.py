@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import keyword
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,6 +13,7 @@ from itertools import compress
 
 import numpy as np
 
+from codegen import checks
 from codegen.backends.c.inference import inference_files
 from codegen.backends.c.kernels import kernels_of
 from codegen.backends.c.module import module_files
@@ -29,6 +31,7 @@ from codegen.program import Program
 from codegen.reroll.groups import find_groups
 from codegen.reroll.layout import assign_storage
 from codegen.reroll.loops import find_loops
+from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
 from codegen.schedule.copies import Batch, plan_batch
 from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_passes, schedule
@@ -39,6 +42,8 @@ from micrograd.definitions import python_definitions
 from micrograd.translate import source_of
 
 TARGETS = ("extension", "python", "c")
+
+MAX_NAME = 100  # of a module: files have longer names
 
 
 @dataclass
@@ -90,11 +95,14 @@ def compile_program(
     """
     if not isinstance(program, Program):
         raise TypeError(f"the program must be a codegen.Program, not {type(program).__name__}")
-    if target not in TARGETS:
-        raise ValueError(f"target must be one of {', '.join(TARGETS)}, got {target!r}")
+    target = checks.choice("target", target, TARGETS)
+    if lowering is not None and not isinstance(lowering, str):
+        raise TypeError(f"lowering must be a string or None, not {checks.shown(lowering)}")
     if lowering not in (None, "loops", "straightline"):
-        raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
-    check_name(name)
+        raise ValueError(f"lowering must be 'loops' or 'straightline', got {checks.shown(lowering)}")
+    lowering = None if lowering is None else str.__str__(lowering)
+    name = checked_name(name, target)
+    program.check()
     if target == "python":
         check_strict(program)
     if target == "c" and program.loss is not None:
@@ -128,11 +136,22 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
     return print_files(program, kernels, name, digest, len(graph))
 
 
-def check_name(name: str) -> None:
+def checked_name(name: str, target: str) -> str:
+    """The name of a module as a plain string. Raises ValueError for one that its files or its import cannot have."""
     if not isinstance(name, str):
         raise TypeError(f"a module's name must be a string, not {type(name).__name__}")
+    name = str.__str__(name)
     if not (name.isidentifier() and name.isascii()) or keyword.iskeyword(name):
-        raise ValueError(f"a module's name must be an ASCII identifier that is not a keyword, got {name!r}")
+        raise ValueError(f"a module's name must be an ASCII identifier that is not a keyword, got {checks.shown(name)}")
+    if len(name) > MAX_NAME:
+        raise ValueError(f"a module's name must have at most {MAX_NAME} characters, got {len(name)}")
+    if name.lower() in DEVICES:
+        raise ValueError(f"a module's name must be one that files can have: {name!r} is a device on Windows")
+    if target == "c" and name.lower() in HEADERS:
+        raise ValueError(f"a module's name must not be that of a C header, got {name!r}")
+    if target == "python" and name in sys.stdlib_module_names:
+        raise ValueError(f"a module's name must not be that of a module of the standard library, got {name!r}")
+    return name
 
 
 def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:

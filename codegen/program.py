@@ -6,16 +6,16 @@ parameters, and what is observed. The compiler knows nothing else about a model.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from math import isfinite
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
+from codegen import checks
 from micrograd.engine import Value
-from micrograd.initial import Distribution, Initial, resolved
+from micrograd.initial import Distribution, Initial, Normal, resolved
 
 if TYPE_CHECKING:
     from micrograd.nn import Nested
@@ -104,14 +104,26 @@ class Program:
     reorder: bool = False
 
     def __post_init__(self) -> None:
-        for what, named in (("parameters", self.parameters), ("outputs", self.outputs)):
-            if not isinstance(named, Mapping):
-                raise TypeError(f"{what} must map names to Values, not be a {type(named).__name__}")
-        for name in (*self.parameters, *self.outputs):
-            if not isinstance(name, str):
-                raise TypeError(f"a name of a parameter or an output must be a string, not {name!r}")
-            if not name or "\0" in name:
-                raise ValueError(f"a name of a parameter or an output must not be empty or hold NUL, got {name!r}")
+        self.check()
+
+    def check(self) -> None:
+        """Checks every field, and replaces numbers, texts and lists by plain ones of their own. The compiler does it
+        again: fields may have been set since."""
+        self._check_kinds()
+        self._check_numbers()
+        self.parameters = _named("parameters", self.parameters)
+        self.outputs = {name: _output(name, values) for name, values in _named("outputs", self.outputs).items()}
+        if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
+            raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
+        if self.prediction is None:
+            self.prediction = next(iter(self.outputs), None) if isinstance(self.targets, Label) else None
+        elif checks.text("the prediction", self.prediction) not in self.outputs:
+            raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
+        else:
+            self.prediction = checks.text("the prediction", self.prediction)
+        self._check_leaves()
+
+    def _check_kinds(self) -> None:
         if not isinstance(self.inputs, Pixels | Floats):
             raise TypeError(f"inputs must be Pixels or Floats, not {type(self.inputs).__name__}")
         if not isinstance(self.targets, Label | Floats | None):
@@ -122,50 +134,39 @@ class Program:
             self.loss = self.loss.item()
         if not isinstance(self.loss, Value | None):
             raise TypeError(f"the loss must be a Value or None, not {type(self.loss).__name__}")
-        self.inputs = replace(self.inputs, values=_listed(self.inputs.values))
+
+    def _check_numbers(self) -> None:
+        self.dtype = checks.choice("dtype", self.dtype, DTYPES)
+        self.fma, self.reorder = checks.flag("fma", self.fma), checks.flag("reorder", self.reorder)
+        self.learning_rate = checks.number("the learning rate", self.learning_rate, self.dtype)
+        self.seed = checks.whole("the seed", self.seed, 2**64, "2**64")
+        self.description = checks.text("the description", self.description)
+        if isinstance(self.inputs, Pixels):
+            scale = checks.number("the scale of the pixels", self.inputs.scale, self.dtype)
+            self.inputs = Pixels(_leaves("inputs", self.inputs.values), scale)
+        else:
+            self.inputs = Floats(_leaves("inputs", self.inputs.values))
+
+    def _check_leaves(self) -> None:
+        """Inputs, targets and parameters are leaves of the graph, each declared once. Numbers the parameters."""
         if isinstance(self.targets, Label):
-            self.targets = Label(_listed(self.targets.one_hot))
+            self.targets = Label(_leaves("targets", self.targets.one_hot))
+            if not 1 <= len(self.targets.one_hot) <= MAX_CLASSES:
+                raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(self.targets.one_hot)}")
         elif self.targets is not None:
-            self.targets = Floats(_listed(self.targets.values))
-        self.outputs = {name: _listed(values) for name, values in self.outputs.items()}
-        if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
-            raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
-        if not isfinite(self.learning_rate):
-            raise ValueError(f"the learning rate must be finite, got {self.learning_rate}")
-        if isinstance(self.inputs, Pixels) and not isfinite(self.inputs.scale):
-            raise ValueError(f"the scale of the pixels must be finite, got {self.inputs.scale}")
-        if isinstance(self.targets, Label) and not 1 <= len(self.target_values) <= MAX_CLASSES:
-            raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(self.target_values)}")
-        if not isinstance(self.seed, int):
-            raise TypeError(f"the seed must be an int, not {type(self.seed).__name__}")
-        if not 0 <= self.seed < 2**64:
-            raise ValueError(f"the seed must be 0..2**64-1, got {self.seed}")
-        if self.dtype not in DTYPES:
-            raise ValueError(f"dtype must be one of {', '.join(DTYPES)}, got {self.dtype!r}")
-        for option, value in (("fma", self.fma), ("reorder", self.reorder)):
-            if not isinstance(value, bool):
-                raise TypeError(f"{option} must be True or False, not {value!r}")
-        if self.prediction is None:
-            self.prediction = next(iter(self.outputs), None) if isinstance(self.targets, Label) else None
-        elif self.prediction not in self.outputs:
-            raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
-        for name, values in self.outputs.items():
-            if not isinstance(values, Sequence) or not values or not all(isinstance(v, Value) for v in values):
-                raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
+            self.targets = Floats(_leaves("targets", self.targets.values))
         shaped = {name: _flatten(name, nested) for name, nested in self.parameters.items()}
-        flat = [value for _, values in shaped.values() for value in values]
-        self.order = list(_listed(self.order)) if self.order is not None else flat
-        _require_leaves("inputs", self.inputs.values)
-        _require_leaves("targets", self.target_values)
-        _require_leaves("parameters", flat)
+        flat = _leaves("parameters", [value for _, values in shaped.values() for value in values])
         leaves = [*flat, *self.inputs.values, *self.target_values]
+        order = flat if self.order is None else _values("order", self.order)
+        numbers = {id(value): i for i, value in enumerate(order)}
+        if len(numbers) != len(order) or set(numbers) != set(map(id, flat)):
+            raise ValueError("`order` must hold each parameter exactly once")
         if len(set(map(id, leaves))) != len(leaves):
             raise ValueError("a Value is declared twice among parameters, inputs and targets")
-        numbers = {id(value): i for i, value in enumerate(self.order)}
-        if len(numbers) != len(self.order) or set(numbers) != set(map(id, flat)):
-            raise ValueError("`order` must hold each parameter exactly once")
-        if self.initial is not None and set(self.initial) != set(shaped):
-            raise ValueError(f"`initial` names {sorted(self.initial)}, but the parameters are {sorted(shaped)}")
+        if self.initial is not None:
+            self.initial = _initial(self.initial, {name: shape for name, (shape, _) in shaped.items()}, self.dtype)
+        self.order = order
         self.tensors = [
             Tensor(
                 name,
@@ -230,18 +231,69 @@ def _unpacked(nested: Any) -> Any:
     return nested.tolist() if isinstance(nested, np.ndarray) else nested
 
 
-def _require_leaves(what: str, values: Sequence[Value] | Array) -> None:
+def _named(what: str, named: object) -> dict[str, Any]:
+    """The mapping with plain strings as names."""
+    if not isinstance(named, Mapping):
+        raise TypeError(f"{what} must map names to Values, not be a {type(named).__name__}")
+    found = {checks.name("a name of a parameter or an output", name): values for name, values in named.items()}
+    if len(found) != len(named):
+        raise ValueError(f"{what} must not have a name twice, got {list(named)}")
+    return found
+
+
+def _output(name: str, values: object) -> list[Value]:
+    values = _listed(values)
+    if not isinstance(values, Sequence) or not values or not all(isinstance(value, Value) for value in values):
+        raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
+    return list(values)
+
+
+def _values(what: str, values: object) -> list[Value]:
+    values = _listed(values)
     if not isinstance(values, Sequence):
         raise TypeError(f"{what} must be a list of Values, not {type(values).__name__}")
     for i, value in enumerate(values):
         if not isinstance(value, Value):
             raise TypeError(f"{what}: element {i} must be a Value, not {type(value).__name__}")
+    return list(values)
+
+
+def _leaves(what: str, values: object) -> list[Value]:
+    leaves = _values(what, values)
+    for i, value in enumerate(leaves):
         if value._prev:
             raise ValueError(f"{what}: element {i} is computed by {value._op!r}, but must be a leaf of the graph")
+    return leaves
 
 
-def load(path: Path) -> Program:
+def _initial(initial: object, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> dict[str, Distribution]:
+    """The distributions, of plain numbers."""
+    named = _named("initial", initial)
+    if set(named) != set(shapes):
+        raise ValueError(f"`initial` names {sorted(named)}, but the parameters are {sorted(shapes)}")
+    return {name: _distribution(repr(name), named[name], shape, dtype) for name, shape in shapes.items()}
+
+
+def _distribution(what: str, initial: Any, shape: tuple[int, ...], dtype: str) -> Distribution:
+    bounds = f"the initial range of {what} must be finite and ordered: it"
+    if isinstance(initial, str):
+        initial = str.__str__(initial)
+    elif isinstance(initial, Normal):
+        mean, deviation = (checks.number(f"the initial {what}", x, dtype) for x in (initial.mean, initial.deviation))
+        initial = Normal(mean, deviation, initial.limit)
+    elif isinstance(initial, Sequence) and len(initial) == 2:
+        initial = tuple([checks.number(bounds, bound, dtype) for bound in initial])
+    elif not isinstance(initial, Sequence | Mapping) and initial is not None:
+        initial = checks.number(f"the initial value of {what}", initial, dtype)
+    found = resolved(what, initial, shape)
+    if isinstance(found, tuple):  # what a random number is multiplied by
+        checks.number(f"the width of the initial range of {what}", found[1] - found[0], dtype)
+    return found
+
+
+def load(path: str | os.PathLike[str]) -> Program:
     """The Program that a Python file declares by a function `program()`. Runs that file."""
+    path = checks.folder("the path of a model", path)
     namespace: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
     exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), namespace)
     return declared(namespace, str(path))

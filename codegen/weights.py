@@ -29,6 +29,8 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
 
     Raises OSError if it cannot be read and ValueError for anything that is not a whole safetensors file of floats.
     """
+    if not isinstance(path, str | os.PathLike):  # a number would be an open file
+        raise TypeError(f"the path of a weight file must be a string or a path, not {type(path).__name__}")
     if stat.S_ISCHR(mode := os.stat(path).st_mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         raise ValueError(f"{path}: not a file but a device or a pipe, which may have no end")
     content = Path(path).read_bytes()

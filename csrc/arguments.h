@@ -7,6 +7,21 @@
 
 #include "model.h"
 
+/*
+ * The one module whose functions work. A process may also have modules that were created and never executed, were
+ * refused, or have been cleared: the model's arrays are not theirs.
+ */
+static PyObject *usable_module;
+
+static int expect_usable(PyObject *module)
+{
+    if (module == usable_module)
+        return 0;
+    PyErr_SetString(PyExc_RuntimeError, "this module object of '" MODULE_NAME "' was not imported to the end, or has "
+                                        "been cleared: it has no model");
+    return -1;
+}
+
 #define FAST(function) ((PyCFunction)(void (*)(void))(function))
 
 struct signature {
@@ -61,7 +76,7 @@ static int is_given(PyObject *value) { return value != NULL && value != Py_None;
 static PyObject *text_of(PyObject *number)
 {
     PyObject *const text = PyObject_Str(number);
-    if (text != NULL)
+    if (text != NULL || PyErr_ExceptionMatches(PyExc_MemoryError))
         return text;
     PyErr_Clear(); /* Python refuses to print an int of more than 4300 digits */
     return PyUnicode_FromString("an int of very many digits");
@@ -100,70 +115,6 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
     }
     Py_DECREF(number);
     return value;
-}
-
-/* The elements of a buffer; `format` is that of Python's struct module. */
-struct elements {
-    const char *noun;
-    char format;
-    Py_ssize_t size;
-};
-
-static const struct elements byte_elements = {"unsigned bytes", 'B', 1};
-#if FLOAT32
-static const struct elements real_elements = {"float32", 'f', sizeof(real)};
-#else
-static const struct elements real_elements = {"float64", 'd', sizeof(real)};
-#endif
-
-#if INPUT_PIXELS
-#define INPUT_ELEMENTS byte_elements
-#else
-#define INPUT_ELEMENTS real_elements
-#endif
-
-static int has_format(const Py_buffer *view, const struct elements *expected)
-{
-    const char *format = view->format == NULL ? "B" : view->format;
-    const uint16_t one = 1;
-    const char native = *(const unsigned char *)&one ? '<' : '>';
-    if (*format == '@' || *format == '=' || *format == native)
-        format++;
-    return format[0] == expected->format && format[1] == '\0' && view->itemsize == expected->size;
-}
-
-/* Gets a C-contiguous buffer of the expected elements, to be read in place. */
-static int get_buffer(PyObject *object, const char *what, const struct elements *expected, Py_buffer *view)
-{
-    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_MemoryError) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-            return -1;
-        PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%s must be a C-contiguous buffer of %s, got %R", what, expected->noun,
-                     (PyObject *)Py_TYPE(object));
-        return -1;
-    }
-    if (!has_format(view, expected)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a buffer of %s (format '%c'), got format '%s'", what,
-                     expected->noun, expected->format, view->format == NULL ? "B" : view->format);
-        PyBuffer_Release(view);
-        return -1;
-    }
-    return 0;
-}
-
-static int get_buffer_of(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t count,
-                         Py_buffer *view)
-{
-    if (get_buffer(object, what, expected, view) < 0)
-        return -1;
-    if (view->len != count * expected->size) {
-        PyErr_Format(PyExc_ValueError, "%s must hold %zd %s, got %zd", what, count, expected->noun,
-                     view->len / expected->size);
-        PyBuffer_Release(view);
-        return -1;
-    }
-    return 0;
 }
 
 #if !FROZEN /* only training takes learning rates, flags and seeds */

@@ -22,18 +22,23 @@
 #define DOC_ELEMENTS DOC_REAL
 #define DOC_BUFFERS "array.array, memoryview or a NumPy array"
 #endif
+#if INPUT_PIXELS
+#define DOC_CONVERTED "."
+#else
+#define DOC_CONVERTED ".\n    Other real numbers, in buffers or sequences, are converted."
+#endif
 #define DOC_PIXELS \
-    "pixels: a C-contiguous buffer of " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", read in place: " DOC_BUFFERS "."
+    "pixels: a C-contiguous buffer of " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", read in place: " DOC_BUFFERS DOC_CONVERTED
 #define DOC_IMAGES \
     "images: a C-contiguous buffer of n * " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", n >= 1, read in place:\n    " \
-    DOC_BUFFERS "."
+    DOC_BUFFERS DOC_CONVERTED
 
 #if TARGET_LABEL
 #define DOC_LABEL "label: an int, 0 <= label < " AS_TEXT(TARGET_COUNT) "."
-#define DOC_LABELS "labels: a buffer of n unsigned bytes, each below " AS_TEXT(TARGET_COUNT) "."
+#define DOC_LABELS "labels: n ints, each below " AS_TEXT(TARGET_COUNT) ": a buffer of bytes is read in place, others are converted."
 #elif TARGET_COUNT
-#define DOC_LABEL "label: a C-contiguous buffer of " AS_TEXT(TARGET_COUNT) " " DOC_REAL ", the targets."
-#define DOC_LABELS "labels: a C-contiguous buffer of n * " AS_TEXT(TARGET_COUNT) " " DOC_REAL ", the targets."
+#define DOC_LABEL "label: the targets, " AS_TEXT(TARGET_COUNT) " numbers: a buffer of " DOC_REAL " is read in place, others are converted."
+#define DOC_LABELS "labels: the targets, n * " AS_TEXT(TARGET_COUNT) " numbers: a buffer of " DOC_REAL " is read in place, others are\n    converted."
 #else
 #define DOC_LABEL "label: None, because this model has no targets."
 #define DOC_LABELS "labels: None, because this model has no targets."

@@ -4,6 +4,7 @@
 #define IMAGES_H
 
 #include "arguments.h"
+#include "buffers.h"
 #include "level.h"
 #include "lock.h"
 #include "model.h"
@@ -38,7 +39,7 @@ static int get_images(PyObject *images, struct batch_view *b)
         PyErr_SetString(PyExc_RuntimeError, "this model has no inputs, so there is nothing to loop over");
         return -1;
     }
-    if (get_buffer(images, INPUT_NOUN "s", &INPUT_ELEMENTS, &b->images) < 0)
+    if (get_buffer(images, INPUT_NOUN "s", &INPUT_ELEMENTS, INPUT_COUNT, &b->images) < 0)
         return -1;
     const Py_ssize_t elements = b->images.len / INPUT_ELEMENTS.size;
     b->count = elements / INPUT_SPACE;
@@ -146,13 +147,14 @@ static void run_chunk(pool_job job, struct chunk *chunk, Py_ssize_t first)
     unlock();
 }
 
-static PyObject *api_predict_batch(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs,
+static PyObject *api_predict_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                                    PyObject *kwnames)
 {
     static const struct signature signature = {"predict_batch", 1, 1, 3, {"images", "threads", "progress"}};
     PyObject *values[3];
     struct batch_view b;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[2]) < 0 ||
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
+        check_progress(values[2]) < 0 ||
         check_prediction() < 0)
         return NULL;
     const int threads = parse_threads(values[1]);
@@ -226,7 +228,8 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
             return 0;
         PyErr_SetString(PyExc_TypeError, TARGETS_NOUN " must be None: this model has no targets");
     }
-    else if (get_buffer_of(labels, TARGETS_NOUN, &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, &b->labels) == 0) {
+    else if (get_buffer_of(labels, TARGETS_NOUN, &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, TARGETS_PER_IMAGE,
+                           &b->labels) == 0) {
         b->has_labels = 1;
         if (check_labels(b) == 0)
             return 0;
@@ -270,12 +273,13 @@ static void evaluate_piece(int worker, int piece, void *argument)
         evaluate_images(worker, chunk, at, images_at_once(chunk->count - at));
 }
 
-static PyObject *api_evaluate(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const struct signature signature = {"evaluate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
     PyObject *values[4];
     struct batch_view b;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[3]) < 0)
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
+        check_progress(values[3]) < 0)
         return NULL;
     const int threads = parse_threads(values[2]);
     if (threads < 0 || get_batch(values[0], values[1], &b) < 0)

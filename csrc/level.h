@@ -60,7 +60,7 @@ struct level {
     void (*add_images_to_rows)(int first, int end, int images);
     void (*update_row)(int input, const struct step *);
     void (*update_pending_image)(const struct workspace *, const struct step *);
-    void (*update_pending_rows)(int first, int end, int images, const struct step *);
+    void (*update_pending_rows)(int worker, int first, int end, int images, const struct step *);
 #endif
     /* Images side by side; all of these are NULL if the model has none. */
     void (*copy_into)(struct images *restrict, const struct workspace *, int count);

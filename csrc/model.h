@@ -62,11 +62,9 @@ struct tensor {
 /* The target of one image: a label, or floats. */
 #if TARGET_LABEL
 typedef unsigned char target_type;
-#define TARGET_ELEMENTS byte_elements
 #define TARGETS_PER_IMAGE 1
 #else
 typedef real target_type;
-#define TARGET_ELEMENTS real_elements
 #define TARGETS_PER_IMAGE TARGET_COUNT
 #endif
 

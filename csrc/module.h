@@ -32,12 +32,12 @@ static int expect_count(const char *function, Py_ssize_t nargs, Py_ssize_t expec
     return -1;
 }
 
-static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs)
+static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t nargs)
 {
     Py_buffer image_view, target_view;
     int image_held = 0, target_held = 0;
     const target_type *target = NULL;
-    if (expect_count("forward", nargs, 2) < 0)
+    if (expect_usable(module) < 0 || expect_count("forward", nargs, 2) < 0)
         return NULL;
 #if TARGET_LABEL
     const Py_ssize_t label = parse_int(args[0], "label", 0, TARGET_COUNT - 1);
@@ -47,7 +47,7 @@ static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args,
     target = &label_byte;
 #else
     if (TARGET_COUNT) {
-        if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, &target_view) < 0)
+        if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, 0, &target_view) < 0)
             return NULL;
         target_held = 1;
         target = target_view.buf;
@@ -59,12 +59,15 @@ static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args,
 #endif
     PyObject *result = NULL;
     const input_type *const image = one_image(args[1], &image_view, &image_held);
-    if (image != NULL && lock_to_write() == 0) {
+    PyObject *room = image == NULL ? NULL : PyFloat_FromDouble(0.0); /* a loss that cannot be returned changes nothing */
+    if (room != NULL && lock_to_write() == 0) {
         const double loss = run_forward(target, image);
         forward_done = 1;
         unlock();
+        Py_CLEAR(room); /* which the interpreter uses again */
         result = PyFloat_FromDouble(loss);
     }
+    Py_XDECREF(room);
     if (image_held)
         PyBuffer_Release(&image_view);
     if (target_held)
@@ -72,9 +75,9 @@ static PyObject *api_forward(PyObject *Py_UNUSED(module), PyObject *const *args,
     return result;
 }
 
-static PyObject *api_backward(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+static PyObject *api_backward(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
-    if (lock_to_write() < 0)
+    if (expect_usable(module) < 0 || lock_to_write() < 0)
         return NULL;
     const int possible = forward_done;
     if (possible)
@@ -87,22 +90,22 @@ static PyObject *api_backward(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(i
     Py_RETURN_NONE;
 }
 
-static PyObject *api_zero_grad(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+static PyObject *api_zero_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
-    if (lock_to_write() < 0)
+    if (expect_usable(module) < 0 || lock_to_write() < 0)
         return NULL;
     run_zero_grad();
     unlock();
     Py_RETURN_NONE;
 }
 
-static PyObject *api_update(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *api_update(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const struct signature signature = {"update", 2, 0, 3, {"step", "batch_size", "learning_rate"}};
     PyObject *values[3];
     Py_ssize_t batch_size = 1;
     double rate = LEARNING_RATE;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0)
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
     if (values[0] != NULL && parse_int(values[0], "step", 0, PY_SSIZE_T_MAX) < 0)
         return NULL;
@@ -153,8 +156,10 @@ static Py_ssize_t parameter_place(Py_ssize_t i, const struct tensor **owner)
 #endif
 }
 
-static PyObject *parameter_element(PyObject *object, const real *array)
+static PyObject *parameter_element(PyObject *module, PyObject *object, const real *array)
 {
+    if (expect_usable(module) < 0)
+        return NULL;
     const Py_ssize_t i = parse_int(object, "the number of a parameter", 0, PARAMETER_COUNT - 1);
     if (i < 0)
         return NULL;
@@ -166,9 +171,9 @@ static PyObject *parameter_element(PyObject *object, const real *array)
     return PyFloat_FromDouble(x);
 }
 
-static PyObject *api_data(PyObject *Py_UNUSED(module), PyObject *object) { return parameter_element(object, data); }
+static PyObject *api_data(PyObject *module, PyObject *object) { return parameter_element(module, object, data); }
 
-static PyObject *api_grad(PyObject *Py_UNUSED(module), PyObject *object) { return parameter_element(object, grad); }
+static PyObject *api_grad(PyObject *module, PyObject *object) { return parameter_element(module, object, grad); }
 
 /* Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. */
 static void draw_weights(uint64_t seed)
@@ -188,12 +193,12 @@ static void draw_weights(uint64_t seed)
     find_nonfinite_rows();
 }
 
-static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const struct signature signature = {"reset", 1, 0, 1, {"seed"}};
     PyObject *values[1];
     uint64_t seed = 0;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0)
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
     const int given = parse_seed(values[0], &seed);
     if (given < 0)
@@ -228,9 +233,9 @@ static PyObject *api_reset(PyObject *Py_UNUSED(module), PyObject *const *args, P
 
 /* The module */
 
-static PyObject *api_info(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
-    PyObject *const sizes = output_sizes();
+    PyObject *const sizes = expect_usable(module) < 0 ? NULL : output_sizes();
     if (sizes == NULL)
         return NULL;
 #if FROZEN
@@ -315,8 +320,21 @@ static int module_exec(PyObject *module)
         data[i] = weights[i];
 #endif
     loaded = 1;
+    usable_module = module;
     return 0;
 }
+
+static int module_clear(PyObject *module)
+{
+    if (module == usable_module)
+        usable_module = NULL;
+#if !FROZEN
+    clear_tensor_type(module);
+#endif
+    return 0;
+}
+
+static void module_free(void *module) { module_clear(module); }
 
 static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, (void *)module_exec},
@@ -344,8 +362,9 @@ static struct PyModuleDef module_definition = {
 #if !FROZEN
     .m_size = sizeof(struct module_state),
     .m_traverse = module_traverse,
-    .m_clear = module_clear,
 #endif
+    .m_clear = module_clear,
+    .m_free = module_free,
 };
 
 PyMODINIT_FUNC MODULE_INIT(void);

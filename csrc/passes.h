@@ -143,10 +143,7 @@ static void compute_values(int worker, int first, int count)
     }
 #endif
     for (int k = 0; k < count; k++) {
-        if (SIDE_BY_SIDE) /* which may be how sums over inputs are computed */
-            level->compute_loss(&w[k]);
-        else
-            level->compute_after_rows(&w[k]);
+        level->compute_after_rows(&w[k]);
         block_images.loss[first + k] = w[k].value[LOSS];
         level->compute_adjoints(&w[k]);
     }

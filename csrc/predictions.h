@@ -4,6 +4,7 @@
 #define PREDICTIONS_H
 
 #include "arguments.h"
+#include "buffers.h"
 #include "level.h"
 #include "lock.h"
 #include "model.h"
@@ -40,17 +41,17 @@ static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
     if (PyBytes_CheckExact(object) && PyBytes_Size(object) == INPUT_COUNT)
         return (const input_type *)PyBytes_AsString(object);
 #endif
-    if (get_buffer_of(object, INPUT_PIXELS ? "pixels" : "inputs", &INPUT_ELEMENTS, INPUT_COUNT, view) < 0)
+    if (get_buffer_of(object, INPUT_PIXELS ? "pixels" : "inputs", &INPUT_ELEMENTS, INPUT_COUNT, 0, view) < 0)
         return NULL;
     *held = 1;
     return view->buf;
 }
 
-static PyObject *api_predict(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *api_predict(PyObject *module, PyObject *object)
 {
     Py_buffer view;
     int held;
-    if (check_prediction() < 0)
+    if (expect_usable(module) < 0 || check_prediction() < 0)
         return NULL;
     const input_type *const image = one_image(object, &view, &held);
     if (image == NULL)
@@ -106,9 +107,9 @@ static PyObject *float_tuple(const double *from, int count)
     return tuple;
 }
 
-static PyObject *api_outputs(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *api_outputs(PyObject *module, PyObject *object)
 {
-    double *const elements = all_outputs(object);
+    double *const elements = expect_usable(module) < 0 ? NULL : all_outputs(object);
     if (elements == NULL)
         return NULL;
     PyObject *dict = PyDict_New();
@@ -126,8 +127,10 @@ static PyObject *api_outputs(PyObject *Py_UNUSED(module), PyObject *object)
     return dict;
 }
 
-static PyObject *api_probabilities(PyObject *Py_UNUSED(module), PyObject *object)
+static PyObject *api_probabilities(PyObject *module, PyObject *object)
 {
+    if (expect_usable(module) < 0)
+        return NULL;
     int o = 0, start = 0;
     while (o < OUTPUT_COUNT && strcmp(outputs[o].name, "probabilities") != 0)
         start += outputs[o++].count;

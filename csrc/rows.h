@@ -70,6 +70,9 @@ enum {
 
 static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* contiguous: every row reads those of all images */
 
+/* The sums of a tile between two groups of images, for each worker: too many numbers for the stack of a small thread. */
+static ALIGNED real tile_gradients[MAX_WORKERS][TILE_ROWS * MAX_LANES];
+
 /* The state of the gradients */
 
 static struct {
@@ -367,15 +370,14 @@ static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, c
 }
 
 SPECIALISED void AT_LEVEL(update_pending_tile)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
-                                               const struct tile *tile, const struct step *step)
+                                               const struct tile *tile, real *gradients, const struct step *step)
 {
-    ALIGNED real gradients[TILE_ROWS * MAX_LANES]; /* `block` apart: more would leave parts of the cache unused */
     for (ptrdiff_t first = 0; first < length; first += block)
         for (int g = 0; g < tile->groups; g++)
             for (int r = 0; r < tile->count; r++) {
                 const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
                 const int input = tile->input[r];
-                real *restrict const so_far = gradients + r * block;
+                real *restrict const so_far = gradients + r * block; /* more would leave parts of the cache unused */
                 real sum[MAX_LANES];
                 for (ptrdiff_t lane = 0; lane < lanes; lane++)
                     sum[lane] = g ? so_far[lane] : 0;
@@ -389,16 +391,17 @@ SPECIALISED void AT_LEVEL(update_pending_tile)(ptrdiff_t offset, ptrdiff_t lengt
 }
 
 /* Takes one step for rows first .. end - 1, with the pending gradients of the first `images` images of the block. */
-static void AT_LEVEL(update_pending_rows)(int first, int end, int images, const struct step *step)
+static void AT_LEVEL(update_pending_rows)(int worker, int first, int end, int images, const struct step *step)
 {
     for (; first < end; first += TILE_ROWS) {
         struct tile tile;
         AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images);
 #define UPDATE(offset, lanes, length, block, factor, copy) \
-    AT_LEVEL(update_pending_tile)(offset, length, block, copy, &tile, step);
+    AT_LEVEL(update_pending_tile)(offset, length, block, copy, &tile, tile_gradients[worker], step);
         ROW_TENSORS(UPDATE)
 #undef UPDATE
     }
+    (void)worker;
     (void)step;
 }
 

@@ -250,7 +250,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch, double *loss)
     return 0;
 }
 
-static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
     static const struct signature signature = {
         "train",
@@ -263,7 +263,8 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
     struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE};
     struct random_state random = {.position = 0};
     uint64_t seed = 0;
-    if (parse_arguments(&signature, args, nargs, kwnames, values) < 0 || check_progress(values[7]) < 0)
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
+        check_progress(values[7]) < 0)
         return NULL;
     if (values[2] != NULL && (run.batch_size = parse_int(values[2], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
@@ -279,6 +280,12 @@ static PyObject *api_train(PyObject *Py_UNUSED(module), PyObject *const *args, P
     run.progress = values[7];
     if (get_batch(values[0], values[1], &run.batch) < 0)
         return NULL;
+    if (run.epochs > PY_SSIZE_T_MAX / run.batch.count) {
+        PyErr_Format(PyExc_ValueError, "%zd epochs of %zd images are more than train() can count: at most %zd images",
+                     run.epochs, run.batch.count, PY_SSIZE_T_MAX);
+        release_batch(&run.batch);
+        return NULL;
+    }
 
     PyObject *losses = PyList_New(0);
     if (losses == NULL)

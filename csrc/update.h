@@ -142,13 +142,13 @@ static void update_dense_tensors(const struct step *step, int piece, int pieces)
 }
 
 /* One piece of an update: a part of each dense tensor, and of the rows. */
-static void update_piece(int Py_UNUSED(worker), int piece, void *argument)
+static void update_piece(int worker, int piece, void *argument)
 {
     const int pieces = pool_pieces();
     const int first = part_start(INPUT_COUNT, piece, pieces), end = part_start(INPUT_COUNT, piece + 1, pieces);
     update_dense_tensors(argument, piece, pieces);
     if (is_pending())
-        level->update_pending_rows(first, end, row_gradients.images, argument);
+        level->update_pending_rows(worker, first, end, row_gradients.images, argument);
     else
         for (int input = first; input < end && has_dirty_rows(); input++)
             if (is_dirty(input))

@@ -4,6 +4,7 @@
 #define VIEWS_H
 
 #include "arguments.h"
+#include "buffers.h"
 #include "lock.h"
 #include "model.h"
 #include "update.h"
@@ -112,23 +113,26 @@ static int add_tensor_type(PyObject *module)
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     const struct module_state *const state = PyModule_GetState(module);
-    Py_VISIT(state->tensor_type);
+    if (state != NULL)
+        Py_VISIT(state->tensor_type);
     return 0;
 }
 
-static int module_clear(PyObject *module)
+static void clear_tensor_type(PyObject *module)
 {
     struct module_state *const state = PyModule_GetState(module);
-    Py_CLEAR(state->tensor_type);
-    return 0;
+    if (state != NULL)
+        Py_CLEAR(state->tensor_type);
 }
 
 static PyObject *tensor_views(PyObject *module, int is_grad)
 {
+    if (expect_usable(module) < 0)
+        return NULL;
     struct module_state *const state = PyModule_GetState(module);
     PyObject *const dict = PyDict_New();
-    if (dict == NULL || state == NULL)
-        goto fail;
+    if (dict == NULL)
+        return NULL;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         struct tensor_object *const object = PyObject_New(struct tensor_object, (PyTypeObject *)state->tensor_type);
         if (object == NULL)
@@ -146,13 +150,23 @@ static PyObject *tensor_views(PyObject *module, int is_grad)
     }
     return dict;
 fail:
-    Py_XDECREF(dict);
+    Py_DECREF(dict);
     return NULL;
 }
 
 static PyObject *api_state_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 0); }
 
 static PyObject *api_grad_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 1); }
+
+static void raise_wrong_shape(const struct tensor *t, const Py_buffer *view)
+{
+    PyObject *const expected = shape_tuple(t->dimensions, t->shape);
+    PyObject *const got = expected == NULL ? NULL : shape_tuple(view->ndim, view->shape);
+    if (got != NULL)
+        PyErr_Format(PyExc_ValueError, "%s must have the shape %R, got %R", t->name, expected, got);
+    Py_XDECREF(expected);
+    Py_XDECREF(got);
+}
 
 /* Checks one tensor and copies it to `to`, in C order. */
 static int read_tensor(PyObject *object, const struct tensor *t, real *to)
@@ -176,16 +190,7 @@ static int read_tensor(PyObject *object, const struct tensor *t, real *to)
     for (int d = 0; same && d < t->dimensions; d++)
         same = view.shape[d] == t->shape[d];
     if (!same) {
-        PyObject *const expected = PyTuple_New(t->dimensions), *const got = PyTuple_New(view.ndim);
-        int filled = expected != NULL && got != NULL;
-        for (int d = 0; filled && d < t->dimensions; d++)
-            filled = PyTuple_SetItem(expected, d, PyLong_FromSsize_t(t->shape[d])) == 0;
-        for (int d = 0; filled && d < view.ndim; d++)
-            filled = PyTuple_SetItem(got, d, PyLong_FromSsize_t(view.shape[d])) == 0;
-        if (filled)
-            PyErr_Format(PyExc_ValueError, "%s must have the shape %R, got %R", t->name, expected, got);
-        Py_XDECREF(expected);
-        Py_XDECREF(got);
+        raise_wrong_shape(t, &view);
         goto done;
     }
     failed = PyBuffer_ToContiguous(to, &view, view.len, 'C');
@@ -214,13 +219,21 @@ static void raise_not_a_mapping(PyObject *object)
                  (PyObject *)Py_TYPE(object));
 }
 
-static int is_name_of(PyObject *key, const struct tensor *t)
+/* Whether a key is the name of a parameter; -1 with an exception set if there is no memory to find out. */
+static int is_a_name(PyObject *key)
 {
     Py_ssize_t length;
     const char *const name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &length) : NULL;
-    if (name == NULL)
+    if (name == NULL) {
+        if (PyErr_Occurred() && PyErr_ExceptionMatches(PyExc_MemoryError))
+            return -1;
         PyErr_Clear(); /* a lone surrogate, so not one of our names */
-    return name != NULL && (size_t)length == strlen(t->name) && memcmp(name, t->name, (size_t)length) == 0;
+        return 0;
+    }
+    for (int t = 0; t < TENSOR_COUNT; t++)
+        if ((size_t)length == strlen(tensors[t].name) && memcmp(name, tensors[t].name, (size_t)length) == 0)
+            return 1;
+    return 0;
 }
 
 /* Every name of the mapping must be a parameter's. */
@@ -238,20 +251,19 @@ static int check_names(PyObject *mapping)
     const Py_ssize_t count = PyList_Size(keys);
     for (Py_ssize_t i = 0; i < count && !failed; i++) {
         PyObject *const key = PyList_GetItem(keys, i);
-        int t = 0;
-        while (t < TENSOR_COUNT && !is_name_of(key, &tensors[t]))
-            t++;
-        if (t == TENSOR_COUNT) {
+        const int known = is_a_name(key);
+        if (known == 0)
             PyErr_Format(PyExc_ValueError, "%R is not a parameter of this model", key);
-            failed = -1;
-        }
+        failed = known > 0 ? 0 : -1;
     }
     Py_DECREF(keys);
     return failed;
 }
 
-static PyObject *api_load_state_dict(PyObject *Py_UNUSED(module), PyObject *mapping)
+static PyObject *api_load_state_dict(PyObject *module, PyObject *mapping)
 {
+    if (expect_usable(module) < 0)
+        return NULL;
     if (!PyMapping_Check(mapping) || PyUnicode_Check(mapping) || PyList_Check(mapping) || PyTuple_Check(mapping) ||
         PyBytes_Check(mapping)) {
         raise_not_a_mapping(mapping);

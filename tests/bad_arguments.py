@@ -116,6 +116,17 @@ def bools() -> Iterator[Bad]:
         yield Bad(lambda x=wrong: x, TypeError, f"check_finite must be True or False, not {of_type(wrong)}")
 
 
+LABELS = "labels"  # a kind of its own: bytes that are converted from any ints
+
+
+def format_of(kind: str) -> str:
+    return "B" if kind == LABELS else kind
+
+
+def noun(kind: str) -> str:
+    return NOUNS[format_of(kind)]
+
+
 def no_buffers(what: str, kind: str) -> Iterator[Bad]:
     """Things that are no C-contiguous buffer of that format, whatever their size."""
     expected = f"{what} must be a C-contiguous buffer of {NOUNS[kind]}, got "
@@ -125,8 +136,38 @@ def no_buffers(what: str, kind: str) -> Iterator[Bad]:
     yield Bad(lambda: array, TypeError, expected + "<class 'type'>")
 
 
+def no_numbers(what: str, kind: str, count: int) -> Iterator[Bad]:
+    """Things that cannot be converted to numbers."""
+    things = "ints" if kind == LABELS else "real numbers"
+    expected = f"{what} must be {things}, got "
+    for wrong in (None, 1j, "x" * count, {}, set(), object(), print):
+        yield Bad(lambda x=wrong: x, TypeError, expected + of_type(wrong))
+        yield Bad(lambda x=wrong: [x] * count, TypeError, expected + of_type(wrong) if wrong != {} else expected)
+        yield Bad(lambda x=wrong: [[0, x]], TypeError, expected + of_type(wrong))
+    yield Bad(lambda: ["0"] * count, TypeError, expected + "<class 'str'>")
+    yield Bad(lambda: [b"0"] * count, TypeError, expected + "<class 'bytes'>")
+    yield Bad(lambda: [0, [0]], TypeError, expected + "<class 'list'>")
+    yield Bad(lambda: [[0], 0], TypeError, expected + "<class 'int'>")
+    yield Bad(lambda: [[0, 0], [0]], ValueError, f"{what} must have rows of one length, got 2 and 1$")
+    yield Bad(lambda: [Raising()] * count, ZeroDivisionError, "asked for")
+    yield Bad(lambda: released(bytes(8)), TypeError, expected + "<class 'memoryview'>")
+    yield Bad(lambda: array, TypeError, expected + "<class 'type'>")
+    for other in ("S1", "U1", "c16", "V8", "B,B", "g", *(() if kind != LABELS else "efd")):
+        yield Bad(lambda o=other: np.zeros(count, o), TypeError, expected + "a buffer with format '")
+    yield Bad(lambda: memoryview(bytes(count)).cast("c"), TypeError, expected + "a buffer with format 'c'")
+    if kind == LABELS:
+        yield Bad(lambda: [0.0] * count, TypeError, expected + "<class 'float'>")
+    else:
+        yield Bad(lambda: [10**400] * count, ValueError, f"{what}: number 0 is an int beyond the range of float64")
+        for wrap in (bytes, bytearray):  # of what?
+            yield Bad(lambda w=wrap: w(8 * count), TypeError, expected + re.escape(repr(wrap)))
+
+
 def buffers(what: str, kind: str, shape: tuple[int, ...]) -> Iterator[Bad]:
-    """All that is no C-contiguous buffer of that shape and format."""
+    """All that is no buffer of that shape and format, and cannot be converted to one."""
+    if kind != "B":
+        yield from no_numbers(what, kind, int(np.prod(shape)))
+        return
     yield from no_buffers(what, kind)
     count = int(np.prod(shape))
     good = np.zeros(count, kind)
@@ -154,25 +195,31 @@ def buffers(what: str, kind: str, shape: tuple[int, ...]) -> Iterator[Bad]:
     yield Bad(lambda: array("h", bytes(2 * count)), TypeError, letter + "h'")
     yield Bad(lambda: (ctypes.c_short * count)(), TypeError, letter)
     yield Bad(lambda: (ctypes.c_char * count)(), TypeError, letter)
-    if kind != "B":
-        yield Bad(lambda: good.tobytes(), TypeError, letter + "B'")
-        yield Bad(lambda: memoryview(good).cast("B"), TypeError, letter + "B'")
 
 
 def sized(what: str, kind: str, count: int) -> Iterator[Bad]:
     """One image, one target, the labels: exactly so many elements."""
     yield from buffers(what, kind, (count,))
+    form = format_of(kind)
     sizes = {0, 1, count - 1, count + 1, 2 * count, 2**16 + count} - {count}
     for size in sorted(size for size in sizes if size >= 0):
-        text = f"{what} must hold {count} {NOUNS[kind]}, got {size}$"
-        yield Bad(lambda n=size: np.zeros(n, kind), ValueError, text)
-        yield Bad(lambda n=size: array(kind, bytes(n * np.dtype(kind).itemsize)), ValueError, text)
-        if kind == "B":
+        text = f"{what} must hold {count} {noun(kind)}, got {size}$"
+        yield Bad(lambda n=size: np.zeros(n, form), ValueError, text)
+        yield Bad(lambda n=size: array(form, bytes(n * np.dtype(form).itemsize)), ValueError, text)
+        if form == "B":
             yield Bad(lambda n=size: bytes(n), ValueError, text)
             yield Bad(lambda n=size: bytearray(n), ValueError, text)
             yield Bad(lambda n=size: memoryview(bytes(n)), ValueError, text)
+        if kind != "B" and size < 100:
+            for other in "bhlLq?":
+                yield Bad(lambda n=size, o=other: np.zeros(n, o), ValueError, text)
+            yield Bad(lambda n=size: [0] * n, ValueError, text)
+            yield Bad(lambda n=size: (0,) * n, ValueError, text)
+            yield Bad(lambda n=size: range(n) if n < 2 else [0] * n, ValueError, text)
     if count > 1:
-        yield Bad(lambda: np.zeros((), kind), ValueError, f"{what} must hold {count} {NOUNS[kind]}, got 1$")
+        yield Bad(lambda: np.zeros((), form), ValueError, f"{what} must hold {count} {noun(kind)}, got 1$")
+        if kind != "B":
+            yield Bad(lambda: 0, ValueError, f"{what} must hold {count} {noun(kind)}, got 1$")
 
 
 def multiples(what: str, kind: str, count: int) -> Iterator[Bad]:
@@ -183,10 +230,30 @@ def multiples(what: str, kind: str, count: int) -> Iterator[Bad]:
             text = f"{what} must hold a multiple of {count} {NOUNS[kind]}, and at least one {what[:-1]}, got {size}$"
             yield Bad(lambda n=size: np.zeros(n, kind), ValueError, text)
             yield Bad(lambda n=size: array(kind, bytes(n * np.dtype(kind).itemsize)), ValueError, text)
+    yield from rows(what, kind, count)
+
+
+def rows(what: str, kind: str, count: int) -> Iterator[Bad]:
+    """Arrays whose rows are not images, although they may hold as many elements."""
+    form = format_of(kind)
+    for shape in ((count, 3), (3, count + 1), (count + 1, count + 2), (1, count, 2), (3, 1, 3 * count)):
+        if np.prod(shape[1:]) == count:
+            continue
+        text = re.escape(f"{what} must have {count} numbers in each row, got the shape {shape}")
+        yield Bad(lambda s=shape: np.zeros(s, form), ValueError, text)
+        if kind != "B":
+            yield Bad(lambda s=shape: np.zeros(s, "h"), ValueError, text)
+            yield Bad(lambda s=shape: np.zeros(s, form, "F"), ValueError, text)
+            yield Bad(lambda s=shape: np.zeros(s, "b").tolist(), ValueError, text)
 
 
 def label_buffers(classes: int, count: int) -> Iterator[Bad]:
-    yield from sized("labels", "B", count)
+    yield from sized("labels", LABELS, count)
+    yield from rows("labels", LABELS, 1)
+    for wrong in (-1, classes, 256, 257, -(2**31)):
+        text = rf"label 0 must be 0\.\.{classes - 1}, got {wrong}$"
+        for wrap in (lambda x: x, list, tuple, lambda x: np.array(x), lambda x: np.array(x, ">i4")):
+            yield Bad(lambda x=wrong, w=wrap: w([x] * count), ValueError, text)
     for at, wrong in ((0, classes), (count - 1, 255), (count // 2, classes + 1)):
         labels = bytearray(count)
         labels[at] = wrong

@@ -100,6 +100,7 @@ class Subject:
             yield from bad.label_buffers(self.height, COUNT)
         elif parameter == "labels":
             yield from bad.sized("targets", self.real, COUNT * self.height)
+            yield from bad.rows("targets", self.real, self.height)
         elif parameter == "mapping":
             yield from bad.mappings({name: value.shape for name, value in self.state.items()}, self.real)
         elif parameter == "i":

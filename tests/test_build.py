@@ -62,7 +62,7 @@ def test_the_ir_lies_beside_the_c(tmp_path):
     codegen.build(models.xor(), tmp_path, "beside")
     assert (tmp_path / "beside.ir").read_text().startswith("%0 = ")
     assert (tmp_path / "beside.c").is_file()
-    assert '#include "level_begin.h"' in (tmp_path / "beside_kernels.h").read_text()
+    assert "#include <level_begin.h>" in (tmp_path / "beside_kernels.h").read_text()
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
@@ -73,7 +73,7 @@ def test_every_guarded_header_includes_what_it_uses(file, tmp_path):
     if file == "nn_infer.c":
         program = frozen_program(program, {t.name: np.ones(t.shape) for t in program.tensors})
     text = compile_program(program, file[:-2]).files[file]
-    constants, tables, _ = re.split(r'#include "ops.h"\n|/\* The kernels, once', text)
+    constants, tables, _ = re.split(r"#include <ops.h>\n|/\* The kernels, once", text)
     headers = [path for path in sorted(csrc().glob("*.h")) if "without a guard" not in path.read_text()]
     assert 15 <= len(headers) <= 20
     for header in headers:
@@ -81,7 +81,7 @@ def test_every_guarded_header_includes_what_it_uses(file, tmp_path):
             continue
         assert len(header.read_text().splitlines()) < 500
         alone = header.name in ("real.h", "ops.h", "workspace.h", "model.h", "level.h", "rows.h")
-        source = constants + ("" if alone else f'#include "ops.h"\n{tables}') + f'#include "{header.name}"\n' * 2
+        source = constants + ("" if alone else f"#include <ops.h>\n{tables}") + f'#include "{header.name}"\n' * 2
         (tmp_path / "alone.c").write_text(source)
         flags = ["-std=gnu11", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", "-Wno-unused-function"]
         command = ["gcc", *flags, "-Wno-unused-variable", *INCLUDES, "alone.c"]

@@ -22,7 +22,7 @@ FILES = {
 FLOORS = [
     ["micrograd"],
     ["micrograd.data"],
-    ["codegen.program"],
+    ["codegen.checks", "codegen.program"],
     ["codegen.ir"],
     ["codegen.passes"],
     ["codegen.reroll"],
@@ -123,3 +123,14 @@ def test_the_text_that_a_user_writes_models_with_needs_the_standard_library_alon
         assert all(module.startswith("micrograd.") for module in IMPORTS[f"micrograd.{name}"])
         text = FILES[f"micrograd.{name}"].read_text(encoding="utf-8")
         assert "numpy" not in text
+
+
+def test_the_parts_of_a_python_module_define_nothing_twice():
+    """They become one file, where a second definition would silently replace the first."""
+    owners: dict[str, str] = {}
+    for path in sorted((ROOT / "codegen" / "backends" / "python" / "runtime").glob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", node)]
+            for name in [getattr(target, "name", getattr(target, "id", None)) for target in targets]:
+                if name is not None:
+                    assert owners.setdefault(name, path.name) == path.name, name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 import time
 from array import array
@@ -437,3 +438,40 @@ def test_predict_batch_has_one_byte_for_a_class(tmp_path):
     with pytest.raises(RuntimeError, match=r"returns bytes, but this model has 257 classes"):
         module.predict_batch(b"\x01\x00")
     assert module.predict(b"\x01") == 256
+
+
+BILLIONS = """
+import mmap, sys
+from codegen import load_extension
+
+module = load_extension(sys.argv[1], sys.argv[2])
+count = 2**33 + 2**31
+images = mmap.mmap(-1, count, flags=mmap.MAP_PRIVATE | 0x4000)  # MAP_NORESERVE: pages that nobody writes take no memory
+for epochs in (10**9, 2**63 // count + 1):
+    try:
+        module.train(images, None, epochs=epochs)
+        sys.exit("trained")
+    except ValueError as error:
+        print(error)
+seen = []
+def progress(done, total, loss):
+    seen.append(total == count * epochs)
+    raise KeyError
+epochs = (2**63 - 1) // count
+try:
+    module.train(images, None, epochs=epochs, progress=progress)
+except KeyError:
+    print(*seen)
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="maps ten billion bytes that are not there")
+def test_more_images_in_all_epochs_than_can_be_counted(tmp_path, run_python):
+    x, w = Value(0.0), Value(0.5)
+    path = build(Program(Pixels([x]), None, {"w": w}, (w * x - 1.0) ** 2, {"out": [w * x]}), tmp_path, "counted")
+    first, second, seen = run_python(BILLIONS, str(path), "counted").splitlines()
+    assert first == (
+        "1000000000 epochs of 10737418240 images are more than train() can count: at most 9223372036854775807 images"
+    )
+    assert second.startswith("858993460 epochs of 10737418240 images are more")
+    assert seen == "True"

@@ -148,7 +148,10 @@ def test_help_of_a_module_shows_every_function():
 @pytest.mark.parametrize(
     ("targets", "label"),
     [
-        (Floats([Value(0.0), Value(0.0)]), "label: a C-contiguous buffer of 2 float64, the targets."),
+        (
+            Floats([Value(0.0), Value(0.0)]),
+            "label: the targets, 2 numbers: a buffer of float64 is read in place, others are converted.",
+        ),
         (None, "label: None, because this model has no targets."),
     ],
     ids=["targets", "no targets"],

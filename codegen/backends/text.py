@@ -150,7 +150,7 @@ def _operations(body: Body, around: list[For]) -> list[tuple[int, list[For], lis
 
 
 def _has_unit_stride(place: Place, loop: For) -> bool:
-    return place.index.stride(loop.counter) in (0, 1) and not place.index.looks_up(loop.counter)
+    return place.index.is_contiguous(loop.counter)
 
 
 class _Words:

@@ -32,9 +32,8 @@ from codegen.ir.loops import (
     Name,
     Pass,
     Place,
-    Stmt,
     Store,
-    statements,
+    has_loop,
 )
 from micrograd import ops
 
@@ -70,9 +69,9 @@ def run(state: State, passes: Pass, skip: Pass = NONE, parts: int = 1) -> None:
     """Runs the kernels that any of `passes` needs and none of `skip`. Raises UnwrittenError."""
     for kernel in state.loops.kernels:
         if kernel.passes & passes and not kernel.passes & skip:
-            shared = any(_is_parallel(stmt) for nest in kernel.nests for stmt in statements(nest))
-            for part in reversed(range(parts if shared else 1)):  # the order of the parts must not matter
-                _Run(kernel, state, part, parts if shared else 1).nests()
+            count = parts if has_loop(kernel.nests, Kind.PARALLEL) else 1
+            for part in reversed(range(count)):  # the order of the parts must not matter
+                _Run(kernel, state, part, count).nests()
 
 
 def run_batch(state: State, passes: Pass) -> None:
@@ -80,15 +79,9 @@ def run_batch(state: State, passes: Pass) -> None:
     for kernel in state.loops.kernels:
         if not kernel.passes & passes:
             continue
-        together = any(
-            type(s) is For and s.kind == Kind.SIDE_BY_SIDE for nest in kernel.nests for s in statements(nest)
-        )
+        together = has_loop(kernel.nests, Kind.SIDE_BY_SIDE)
         for image in range(1 if together else len(state.images)):
             _Run(kernel, state, 0, 1, image).nests()
-
-
-def _is_parallel(stmt: Stmt) -> bool:
-    return isinstance(stmt, For) and stmt.kind == Kind.PARALLEL
 
 
 class _Run:

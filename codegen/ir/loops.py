@@ -38,6 +38,7 @@ from enum import Enum, IntFlag
 from typing import TypeAlias
 
 DATA, GRAD, VALUE, SHARED = "data", "grad", "value", "shared"
+SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 
 
@@ -88,6 +89,10 @@ class Index:
     def looks_up(self, counter: str) -> bool:
         """Whether the counter selects an entry of a table."""
         return any(index.depends_on(counter) for _, index in self.tables)
+
+    def is_contiguous(self, counter: str) -> bool:
+        """Whether iterations of the counter find their numbers side by side in memory, or all find the same one."""
+        return self.stride(counter) in (0, 1) and not self.looks_up(counter)
 
     def depends_on(self, counter: str) -> bool:
         return any(name == counter for _, name in self.steps) or (bool(self.tables) and self.looks_up(counter))
@@ -230,8 +235,11 @@ class Loops:
 
     def region(self, array: str, index: int) -> Region:
         """The region that an element of data[], grad[] or value[] belongs to."""
-        array = {GRAD: DATA, SHARED: VALUE}.get(array, array)
-        return self.regions[array].at(index)
+        return self.regions[SAME_LAYOUT.get(array, array)].at(index)
+
+    def length(self, array: str) -> int:
+        """The number of elements of data[], grad[], value[] or shared[]."""
+        return self.lengths[SAME_LAYOUT.get(array, array)]
 
 
 # Walking and rebuilding
@@ -243,6 +251,11 @@ def statements(body: Body) -> Iterator[Stmt]:
         yield stmt
         if type(stmt) is For:
             yield from statements(stmt.body)
+
+
+def has_loop(nests: Iterable[Body], kind: Kind) -> bool:
+    """Whether there is a loop of a kind."""
+    return any(type(stmt) is For and stmt.kind == kind for nest in nests for stmt in statements(nest))
 
 
 def subexpressions(expr: Expr) -> Iterator[Expr]:

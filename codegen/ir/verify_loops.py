@@ -192,4 +192,4 @@ class _Checker:
         if place.array in self.loops.tables:
             return len(self.loops.tables[place.array])
         self.require(place.array in (DATA, GRAD, VALUE, SHARED), f"no such array as {place.array}", stmt)
-        return self.loops.lengths[{GRAD: DATA, SHARED: VALUE}.get(place.array, place.array)]
+        return self.loops.length(place.array)

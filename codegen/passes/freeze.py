@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -57,6 +57,15 @@ def weights_of(program: Program, data: Sequence[float] | None = None) -> dict[st
     return {tensor.name: numbers[list(tensor.numbers)].reshape(tensor.shape) for tensor in program.tensors}
 
 
+def _numbers(name: str, array: npt.ArrayLike, dtype: str) -> npt.NDArray[np.floating[Any]]:
+    """An array of a parameter's weights in a Program's dtype. Raises TypeError for what is no array of real numbers."""
+    given = np.asarray(array)
+    if given.dtype.kind not in "fiu":
+        raise TypeError(f"the weights {name!r} must be an array of numbers, not of {given.dtype}")
+    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, which is refused
+        return given.astype(dtype)
+
+
 def set_weights(program: Program, weights: Mapping[str, npt.ArrayLike]) -> None:
     """Gives the Program's parameters these data, all or nothing, rounded to its dtype.
 
@@ -67,9 +76,8 @@ def set_weights(program: Program, weights: Mapping[str, npt.ArrayLike]) -> None:
         raise TypeError(f"the weights must map names to arrays, not be a {type(weights).__name__}")
     expected = {tensor.name for tensor in program.tensors}
     if set(weights) != expected:
-        raise ValueError(f"the weights are named {sorted(weights)}, but the parameters {sorted(expected)}")
-    with np.errstate(over="ignore"):  # what float32 cannot hold is infinite, which is refused
-        arrays = {name: np.asarray(array).astype(program.dtype) for name, array in weights.items()}
+        raise ValueError(f"the weights are named {sorted(weights, key=repr)}, but the parameters {sorted(expected)}")
+    arrays = {name: _numbers(name, array, program.dtype) for name, array in weights.items()}
     for tensor in program.tensors:
         array = arrays[tensor.name]
         if array.shape != tensor.shape:

@@ -78,8 +78,10 @@ def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
 def _tables(rows: Ints) -> list[Loop]:
     """A loop over a table; if the rows repeat, each time a constant further, over the first repetition only."""
     for period in range(MIN_TABLE, len(rows) // 2 + 1):
+        if len(rows) % period:
+            continue
         steps = rows[period:] - rows[:-period]
-        if len(rows) % period == 0 and (steps == steps[0]).all():
+        if (steps == steps[0]).all():
             return [_table(rows[:period]), Loop(len(rows) // period, steps[0])]
     return [_table(rows)]
 

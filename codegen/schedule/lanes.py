@@ -25,24 +25,10 @@ Every lane adds its own terms in the order of the graph, so lanes side by side i
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
-from codegen.ir.loops import (
-    Accumulate,
-    Body,
-    Expr,
-    For,
-    Index,
-    Kernel,
-    Kind,
-    Let,
-    Local,
-    Loops,
-    Name,
-    Place,
-    Store,
-    map_body,
-)
-from codegen.schedule.nest import around, each_nest, root_loops
+from codegen.ir.loops import Body, Kernel, Kind, Loops
+from codegen.schedule.nest import around, distributed, each_nest, root_loops
 
 
 def split_into_lanes(loops: Loops, where: Callable[[Body], bool] = lambda nest: True) -> Loops:
@@ -51,28 +37,6 @@ def split_into_lanes(loops: Loops, where: Callable[[Body], bool] = lambda nest: 
         if not found or not where(nest):
             return nest
         *outer, lane = found
-        return around(outer, _distributed(lane.body, lane, {}))
+        return around(outer, distributed(lane.body, [replace(lane, kind=Kind.LANES)]))
 
     return each_nest(loops, change)
-
-
-def _distributed(body: Body, lane: For, names: dict[str, Place]) -> Body:
-    """Loop distribution: the loop over lanes goes around each statement, and each Let gets one element per lane."""
-
-    def change(expr: Expr) -> Expr:
-        return names.get(expr.name, expr) if type(expr) is Name else expr
-
-    result: list[For | Local] = []
-    for stmt in body:
-        match stmt:
-            case For():
-                inner = _distributed(stmt.body, lane, names)
-                result.append(For(stmt.counter, stmt.count, inner, stmt.kind, stmt.input))
-            case Let():
-                assert not isinstance(stmt.value, Index)
-                names[stmt.name] = Place(stmt.name, Index(0, ((1, lane.counter),)))
-                start = Store(names[stmt.name], stmt.value)
-                result += [Local(stmt.name, lane.count), For(lane.counter, lane.count, (start,), Kind.LANES)]
-            case Store() | Accumulate():
-                result.append(For(lane.counter, lane.count, map_body((stmt,), change), Kind.LANES))
-    return tuple(result)

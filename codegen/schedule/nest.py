@@ -2,10 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
-from codegen.ir.loops import GRAD, VALUE, Body, For, Kernel, Local, Loops, Place, Stmt, statements, writes
+from codegen.ir.loops import (
+    GRAD,
+    VALUE,
+    Body,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Let,
+    Local,
+    Loops,
+    Name,
+    Place,
+    Stmt,
+    Store,
+    map_body,
+    statements,
+    writes,
+)
 
 
 def result(nest: Body) -> Place:
@@ -31,6 +50,38 @@ def around(loops: Iterable[For], body: Body) -> Body:
     for loop in reversed(list(loops)):
         body = (For(loop.counter, loop.count, body, loop.kind, loop.input),)
     return body
+
+
+def distributed(body: Body, loops: Sequence[For]) -> Body:
+    """Loop distribution: the loops go around each statement, and a Let becomes a Local with an element an iteration.
+
+    `loops` are at most one over roots, then one over images side by side, or one of them.
+    """
+    roots = [loop for loop in loops if loop.kind != Kind.SIDE_BY_SIDE]
+    image = next((loop.counter for loop in loops if loop.kind == Kind.SIDE_BY_SIDE), "")
+    index = Index(0, tuple([(1, loop.counter) for loop in roots]))
+    count = roots[0].count if roots else 1
+    names: dict[str, Place] = {}
+
+    def change(expr: Expr) -> Expr:
+        return names.get(expr.name, expr) if type(expr) is Name else expr
+
+    def visit(body: Body) -> Body:
+        result: list[Stmt] = []
+        for stmt in body:
+            match stmt:
+                case For():
+                    result.append(replace(stmt, body=visit(stmt.body)))
+                case Let():
+                    assert not isinstance(stmt.value, Index)
+                    names[stmt.name] = Place(stmt.name, index, image)
+                    result.append(Local(stmt.name, count, images=bool(image)))
+                    result += around(loops, map_body((Store(names[stmt.name], stmt.value),), change))
+                case _:
+                    result += around(loops, map_body((stmt,), change))
+        return tuple(result)
+
+    return visit(body)
 
 
 def each_nest(loops: Loops, change: Callable[[Kernel, Body], Body], straight: bool = False) -> Loops:

@@ -60,7 +60,7 @@ def _padded(loops: Loops, nest: Body, lanes: For, target: Target) -> int:
         return lanes.count
     for place in _places(nest):
         index = place.index
-        if index.stride(counter) not in (0, 1) or index.looks_up(counter):
+        if not index.is_contiguous(counter):
             return lanes.count
         if place.array in loops.tables and index.depends_on(counter):
             return lanes.count

@@ -35,6 +35,7 @@ from codegen.ir.loops import (
     Loops,
     Pass,
     Phase,
+    has_loop,
     reads,
     statements,
     writes,
@@ -91,14 +92,17 @@ def _phases(
     for kernel in loops.kernels:
         if kernel.passes & GRADIENTS:
             continue
-        read = [states[span] for span in spans_read(loops, kernel)]
+        spans = [*spans_read(loops, kernel)]
+        read = [states[span] for span in spans]
         state = max((int(span.max()) for span in read), default=0)
         written = [*spans_written(loops, kernel)]
         is_once = state == 0 and not any(outside[span].any() for span in written)
-        is_by_image = state == INPUT and all(span.min() == INPUT for span in read) and _skips(kernel)
-        if kernel.number in together or not (is_once or (is_by_image and _pays(kernel, target))):
+        is_by_image = (
+            state == INPUT and all(span.min() == INPUT for span in read) and has_loop(kernel.nests, Kind.ACTIVE)
+        )
+        if kernel.number in together or not (is_once or (state == INPUT and is_by_image and _pays(kernel, target))):
             phases[kernel.number] = Phase.SIDE_BY_SIDE
-            for span in spans_read(loops, kernel):
+            for span in spans:
                 if states[span].min() == 0 and states[span].max() > 0:
                     mixed |= set(writer[span][states[span] == 0].tolist())
         else:
@@ -147,10 +151,6 @@ def _range(loops: Loops, index: Index, counts: dict[str, int]) -> tuple[int, int
     return low, high
 
 
-def _skips(kernel: Kernel) -> bool:
-    return any(type(s) is For and s.kind == Kind.ACTIVE for nest in kernel.nests for s in statements(nest))
-
-
 def _pays(kernel: Kernel, target: Target) -> bool:
     """Whether image by image, without the inputs that are 0, is no slower than images side by side."""
     cost = kernel_cost(kernel, target)
@@ -173,9 +173,7 @@ def _nest_cost(nest: Body, target: Target) -> Cost:
 
 def _is_contiguous(nest: Body, lane: For) -> bool:
     places = [place for stmt in statements(nest) for place in reads(stmt) if place.array in (DATA, VALUE)]
-    return all(
-        place.index.stride(lane.counter) in (0, 1) and not place.index.looks_up(lane.counter) for place in places
-    )
+    return all(place.index.is_contiguous(lane.counter) for place in places)
 
 
 def _work(body: Body, density: float) -> float:

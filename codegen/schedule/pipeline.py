@@ -8,7 +8,7 @@ from itertools import chain
 
 from codegen.ir import loops as ir
 from codegen.ir.graph import Graph
-from codegen.ir.loops import Body, For, Kind, Loops, statements
+from codegen.ir.loops import Body, For, Kind, Loops, has_loop
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
@@ -86,9 +86,8 @@ def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for the images of a batch; gradients are those of c_passes()."""
     passes: dict[str, Pass] = {
         "values": _values,
-        "phases": lambda loops: set_phases(
-            loops, found.rows, target, found.observed
-        ),  # what runs once, by image, side by side
+        # What runs once, image by image, and with images side by side.
+        "phases": lambda loops: set_phases(loops, found.rows, target, found.observed),
         "unroll": lambda loops: unroll(loops, single_roots_only=False),
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,
@@ -136,4 +135,4 @@ def _values(loops: Loops) -> Loops:
 
 
 def _skips_zeros(nest: Body) -> bool:
-    return type(nest[0]) is For and any(type(stmt) is For and stmt.kind == Kind.ACTIVE for stmt in statements(nest))
+    return type(nest[0]) is For and has_loop([nest], Kind.ACTIVE)

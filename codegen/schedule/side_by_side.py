@@ -46,19 +46,15 @@ from codegen.ir.loops import (
     Kernel,
     Kind,
     Let,
-    Local,
     Loops,
-    Name,
     Phase,
     Place,
-    Stmt,
-    Store,
     map_body,
     reads,
     statements,
     substituted,
 )
-from codegen.schedule.nest import around, root_loops
+from codegen.schedule.nest import around, distributed, root_loops
 from codegen.schedule.phases import spans_written
 from codegen.schedule.target import Target
 
@@ -97,22 +93,22 @@ def _nests(nest: Body, images: int) -> list[Body]:
     """A nest with the loop over images innermost; a last block of fewer roots is a nest of its own."""
     found = root_loops(nest)
     body = found[-1].body if found else nest
+    side_by_side = For(IMAGE, images, (), Kind.SIDE_BY_SIDE)
     row = _row(found, body) if any(type(stmt) is Let for stmt in body) else None
     if row is None:
-        return [around(found, _distributed(body, [], images))]
+        return [around(found, distributed(body, [side_by_side]))]
     outer = [loop for loop in found if loop is not row]
     size = _block_size(row.count)
     blocks, rest = divmod(row.count, size)
     result = []
     if blocks:
         start = Index(0, ((1, row.counter), (size, BLOCK)) if blocks > 1 else ((1, row.counter),))
-        tile = _distributed(substituted(body, row.counter, start), [replace(row, count=size)], images)
+        tile = distributed(substituted(body, row.counter, start), [replace(row, count=size), side_by_side])
         result.append(around(outer, (For(BLOCK, blocks, tile),) if blocks > 1 else tile))
     if rest:
         start = Index(blocks * size, ((1, row.counter),))
-        result.append(
-            around(outer, _distributed(substituted(body, row.counter, start), [replace(row, count=rest)], images))
-        )
+        tile = distributed(substituted(body, row.counter, start), [replace(row, count=rest), side_by_side])
+        result.append(around(outer, tile))
     return result
 
 
@@ -132,36 +128,3 @@ def _block_size(count: int) -> int:
     if count <= MAX_SUMS:
         return count
     return next((size for size in range(MAX_SUMS, MAX_SUMS // 2, -1) if count % size == 0), MAX_SUMS)
-
-
-def _distributed(body: Body, rows: list[For], images: int) -> Body:
-    """Loop distribution: loops over rows and images go around each statement, and each Let gets an element for each."""
-    names: dict[str, Place] = {}
-
-    def change(expr: Expr) -> Expr:
-        return names.get(expr.name, expr) if type(expr) is Name else expr
-
-    def inside(stmt: Stmt) -> Body:
-        return around([*rows, For(IMAGE, images, (), Kind.SIDE_BY_SIDE)], map_body((stmt,), change))
-
-    def visit(body: Body) -> Body:
-        result: list[Stmt] = []
-        for stmt in body:
-            match stmt:
-                case For():
-                    result.append(replace(stmt, body=visit(stmt.body)))
-                case Let():
-                    index = Index(0, tuple([(1, row.counter) for row in rows]))
-                    names[stmt.name] = Place(stmt.name, index, IMAGE)
-                    result.append(Local(stmt.name, rows[0].count if rows else 1, images=True))
-                    result += inside(_stored(names[stmt.name], stmt))
-                case _:
-                    result += inside(stmt)
-        return tuple(result)
-
-    return visit(body)
-
-
-def _stored(place: Place, let: Let) -> Stmt:
-    assert not isinstance(let.value, Index)
-    return Store(place, let.value)

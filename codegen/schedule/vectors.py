@@ -48,4 +48,4 @@ def _loop(loop: For) -> For:
 def _is_contiguous(stmt: Stmt, lane: str) -> bool:
     target = writes(stmt)
     places = [*reads(stmt), *([target] if target is not None else [])]
-    return all(place.index.stride(lane) in (0, 1) and not place.index.looks_up(lane) for place in places)
+    return all(place.index.is_contiguous(lane) for place in places)

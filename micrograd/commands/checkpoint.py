@@ -6,16 +6,17 @@ itself taken as 64 zeros: safetensors has no checksum of its own, and a flipped 
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import hashlib
 import json
+import math
 import os
-import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from micrograd.files import temporary, write_whole
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 CHECKSUM = "sha256"  # its key in the metadata
 NO_DIGEST = "0" * 64
+MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
+DTYPES = {"F64": "<f8", "F32": "<f4"}
 
 
 class CheckpointError(ValueError):
@@ -49,21 +52,7 @@ def save(
     from safetensors.numpy import save as serialize
 
     tensors = {name: np.array(tensor, dtype=np.float64, order="C") for name, tensor in state.items()}
-    content = _sealed(serialize(tensors), metadata)
-
-    target = Path(os.path.realpath(path))  # a link stays a link
-    temporary = _temporary(target)
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if keep is not None and target.exists():
-            os.replace(target, keep)
-        os.replace(temporary, target)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(target.parent)
+    write_whole(path, _sealed(serialize(tensors), metadata), keep)
 
 
 def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, npt.NDArray[np.float64]]:
@@ -76,20 +65,22 @@ def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
     _check_packages()
     import numpy as np
 
-    with _opened(path) as file:
-        names = set(file.keys())
-        for name in sorted(expected.keys() - names):
-            raise CheckpointError(f"{path}: no tensor {name!r}, got {_listed(names)}")
-        for name in sorted(names - expected.keys()):
-            raise CheckpointError(f"{path}: unexpected tensor {name!r}, expected {_listed(set(expected))}")
-        for name, shape in expected.items():
-            tensor = file.get_slice(name)
-            found, dtype = tuple(tensor.get_shape()), tensor.get_dtype()
-            if found != tuple(shape):
-                raise CheckpointError(f"{path}: {name!r} has the shape {found}, expected {tuple(shape)}")
-            if dtype not in ("F64", "F32"):
-                raise CheckpointError(f"{path}: {name!r} is {dtype}, expected F64 or F32")
-        return {name: np.asarray(file.get_tensor(name), dtype=np.float64) for name in expected}
+    numbers = sum(math.prod(shape) for shape in expected.values())
+    tensors = _tensors(path, MAX_HEADER + 8 * numbers)
+    for name in sorted(expected.keys() - tensors.keys()):
+        raise CheckpointError(f"{path}: no tensor {name!r}, got {_listed(set(tensors))}")
+    for name in sorted(tensors.keys() - expected.keys()):
+        raise CheckpointError(f"{path}: unexpected tensor {name!r}, expected {_listed(set(expected))}")
+    for name, shape in expected.items():
+        found, dtype = tuple(tensors[name]["shape"]), tensors[name]["dtype"]
+        if found != tuple(shape):
+            raise CheckpointError(f"{path}: {name!r} has the shape {found}, expected {tuple(shape)}")
+        if dtype not in DTYPES:
+            raise CheckpointError(f"{path}: {name!r} is {dtype}, expected F64 or F32")
+    return {
+        name: np.frombuffer(tensors[name]["data"], DTYPES[tensors[name]["dtype"]]).reshape(shape).astype(np.float64)
+        for name, shape in expected.items()
+    }
 
 
 def load_metadata(path: str | Path) -> dict[str, str]:
@@ -100,7 +91,8 @@ def load_metadata(path: str | Path) -> dict[str, str]:
     """
     _check_packages()
     with _opened(path) as file:
-        metadata = dict(file.metadata() or {})
+        metadata = _metadata(path, file)
+        _verify(path, file, metadata)
     if metadata.pop(CHECKSUM, None) is None:
         raise DamagedError(f"{path}: no checksum: damaged, or another program's file")
     return metadata
@@ -112,29 +104,61 @@ def check_writable(path: str | Path) -> None:
     target = Path(os.path.realpath(path))
     if target.is_dir():
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    temporary = _temporary(target)
+    new = temporary(target)
     try:
-        temporary.open("xb").close()
-        temporary.unlink()
+        new.open("xb").close()
+        new.unlink()
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(path)) from error  # rather than the temporary name
 
 
-@contextlib.contextmanager
-def _opened(path: str | Path) -> Iterator[Any]:
-    """The file as safetensors opens it, its checksum verified. Raises CheckpointError and OSError."""
-    from safetensors import SafetensorError, safe_open
-
+def _opened(path: str | Path) -> BinaryIO:
+    """The file, for reading: nothing maps it, so that a file that somebody cuts off meanwhile is only too short."""
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
         raise CheckpointError(f"{path}: not a file but a device or a pipe, which may have no end")
-    with open(path, "rb"):
-        pass  # safetensors' own errors for a file that cannot be opened do not name it
+    return open(path, "rb")
+
+
+def _metadata(path: str | Path, file: BinaryIO) -> dict[str, str]:
+    """The metadata in a file's header. Raises DamagedError."""
+    size = os.fstat(file.fileno()).st_size
+    length = int.from_bytes(file.read(8), "little")
+    if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER):
+        raise DamagedError(f"{path}: not a whole safetensors file: {size} bytes with a header of {length}")
     try:
-        with safe_open(path, framework="numpy") as file:
-            noted = (file.metadata() or {}).get(CHECKSUM)
-            if noted is not None and noted != (found := _digest(path, noted)):
-                raise DamagedError(f"{path}: damaged: its SHA-256 is {found}, but it says {noted}")
-            yield file
+        header = json.loads(file.read(length))
+        metadata = header.pop("__metadata__", None) or {}
+        numbers = max((tensor["data_offsets"][1] for tensor in header.values()), default=0)
+        if numbers != size - 8 - length:
+            raise DamagedError(
+                f"{path}: not a whole safetensors file: {size - 8 - length} bytes of numbers, expected {numbers}"
+            )
+        return {str(key): str(value) for key, value in metadata.items()}
+    except DamagedError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError, IndexError, RecursionError) as error:
+        raise DamagedError(f"{path}: not a whole safetensors file: its header is damaged ({error!r})") from error
+
+
+def _verify(path: str | Path, file: BinaryIO, metadata: Mapping[str, str]) -> None:
+    """Raises DamagedError for a file whose checksum is not that of its content."""
+    noted = metadata.get(CHECKSUM)
+    if noted is not None and noted != (found := _digest(file, noted)):
+        raise DamagedError(f"{path}: damaged: its SHA-256 is {found}, but it says {noted}")
+
+
+def _tensors(path: str | Path, most: int) -> dict[str, dict[str, Any]]:
+    """Of each tensor dtype, shape and data. Raises DamagedError, and CheckpointError for more than so many bytes."""
+    from safetensors import SafetensorError, deserialize
+
+    with _opened(path) as file:
+        _verify(path, file, _metadata(path, file))
+        if (size := os.fstat(file.fileno()).st_size) > most:
+            raise CheckpointError(f"{path}: {size} bytes, more than this model has")
+        file.seek(0)
+        content = file.read(most)
+    try:
+        return dict(deserialize(content))  # type: ignore[no-untyped-call]
     except SafetensorError as error:
         raise DamagedError(f"{path}: not a whole safetensors file: {error}") from error
 
@@ -152,14 +176,14 @@ def _sealed(content: bytes, metadata: Mapping[str, str]) -> bytes:
     return unsealed[:place] + digest + unsealed[place + len(digest) :]
 
 
-def _digest(path: str | Path, noted: str) -> str:
+def _digest(file: BinaryIO, noted: str) -> str:
     """The SHA-256 of a file, 64 zeros taken for the `noted` digest in its header."""
-    with open(path, "rb") as file:
-        start = file.read(8)
-        header = file.read(int.from_bytes(start, "little"))
-        state = hashlib.sha256(start + header.replace(_noted(noted), _noted(NO_DIGEST), 1))
-        while block := file.read(2**20):
-            state.update(block)
+    file.seek(0)
+    start = file.read(8)
+    header = file.read(int.from_bytes(start, "little"))
+    state = hashlib.sha256(start + header.replace(_noted(noted), _noted(NO_DIGEST), 1))
+    while block := file.read(2**20):
+        state.update(block)
     return state.hexdigest()
 
 
@@ -174,23 +198,6 @@ def _check_packages() -> None:
         import safetensors.numpy  # noqa: F401
     except ImportError as error:
         raise ImportError("checkpoints need numpy and safetensors: pip install 'micrograd-nn[train]'") from error
-
-
-def _temporary(target: Path) -> Path:
-    """An unused name in the same folder: os.replace is one step only within a file system."""
-    return target.with_name(f".{target.name}.{secrets.token_hex(8)}")
-
-
-def _sync_folder(folder: Path) -> None:
-    """Syncs a rename to disk, if folders can be synced: not on Windows, nor on some network file systems."""
-    if os.name != "posix":
-        return
-    with contextlib.suppress(OSError):
-        descriptor = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _listed(names: set[str]) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd import dot
+from micrograd.files import identity, write_whole
 
 if TYPE_CHECKING:
     from codegen import Program
@@ -50,12 +51,15 @@ def draw(options: argparse.Namespace) -> int:
     path = options.output if options.output is not None else Path(f"{options.model.stem}.{options.what}.svg")
     if path != STDOUT and path.suffix not in SUFFIXES:
         raise dot.DrawError(f"--output must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, or be -, got {path}")
+    if path != STDOUT and identity(path) == identity(options.model):
+        raise dot.DrawError(f"--output must not be the model itself, got {path}")
     lines = statements(options.model, options.what)
     if path == STDOUT:
         sys.stdout.write(dot.text(lines))
         return 0
     is_text = path.suffix == ".dot"
-    path.write_bytes(dot.text(lines).encode() if is_text else dot.render(lines, path.suffix[1:]))
+    picture = dot.text(lines).encode() if is_text else dot.render(lines, path.suffix[1:])
+    write_whole(path, picture, is_synced=False)
     print(f"{options.what} of {options.model}: {path}")
     return 0
 

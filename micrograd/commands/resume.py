@@ -12,7 +12,6 @@ import hashlib
 import json
 import math
 import os
-import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
@@ -25,6 +24,7 @@ from micrograd.commands.checkpoint import CheckpointError, DamagedError
 from micrograd.commands.command_line import UsageError
 from micrograd.commands.inputs import shapes
 from micrograd.data.mnist import Data
+from micrograd.files import identity, is_temporary
 
 if TYPE_CHECKING:
     import numpy as np
@@ -81,8 +81,20 @@ class Checkpoints:
         self.target = Path(os.path.realpath(path))  # a link stays a link
         self.previous = self.target.with_name(f"{self.target.name}.previous")
         self.damaged = self.target.with_name(f"{self.target.name}.damaged")
+        self.lock = self.target.with_name(f".{self.target.name}.lock")
         self.written = "nothing yet"
         self.failure: OSError | None = None  # of the last write
+
+    def check_apart(self, path: Path, option: str) -> None:
+        """Raises UsageError for a file that is one of those of the checkpoint, or would be taken for one."""
+        if identity(path) == identity(self.target):
+            raise UsageError(f"{option} and --checkpoint must be two files, got {path} for both")
+        companions = {identity(file): file.name for file in (self.previous, self.damaged, self.lock)}
+        real = Path(identity(path))
+        if is_temporary(real.name, Path(identity(self.target))) and real.parent == Path(identity(self.target)).parent:
+            companions[identity(path)] = real.name
+        if (name := companions.get(identity(path))) is not None:
+            raise UsageError(f"{option} must be no file of --checkpoint {self.path}, which needs {name} itself")
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[None]:
@@ -91,12 +103,11 @@ class Checkpoints:
         Raises OSError if checkpoints cannot be written and UsageError if another process has the lock.
         """
         checkpoint.check_writable(self.path)
-        with self.target.with_name(f".{self.target.name}.lock").open("ab") as file:
+        with self.lock.open("ab") as file:
             if not _lock(file):
                 raise UsageError(f"{self.path}: another process is training with this checkpoint")
-            temporary = re.compile(re.escape(f".{self.target.name}.") + "[0-9a-f]{16}")
             for path in self.target.parent.iterdir():
-                if temporary.fullmatch(path.name):
+                if is_temporary(path.name, self.target):
                     path.unlink(missing_ok=True)
             yield
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import math
-import os
 import random
 import signal
 import sys
@@ -21,7 +20,9 @@ from micrograd.commands import checkpoint
 from micrograd.commands.command_line import INTERRUPTED, UsageError, rate, whole
 from micrograd.commands.inputs import compiled_model, data_options, load_data, load_weights
 from micrograd.commands.resume import Checkpoints, Run, Settings, settings
+from micrograd.data import mnist
 from micrograd.data.mnist import Data
+from micrograd.files import identity
 
 if TYPE_CHECKING:
     import numpy as np
@@ -182,14 +183,22 @@ def train(options: argparse.Namespace) -> int:
 
 def check_options(options: argparse.Namespace) -> None:
     """Raises UsageError for options that contradict one another."""
+    for option, path in (("--save", options.save), ("--checkpoint", options.checkpoint)):
+        if path is not None and options.data is not None and is_data(path, options.data):
+            raise UsageError(f"{option} must be no file of --data {options.data}, got {path}")
     if options.checkpoint is None:
         if options.resume or options.every is not None:
             raise UsageError(f"{'--resume' if options.resume else '--every'} needs --checkpoint FILE")
         return
     if options.every is not None and options.every % options.batch_size:
         raise UsageError(f"--every must be a multiple of --batch-size {options.batch_size}, got {options.every}")
-    if options.save is not None and os.path.realpath(options.save) == os.path.realpath(options.checkpoint):
-        raise UsageError(f"--save and --checkpoint must be two files, got {options.save} for both")
+    if options.save is not None:
+        Checkpoints(options.checkpoint).check_apart(options.save, "--save")
+
+
+def is_data(path: Path, folder: Path) -> bool:
+    """Whether a path is that of a data file, which writing would replace."""
+    return identity(path) in {identity(file) for file in mnist.candidates(folder)}
 
 
 def train_with(nn: ModuleType, options: argparse.Namespace, checkpoints: Checkpoints | None) -> int:

@@ -6,24 +6,23 @@ items: one byte per pixel or label.
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import hashlib
 import math
 import os
 import struct
 import sys
-import tempfile
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
 from micrograd.data import digits
+from micrograd.files import write_whole
 
 SIDE = 28  # pixels
 CLASSES = 10
@@ -237,14 +236,7 @@ def _root(error: BaseException) -> str:
 def _store(path: Path, content: bytes) -> None:
     """Writes a file atomically: under another name first, so that no reader sees a part of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with open(descriptor, "wb") as file:
-            file.write(content)
-        os.replace(temporary, path)
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+    write_whole(path, content)
 
 
 def _is_whole(folder: Path, name: str) -> bool:
@@ -272,11 +264,17 @@ def _read_set(folder: Path, images_name: str, labels_name: str) -> tuple[bytes, 
     return images, labels
 
 
+def candidates(folder: Path, names: Iterable[str] = FILES) -> Iterator[Path]:
+    """Where the files of these names may be."""
+    for name in names:
+        for spelling in (name, name.replace("-idx", ".idx")):
+            yield from (folder / spelling, folder / f"{spelling}.gz")
+
+
 def _find(folder: Path, name: str) -> Path:
-    for spelling in (name, name.replace("-idx", ".idx")):
-        for path in (folder / spelling, folder / f"{spelling}.gz"):
-            if path.is_file():
-                return path
+    for path in candidates(folder, [name]):
+        if path.is_file():
+            return path
     raise FileNotFoundError(f"{folder}: no {name} and no {name}.gz")
 
 

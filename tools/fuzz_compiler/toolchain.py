@@ -46,7 +46,7 @@ HEADER = """\
 #endif
 """
 # The wrappers are the same in every module, and the test suite has them optimised. They take half of a compiler's time.
-WRAPPERS = '#include "module.h"\n'
+WRAPPERS = "#include <module.h>\n"
 UNOPTIMISED = {
     "gcc": f'#pragma GCC optimize("O0")\n{WRAPPERS}',
     "clang": f"#pragma clang optimize off\n{WRAPPERS}#pragma clang optimize on\n",

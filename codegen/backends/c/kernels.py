@@ -58,6 +58,7 @@ from codegen.ir.loops import (
 )
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
+from codegen.reroll.names import comment
 from codegen.schedule.copies import Batch
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
@@ -85,7 +86,6 @@ PASSES = {
     "compute_evaluation": (Pass.LOSS | Pass.PREDICTION, WORKSPACE),
 }
 ROW_PASSES = Pass.ROW_STARTS | Pass.ROW_SUMS
-SKIPPED = {"compute_adjoints": Pass.LOSS, "compute_after_rows": ROW_PASSES}  # what has been computed before
 PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that only predicts
 
 # What a batch computes for all of its images, in three phases: once, image by image, side by side.
@@ -108,6 +108,24 @@ class Call:
     passes: Pass
     name: str
     phase: Phase = Phase.BY_IMAGE
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether it is a part of sums over active inputs, which training computes before all else."""
+        return bool(self.passes & ROW_PASSES) and self.phase == Phase.BY_IMAGE
+
+    def is_in(self, function: str) -> bool:
+        """Whether a function of a single image calls it."""
+        match function:
+            case "start_row_sums" | "add_rows":
+                needed = self.has_rows
+            case "compute_after_rows":
+                needed = not self.has_rows
+            case "compute_adjoints":
+                needed = not self.passes & Pass.LOSS
+            case _:
+                needed = True
+        return needed and bool(self.passes & PASSES[function][0])
 
 
 @dataclass
@@ -144,9 +162,7 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
     """Scheduled loops, of single images and of batches, as C functions, and the storage that they use."""
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     functions, calls = kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
-    batch_calls = [
-        call for call in calls if call.phase != Phase.SIDE_BY_SIDE and not call.passes & Pass.DENSE_GRADIENTS
-    ]
+    batch_calls = [call for call in calls if call.phase != Phase.SIDE_BY_SIDE]
     if batch is not None:
         lines, more = kernel_functions(batch.side_by_side, found.loops, arithmetic, BESIDE)
         functions, batch_calls = [*functions, *lines], [*batch_calls, *more]
@@ -163,7 +179,7 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
         tensors=layout.tensors,
         tensor_names=[region.name for region in scheduled.regions[DATA]],
         row_tensors=list(found.rows.values()),
-        row_comments=[str(formula) for kernel in rows for formula in formulas(found.loops, kernel)],
+        row_comments=[comment(str(formula)) for kernel in rows for formula in formulas(found.loops, kernel)],
         reads_inputs=reads_inputs(scheduled) or (batch is not None and reads_inputs(batch.side_by_side)),
         value_count=scheduled.lengths[VALUE],
         data_count=layout.data_count,
@@ -203,8 +219,8 @@ def kernel_functions(
         takes = IMAGES if passes == Pass.DENSE_GRADIENTS else ROWS if passes & Pass.ROW_SUMS else parameters
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
-            comment = _comment(plain, plain_kernels[kernel.number])
-            lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comment)]
+            about = _comment(plain, plain_kernels[kernel.number])
+            lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else about)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -229,7 +245,7 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
 def _comment(plain: Loops, kernel: Kernel) -> list[str]:
     """What a kernel computes, as a formula, and the nodes of the graph."""
     nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
-    text = f"{summary(plain, kernel)}: {nodes}".replace("*/", "* /").replace("/*", "/ *")
+    text = comment(f"{summary(plain, kernel)}: {nodes}")
     if len(text) <= MAX_COMMENT:
         return [f"/* {text} */"]
     lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)
@@ -240,12 +256,7 @@ def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str
     """One function for each pass, which calls the others in order."""
     lines: list[str] = []
     for function in names:
-        passes, parameters = PASSES[function]
-        skip = SKIPPED.get(function, Pass(0))
-        called = [call for call in calls if call.passes & passes and not call.passes & skip]
-        if passes & ROW_PASSES:
-            called = [call for call in called if call.phase == Phase.BY_IMAGE]
-        lines += _calling(function, parameters, called)
+        lines += _calling(function, PASSES[function][1], [call for call in calls if call.is_in(function)])
     return lines
 
 
@@ -255,8 +266,9 @@ def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
     for name in names:
         entries = []
         for phase, (title, parameters) in PHASES.items():
-            skip = ROW_PASSES if name == "training" else Pass(0)  # training has computed row sums, tile by tile
-            called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name] and not c.passes & skip]
+            called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name]]
+            if name == "training":
+                called = [call for call in called if not call.has_rows]
             entries.append(f"AT_LEVEL({name}_{title})" if called else "NULL")
             lines += _calling(f"{name}_{title}", parameters, called) if called else []
         head = f"static const struct batch_passes AT_LEVEL({name}_passes) = {{"

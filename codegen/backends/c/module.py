@@ -98,7 +98,8 @@ def files(
 
 
 def includes(*headers: str) -> list[str]:
-    return [f'#include "{header}.h"' for header in headers]
+    """Headers of csrc/, in <>: with quotes, a file of such a name beside the generated ones would come first."""
+    return [f"#include <{header}.h>" for header in headers]
 
 
 def defines(constants: Iterable[tuple[str, object]]) -> list[str]:

@@ -42,6 +42,7 @@ from codegen.ir.loops import (
     Stmt,
     Store,
 )
+from codegen.reroll.names import comment
 from micrograd import ops
 
 PASSES = {
@@ -83,8 +84,8 @@ def functions(loops: Loops, plain: Loops) -> list[str]:
         passes = kernels[0].passes
         lines += ["", "", f"def {name}({parameters(passes)}):"]
         for kernel in kernels:
-            comment = summary(plain, plain_kernels[kernel.number])
-            lines += textwrap.wrap(comment, MAX_LINE, initial_indent="    # ", subsequent_indent="    #   ")
+            about = comment(summary(plain, plain_kernels[kernel.number]))
+            lines += textwrap.wrap(about, MAX_LINE, initial_indent="    # ", subsequent_indent="    #   ")
             for nest in kernel.nests:
                 lines += [INDENT + line for line in _body(loops, nest)]
         calls.append((passes, f"{name}({parameters(passes)})"))

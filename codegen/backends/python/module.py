@@ -103,7 +103,7 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    runtime = [_runtime(part) for part in ("arguments", "state", "model")]
+    runtime = [_runtime(part) for part in ("buffers", "arguments", "state", "model")]
     imports = {line for found, _ in runtime for line in found} - {FUTURE} | {"import struct"}
     parts = [
         f'"""{name}: a micrograd model in plain Python.{comment_text(program.description)}',
@@ -201,6 +201,6 @@ def _runtime(part: str) -> tuple[list[str], list[str]]:
     source = Path(__file__).with_name("runtime").joinpath(f"{part}.py").read_text(encoding="utf-8")
     module, lines = ast.parse(source), source.splitlines()
     imports = [lines[node.lineno - 1] for node in module.body if isinstance(node, ast.Import | ast.ImportFrom)]
-    (end,) = [node.end_lineno for node in module.body if isinstance(node, ast.If)]
+    end = max(node.end_lineno or 0 for node in module.body if isinstance(node, ast.Import | ast.ImportFrom | ast.If))
     comment = [f"# {line}".rstrip() for line in (ast.get_docstring(module) or "").splitlines()]
     return [line.replace("TYPE_CHECKING, ", "") for line in imports], [*comment, *lines[end:]]

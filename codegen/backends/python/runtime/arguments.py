@@ -5,10 +5,18 @@ from __future__ import annotations
 import math
 import operator
 import sys
-from array import array
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from codegen.backends.python.runtime.buffers import (
+        NOUNS,
+        PIXELS,
+        REALS,
+        check_labels,
+        get_buffer,
+        has_format,
+        labels_below,
+    )
     from codegen.backends.python.runtime.declared import (
         INPUT_COUNT,
         INPUT_NOUN,
@@ -19,10 +27,8 @@ if TYPE_CHECKING:
         TARGETS_NOUN,
     )
 
-NATIVE = "<" if sys.byteorder == "little" else ">"
-INPUT_FORMAT = "B" if INPUT_PIXELS else "d"
-TARGET_FORMAT = "B" if TARGET_LABEL else "d"
-NOUNS = {"B": "unsigned bytes", "d": "float64"}
+INPUTS = PIXELS if INPUT_PIXELS else REALS
+TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS
 MAX_THREADS = 64
 
 
@@ -79,35 +85,23 @@ def get_view(thing: Any, what: str, form: str, expected: str) -> memoryview[Any]
         view = memoryview(thing)
     except (TypeError, ValueError, BufferError):
         raise TypeError(f"{what} must be {expected}, got {type(thing)!r}") from None
-    if view.format not in (form, "@" + form, "=" + form, NATIVE + form):
+    if not has_format(view, form):
         raise TypeError(f"{what} must be a buffer of {NOUNS[form]} (format {form!r}), got format {view.format!r}")
     return view
-
-
-def get_buffer(thing: Any, what: str, form: str, count: int = -1) -> Any:
-    """The elements of a C-contiguous buffer, copied, as bytes or as an array; `count` of them, if given."""
-    expected = f"a C-contiguous buffer of {NOUNS[form]}"
-    view = get_view(thing, what, form, expected)
-    if not view.c_contiguous:
-        raise TypeError(f"{what} must be {expected}, got {type(thing)!r}")
-    found = view.nbytes // view.itemsize
-    if count not in (-1, found):
-        raise ValueError(f"{what} must hold {count} {NOUNS[form]}, got {found}")
-    return view.tobytes() if form == "B" else array(form, view.tobytes())
 
 
 def one_image(pixels: Any) -> Any:
     if INPUT_PIXELS and type(pixels) is bytes and len(pixels) == INPUT_COUNT:
         return pixels
-    return get_buffer(pixels, "pixels" if INPUT_PIXELS else "inputs", INPUT_FORMAT, INPUT_COUNT)
+    return get_buffer(pixels, "pixels" if INPUT_PIXELS else "inputs", INPUTS, INPUT_COUNT)
 
 
 def get_images(images: Any) -> Any:
     if not INPUT_COUNT:
         raise RuntimeError("this model has no inputs, so there is nothing to loop over")
-    flat = get_buffer(images, f"{INPUT_NOUN}s", INPUT_FORMAT)
+    flat = get_buffer(images, f"{INPUT_NOUN}s", INPUTS, per_row=INPUT_COUNT)
     if not len(flat) or len(flat) % INPUT_COUNT:
-        needed = f"a multiple of {INPUT_COUNT} {NOUNS[INPUT_FORMAT]}, and at least one {INPUT_NOUN}"
+        needed = f"a multiple of {INPUT_COUNT} {INPUTS.noun}, and at least one {INPUT_NOUN}"
         raise ValueError(f"{INPUT_NOUN}s must hold {needed}, got {len(flat)}")
     return [flat[i : i + INPUT_COUNT] for i in range(0, len(flat), INPUT_COUNT)]
 
@@ -127,12 +121,10 @@ def get_labels(labels: Any, count: int) -> Any:
             raise TypeError(f"{TARGETS_NOUN} must be None: this model has no targets")
         return [()] * count
     if not TARGET_LABEL:
-        flat = get_buffer(labels, TARGETS_NOUN, TARGET_FORMAT, count * TARGET_COUNT)
+        flat = get_buffer(labels, TARGETS_NOUN, TARGETS, count * TARGET_COUNT, TARGET_COUNT)
         return [flat[i : i + TARGET_COUNT] for i in range(0, len(flat), TARGET_COUNT)]
-    found = get_buffer(labels, TARGETS_NOUN, TARGET_FORMAT, count)
-    for i, label in enumerate(found):
-        if label >= TARGET_COUNT:
-            raise ValueError(f"label {i} must be 0..{TARGET_COUNT - 1}, got {label}")
+    found = get_buffer(labels, TARGETS_NOUN, TARGETS, count, 1)
+    check_labels(found, TARGET_COUNT)
     return found
 
 

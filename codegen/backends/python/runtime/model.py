@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.arguments import (
-        TARGET_FORMAT,
+        TARGETS,
         check_options,
-        get_buffer,
         get_images,
         get_labels,
         get_view,
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         parse_rate,
         parse_seed,
     )
+    from codegen.backends.python.runtime.buffers import get_buffer
     from codegen.backends.python.runtime.declared import (
         DENSE_SPANS,
         DESCRIPTION,
@@ -89,7 +89,7 @@ def forward(label: Any, pixels: Any, /) -> float:
     if TARGET_LABEL:
         targets: Any = parse_int(label, "label", 0, TARGET_COUNT - 1)
     elif TARGET_COUNT:
-        targets = get_buffer(label, "targets", TARGET_FORMAT, TARGET_COUNT)
+        targets = get_buffer(label, "targets", TARGETS, TARGET_COUNT)
     elif label is not None:
         raise TypeError("the first argument must be None: this model has no targets")
     else:

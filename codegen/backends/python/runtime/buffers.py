@@ -1,0 +1,149 @@
+"""Arguments that hold many numbers. Real numbers of any type are converted to float64, and labels from any ints."""
+
+from __future__ import annotations
+
+import math
+import operator
+import struct
+import sys
+from array import array
+from typing import Any, NamedTuple
+
+BYTE_ORDER = "<" if sys.byteorder == "little" else ">"
+NOUNS = {"B": "unsigned bytes", "d": "float64"}
+
+
+class Elements(NamedTuple):
+    """Elements of a buffer that are read as they are, and what is converted to them: numbers that are `things`."""
+
+    format: str
+    convertible: str = ""
+    things: str = ""
+    classes: int = 0  # of labels
+
+    @property
+    def noun(self) -> str:
+        return NOUNS[self.format]
+
+
+PIXELS = Elements("B")
+REALS = Elements("d", "?bBhHiIlLqQnNefd", "real numbers")
+
+
+def labels_below(count: int) -> Elements:
+    return Elements("B", "?bBhHiIlLqQnN", "ints", count)
+
+
+def has_format(view: memoryview[Any], form: str) -> bool:
+    return view.format in (form, "@" + form, "=" + form, BYTE_ORDER + form)
+
+
+def check_rows(what: str, shape: Any, per_row: int) -> None:
+    """With two or more dimensions, the first one counts rows: others would be read as scrambled rows."""
+    if per_row and len(shape) > 1 and shape[0] and math.prod(shape[1:]) != per_row:
+        raise ValueError(f"{what} must have {per_row} numbers in each row, got the shape {shape}")
+
+
+def check_labels(labels: Any, count: int) -> None:
+    for i, label in enumerate(labels):
+        if not 0 <= label < count:
+            raise ValueError(f"label {i} must be 0..{count - 1}, got {label}")
+
+
+def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_row: int = 0) -> Any:
+    """The elements, copied, as bytes or as an array; `count` of them, if given. `per_row`: those of an image."""
+    view = _lent_view(thing)
+    if view is not None and has_format(view, elements.format) and (view.c_contiguous or elements.convertible):
+        check_rows(what, view.shape, per_row)
+        content = view.tobytes()
+        return _counted(content if elements.format == "B" else array("d", content), what, elements, count)
+    if not elements.convertible:
+        if view is None or has_format(view, elements.format):
+            raise TypeError(f"{what} must be a C-contiguous buffer of {elements.noun}, got {type(thing)!r}")
+        expected = f"a buffer of {elements.noun} (format {elements.format!r})"
+        raise TypeError(f"{what} must be {expected}, got format {view.format!r}")
+    if isinstance(thing, (bytes, bytearray)):
+        raise TypeError(f"{what} must be {elements.things}, got {type(thing)!r}")
+    if view is not None:
+        check_rows(what, view.shape, per_row)
+        found = _numbers_in(view, what, elements)
+    else:
+        shape = _shape_of(thing)
+        found = []
+        _flatten(thing, shape, what, elements, found)
+        check_rows(what, shape, per_row)
+    if elements.classes:
+        check_labels(found, elements.classes)
+        return _counted(bytes(found), what, elements, count)
+    return _counted(array("d", found), what, elements, count)
+
+
+def _counted(numbers: Any, what: str, elements: Elements, count: int) -> Any:
+    if count not in (-1, len(numbers)):
+        raise ValueError(f"{what} must hold {count} {elements.noun}, got {len(numbers)}")
+    return numbers
+
+
+def _lent_view(thing: Any) -> memoryview[Any] | None:
+    """The memory of a buffer, or of the array that another library lends."""
+    try:
+        return memoryview(thing)
+    except (TypeError, ValueError, BufferError):
+        pass
+    try:
+        return memoryview(thing.__array__())
+    except (AttributeError, TypeError, BufferError):
+        return None
+
+
+def _numbers_in(view: memoryview[Any], what: str, elements: Elements) -> list[Any]:
+    form = view.format
+    order, letter = (form[0], form[1:]) if form[0] in "@=<>!" else ("@", form)
+    if len(letter) != 1 or letter not in elements.convertible or struct.calcsize(order + letter) != view.itemsize:
+        raise TypeError(f"{what} must be {elements.things}, got a buffer with format {form!r}")
+    return [*struct.unpack(f"{order}{view.nbytes // view.itemsize}{letter}", view.tobytes())]
+
+
+def _length(thing: Any) -> int:
+    """The length of a sequence of numbers, or -1."""
+    if isinstance(thing, (str, bytes, bytearray, dict)) or not hasattr(type(thing), "__getitem__"):
+        return -1
+    try:
+        return len(thing)
+    except Exception:
+        return -1
+
+
+def _shape_of(thing: Any) -> tuple[int, ...]:
+    """The shape that the first elements have."""
+    shape: tuple[int, ...] = ()
+    while (length := _length(thing)) >= 0:
+        shape += (length,)
+        if not length:
+            break
+        thing = thing[0]
+    return shape
+
+
+def _flatten(thing: Any, shape: tuple[int, ...], what: str, elements: Elements, found: list[Any]) -> None:
+    if not shape:
+        found.append(_one_number(thing, what, elements, len(found)))
+        return
+    length = _length(thing)
+    if length < 0:
+        raise TypeError(f"{what} must be {elements.things}, got {type(thing)!r}")
+    if length != shape[0]:
+        raise ValueError(f"{what} must have rows of one length, got {shape[0]} and {length}")
+    for i in range(length):
+        _flatten(thing[i], shape[1:], what, elements, found)
+
+
+def _one_number(thing: Any, what: str, elements: Elements, i: int) -> Any:
+    try:
+        if elements.classes:
+            return operator.index(thing)
+        return math.ldexp(thing, 0)  # takes what C's double takes: no strings, unlike float()
+    except TypeError:
+        raise TypeError(f"{what} must be {elements.things}, got {type(thing)!r}") from None
+    except OverflowError:
+        raise ValueError(f"{what}: number {i} is an int beyond the range of float64") from None

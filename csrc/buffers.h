@@ -1,0 +1,486 @@
+/*
+ * Arguments that hold many numbers: inputs, targets, labels. A buffer whose elements are those of the model is read in
+ * place. Where the model computes with real numbers, any other real numbers are converted first, into memory of the
+ * call: buffers of other types, strides and byte orders, lists, arrays that another library lends (`__array__`), single
+ * numbers. So are labels of any integer type.
+ */
+
+#ifndef BUFFERS_H
+#define BUFFERS_H
+
+#include "arguments.h"
+#include "model.h"
+
+#include <math.h>
+#include <string.h>
+
+/* The elements of a buffer; `format` is that of Python's struct module. */
+struct elements {
+    const char *noun;
+    char format;
+    Py_ssize_t size;
+    enum { AS_THEY_ARE, FROM_INTEGERS, FROM_REALS } conversion;
+};
+
+static const struct elements byte_elements = {"unsigned bytes", 'B', 1, AS_THEY_ARE};
+#if FLOAT32
+static const struct elements real_elements = {"float32", 'f', sizeof(real), FROM_REALS};
+#else
+static const struct elements real_elements = {"float64", 'd', sizeof(real), FROM_REALS};
+#endif
+
+#if INPUT_PIXELS
+#define INPUT_ELEMENTS byte_elements
+#else
+#define INPUT_ELEMENTS real_elements
+#endif
+
+#if !FROZEN
+#if TARGET_LABEL
+static const struct elements label_elements = {"unsigned bytes", 'B', 1, FROM_INTEGERS};
+#define TARGET_ELEMENTS label_elements
+#else
+#define TARGET_ELEMENTS real_elements
+#endif
+#endif
+
+static int is_little_endian(void)
+{
+    const uint16_t one = 1;
+    return *(const unsigned char *)&one;
+}
+
+static const char *format_of(const Py_buffer *view) { return view->format == NULL ? "B" : view->format; }
+
+static int has_format(const Py_buffer *view, const struct elements *expected)
+{
+    const char *format = format_of(view);
+    if (*format == '@' || *format == '=' || *format == (is_little_endian() ? '<' : '>'))
+        format++;
+    return format[0] == expected->format && format[1] == '\0' && view->itemsize == expected->size;
+}
+
+/* Not an error of the argument, but of the process. */
+static int must_pass_on(void)
+{
+    return PyErr_ExceptionMatches(PyExc_MemoryError) || PyErr_ExceptionMatches(PyExc_RecursionError) ||
+           !PyErr_ExceptionMatches(PyExc_Exception);
+}
+
+static const char *expected_things(const struct elements *expected)
+{
+    return expected->conversion == FROM_REALS ? "real numbers" : "ints";
+}
+
+/* Numbers in memory */
+
+/* What a buffer holds: `kind` is one of '?' (bool), 'i', 'u', 'f'. */
+struct number_type {
+    char kind;
+    int size, is_swapped;
+};
+
+/* Returns 0 if the elements are no real numbers. */
+static int number_type_of(const Py_buffer *view, struct number_type *type)
+{
+    const char *format = format_of(view);
+    type->is_swapped = 0;
+    if (strchr("@=<>!", *format) != NULL && *format != '\0') {
+        type->is_swapped = strchr(is_little_endian() ? ">!" : "<", *format) != NULL;
+        format++;
+    }
+    if (format[0] == '\0' || format[1] != '\0' || view->itemsize > (Py_ssize_t)sizeof(double))
+        return 0;
+    type->size = (int)view->itemsize;
+    type->kind = *format;
+    if (strchr("bhilqn", *format) != NULL)
+        type->kind = 'i';
+    if (strchr("BHILQN", *format) != NULL)
+        type->kind = 'u';
+    if (strchr("efd", *format) != NULL)
+        type->kind = 'f';
+    return strchr("?iuf", type->kind) != NULL;
+}
+
+/* IEEE 754's half precision. */
+static double half_value(uint16_t bits)
+{
+    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
+    const double size = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
+                        : exponent ? ldexp(1024 + fraction, exponent - 25)
+                                   : ldexp(fraction, -24);
+    return bits >> 15 ? -size : size;
+}
+
+/* Elements of one C type, `stride` bytes apart and perhaps misaligned; side by side in a loop of their own, for vectors. */
+#define CONVERT(type, value) \
+    do { \
+        type x; \
+        if (stride == (Py_ssize_t)sizeof(x)) \
+            for (Py_ssize_t i = 0; i < count; i++) { \
+                memcpy(&x, from + i * (Py_ssize_t)sizeof(x), sizeof(x)); \
+                to[i] = (double)(value); \
+            } \
+        else \
+            for (Py_ssize_t i = 0; i < count; i++) { \
+                memcpy(&x, from + i * stride, sizeof(x)); \
+                to[i] = (double)(value); \
+            } \
+    } while (0)
+
+static void convert_native(struct number_type type, const char *from, Py_ssize_t stride, Py_ssize_t count, double *to)
+{
+    switch (type.kind << 8 | type.size) {
+    case '?' << 8 | 1: CONVERT(unsigned char, x != 0); break;
+    case 'i' << 8 | 1: CONVERT(int8_t, x); break;
+    case 'i' << 8 | 2: CONVERT(int16_t, x); break;
+    case 'i' << 8 | 4: CONVERT(int32_t, x); break;
+    case 'i' << 8 | 8: CONVERT(int64_t, x); break;
+    case 'u' << 8 | 1: CONVERT(uint8_t, x); break;
+    case 'u' << 8 | 2: CONVERT(uint16_t, x); break;
+    case 'u' << 8 | 4: CONVERT(uint32_t, x); break;
+    case 'u' << 8 | 8: CONVERT(uint64_t, x); break;
+    case 'f' << 8 | 2: CONVERT(uint16_t, half_value(x)); break;
+    case 'f' << 8 | 4: CONVERT(float, x); break;
+    default: CONVERT(double, x); break;
+    }
+}
+
+#undef CONVERT
+
+static void convert_numbers(struct number_type type, const char *from, Py_ssize_t stride, Py_ssize_t count, double *to)
+{
+    if (!type.is_swapped) {
+        convert_native(type, from, stride, count, to);
+        return;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
+        char native[sizeof(double)];
+        for (int b = 0; b < type.size; b++)
+            native[b] = from[i * stride + type.size - 1 - b];
+        convert_native(type, native, type.size, 1, to + i);
+    }
+}
+
+/* Conversion */
+
+/* Where converted numbers go: a bytes object that grows no more. */
+struct converted {
+    const char *what;
+    const struct elements *expected;
+    PyObject *bytes;
+    char *to;
+    Py_ssize_t count, done;
+};
+
+static int begin_conversion(struct converted *c, Py_ssize_t count)
+{
+    c->bytes = PyBytes_FromStringAndSize(NULL, count * c->expected->size);
+    if (c->bytes == NULL)
+        return -1;
+    c->to = PyBytes_AsString(c->bytes);
+    c->count = count;
+    c->done = 0;
+    return 0;
+}
+
+static int add_numbers(struct converted *c, const double *from, Py_ssize_t count)
+{
+    for (Py_ssize_t i = 0; i < count; i++, c->done++) {
+        if (c->expected->conversion == FROM_REALS) {
+            const real x = (real)from[i];
+            memcpy(c->to + c->done * (Py_ssize_t)sizeof(x), &x, sizeof(x));
+            continue;
+        }
+#if !FROZEN && TARGET_LABEL
+        if (!(from[i] >= 0 && from[i] < TARGET_COUNT)) {
+            PyObject *const got = PyLong_FromDouble(from[i]);
+            if (got != NULL)
+                PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %S", c->done, TARGET_COUNT - 1, got);
+            Py_XDECREF(got);
+            return -1;
+        }
+        c->to[c->done] = (char)(unsigned char)from[i];
+#endif
+    }
+    return 0;
+}
+
+enum { NUMBERS_AT_ONCE = 512, MAX_BUFFER_DIMENSIONS = 64 };
+
+static int convert_buffer(struct converted *c, const Py_buffer *view)
+{
+    struct number_type type;
+    const int is_number = number_type_of(view, &type);
+    if (!is_number || (c->expected->conversion == FROM_INTEGERS && type.kind == 'f')) {
+        PyErr_Format(PyExc_TypeError, "%s must be %s, got a buffer with format '%s'", c->what,
+                     expected_things(c->expected), format_of(view));
+        return -1;
+    }
+    const int dimensions = view->ndim;
+    if (begin_conversion(c, view->len / view->itemsize) < 0)
+        return -1;
+    const Py_ssize_t row = dimensions ? view->shape[dimensions - 1] : 1;
+    const Py_ssize_t stride = dimensions ? view->strides[dimensions - 1] : view->itemsize;
+    Py_ssize_t at[MAX_BUFFER_DIMENSIONS] = {0};
+    const char *from = view->buf;
+    while (c->done < c->count) {
+        for (Py_ssize_t i = 0; i < row; i += NUMBERS_AT_ONCE) {
+            double numbers[NUMBERS_AT_ONCE];
+            const Py_ssize_t count = row - i < NUMBERS_AT_ONCE ? row - i : NUMBERS_AT_ONCE;
+            convert_numbers(type, from + i * stride, stride, count, numbers);
+            if (add_numbers(c, numbers, count) < 0)
+                return -1;
+        }
+        for (int d = dimensions - 2; d >= 0; d--) { /* the next row */
+            from += view->strides[d];
+            if (++at[d] < view->shape[d])
+                break;
+            from -= at[d] * view->strides[d];
+            at[d] = 0;
+        }
+    }
+    return 0;
+}
+
+/* Sequences of numbers, perhaps nested; a number by itself is one without dimensions. */
+struct shape {
+    int dimensions;
+    Py_ssize_t sizes[MAX_BUFFER_DIMENSIONS];
+};
+
+enum { NO_SEQUENCE = -1, FAILED = -2 };
+
+/* The length of a sequence of numbers, or NO_SEQUENCE, without an exception, or FAILED with one. */
+static Py_ssize_t sequence_length(PyObject *object)
+{
+    if (!PySequence_Check(object) || PyUnicode_Check(object) || PyBytes_Check(object) || PyByteArray_Check(object))
+        return NO_SEQUENCE;
+    const Py_ssize_t length = PySequence_Size(object);
+    if (length >= 0)
+        return length;
+    if (must_pass_on())
+        return FAILED;
+    PyErr_Clear();
+    return NO_SEQUENCE;
+}
+
+/* The shape that the first elements have. */
+static int find_shape(PyObject *object, struct shape *shape)
+{
+    Py_ssize_t length = NO_SEQUENCE;
+    shape->dimensions = 0;
+    Py_INCREF(object);
+    while (shape->dimensions < MAX_BUFFER_DIMENSIONS && (length = sequence_length(object)) >= 0) {
+        shape->sizes[shape->dimensions++] = length;
+        if (length == 0)
+            break;
+        PyObject *const first = PySequence_GetItem(object, 0);
+        Py_DECREF(object);
+        if (first == NULL)
+            return -1;
+        object = first;
+    }
+    Py_DECREF(object);
+    return length == FAILED ? -1 : 0;
+}
+
+static void raise_no_number(const struct converted *c, PyObject *object)
+{
+    PyErr_Format(PyExc_TypeError, "%s must be %s, got %R", c->what, expected_things(c->expected),
+                 (PyObject *)Py_TYPE(object));
+}
+
+static int add_number(struct converted *c, PyObject *object)
+{
+    double x = 0;
+    if (c->expected->conversion == FROM_REALS)
+        x = PyFloat_AsDouble(object);
+    else {
+        PyObject *const number = PyNumber_Index(object);
+        x = number == NULL ? -1.0 : PyLong_AsDouble(number);
+        Py_XDECREF(number);
+    }
+    if (x == -1.0 && PyErr_Occurred()) {
+        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
+            PyErr_Clear();
+            raise_no_number(c, object);
+        }
+        else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+            PyErr_Clear();
+            PyErr_Format(PyExc_ValueError, "%s: number %zd is an int beyond the range of float64", c->what, c->done);
+        }
+        return -1;
+    }
+    return add_numbers(c, &x, 1);
+}
+
+static int add_sequence(struct converted *c, PyObject *object, const struct shape *shape, int depth)
+{
+    if (depth == shape->dimensions)
+        return add_number(c, object);
+    const Py_ssize_t length = sequence_length(object), expected = shape->sizes[depth];
+    if (length < 0) {
+        if (length == NO_SEQUENCE)
+            raise_no_number(c, object);
+        return -1;
+    }
+    if (length != expected) {
+        PyErr_Format(PyExc_ValueError, "%s must have rows of one length, got %zd and %zd", c->what, expected, length);
+        return -1;
+    }
+    int failed = 0;
+    for (Py_ssize_t i = 0; i < length && !failed; i++) {
+        PyObject *const item = PySequence_GetItem(object, i);
+        failed = item == NULL || add_sequence(c, item, shape, depth + 1) < 0;
+        Py_XDECREF(item);
+    }
+    return failed ? -1 : 0;
+}
+
+/* Fails with a TypeError where the object is neither a sequence nor a number. */
+static int convert_sequence(struct converted *c, PyObject *object, struct shape *shape)
+{
+    if (find_shape(object, shape) < 0)
+        return -1;
+    Py_ssize_t count = 1;
+    for (int d = 0; d < shape->dimensions; d++) {
+        if (shape->sizes[d] && count > PY_SSIZE_T_MAX / 16 / shape->sizes[d]) {
+            PyErr_NoMemory();
+            return -1;
+        }
+        count *= shape->sizes[d];
+    }
+    return begin_conversion(c, count) < 0 ? -1 : add_sequence(c, object, shape, 0);
+}
+
+/* What an array of another library lends as a buffer; a new reference, NULL without an exception if it does not. */
+static PyObject *lent_array(PyObject *object)
+{
+    PyObject *const method = PyObject_GetAttrString(object, "__array__");
+    PyObject *const array = method == NULL ? NULL : PyObject_CallObject(method, NULL);
+    Py_XDECREF(method);
+    if (array == NULL && (PyErr_ExceptionMatches(PyExc_AttributeError) || PyErr_ExceptionMatches(PyExc_TypeError)))
+        PyErr_Clear();
+    if (array != NULL && PyObject_CheckBuffer(array))
+        return array;
+    Py_XDECREF(array);
+    return NULL;
+}
+
+/* Arguments */
+
+static PyObject *shape_tuple(int dimensions, const Py_ssize_t *sizes)
+{
+    PyObject *const tuple = PyTuple_New(dimensions);
+    for (int d = 0; tuple != NULL && d < dimensions; d++) {
+        PyObject *const size = PyLong_FromSsize_t(sizes[d]);
+        if (size == NULL || PyTuple_SetItem(tuple, d, size) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+/* With two or more dimensions, the first one counts rows: others would be read as scrambled rows. */
+static int check_rows(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row)
+{
+    Py_ssize_t in_row = 1;
+    for (int d = 1; d < dimensions; d++)
+        in_row *= sizes[d];
+    if (per_row == 0 || dimensions < 2 || in_row == per_row || sizes[0] == 0)
+        return 0;
+    PyObject *const shape = shape_tuple(dimensions, sizes);
+    if (shape != NULL)
+        PyErr_Format(PyExc_ValueError, "%s must have %zd numbers in each row, got the shape %R", what, per_row, shape);
+    Py_XDECREF(shape);
+    return -1;
+}
+
+/* Checks a buffer of other elements, or a sequence, and converts it to a buffer of the expected elements. */
+static int get_converted(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t per_row,
+                         Py_buffer *view)
+{
+    struct converted c = {what, expected, NULL, NULL, 0, 0};
+    int failed;
+    if (expected->conversion == FROM_REALS && (PyBytes_Check(object) || PyByteArray_Check(object))) {
+        raise_no_number(&c, object); /* its bytes may well be those of floats */
+        return -1;
+    }
+    if (PyObject_GetBuffer(object, view, PyBUF_STRIDED_RO | PyBUF_FORMAT) == 0) {
+        failed = check_rows(what, view->ndim, view->shape, per_row) < 0 || convert_buffer(&c, view) < 0;
+        PyBuffer_Release(view);
+    }
+    else {
+        struct shape shape;
+        if (must_pass_on())
+            return -1;
+        PyErr_Clear();
+        failed = convert_sequence(&c, object, &shape) < 0 ||
+                 check_rows(what, shape.dimensions, shape.sizes, per_row) < 0;
+    }
+    failed = failed || PyObject_GetBuffer(c.bytes, view, PyBUF_SIMPLE) < 0;
+    Py_XDECREF(c.bytes);
+    return failed ? -1 : 0;
+}
+
+static int get_buffer_in_place(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t per_row,
+                               Py_buffer *view)
+{
+    if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0) {
+        if (must_pass_on())
+            return -1;
+        PyErr_Clear();
+        if (expected->conversion == AS_THEY_ARE)
+            PyErr_Format(PyExc_TypeError, "%s must be a C-contiguous buffer of %s, got %R", what, expected->noun,
+                         (PyObject *)Py_TYPE(object));
+        return -1;
+    }
+    if (has_format(view, expected)) {
+        if (check_rows(what, view->ndim, view->shape, per_row) == 0)
+            return 0;
+    }
+    else if (expected->conversion == AS_THEY_ARE)
+        PyErr_Format(PyExc_TypeError, "%s must be a buffer of %s (format '%c'), got format '%s'", what,
+                     expected->noun, expected->format, format_of(view));
+    PyBuffer_Release(view);
+    return -1;
+}
+
+/*
+ * Gets a C-contiguous buffer of the expected elements: that of the argument, to be read in place, or a converted copy.
+ * `per_row`: the elements of an image, if the first dimension counts images, else 0.
+ */
+static int get_buffer(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t per_row,
+                      Py_buffer *view)
+{
+    if (get_buffer_in_place(object, what, expected, per_row, view) == 0)
+        return 0;
+    if (PyErr_Occurred())
+        return -1;
+    PyObject *const lent = PyObject_CheckBuffer(object) ? NULL : lent_array(object);
+    if (lent == NULL)
+        return PyErr_Occurred() ? -1 : get_converted(object, what, expected, per_row, view);
+    int result = get_buffer_in_place(lent, what, expected, per_row, view);
+    if (result < 0 && !PyErr_Occurred())
+        result = get_converted(lent, what, expected, per_row, view);
+    Py_DECREF(lent); /* the view holds it */
+    return result;
+}
+
+static int get_buffer_of(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t count,
+                         Py_ssize_t per_row, Py_buffer *view)
+{
+    if (get_buffer(object, what, expected, per_row, view) < 0)
+        return -1;
+    if (view->len != count * expected->size) {
+        PyErr_Format(PyExc_ValueError, "%s must hold %zd %s, got %zd", what, count, expected->noun,
+                     view->len / expected->size);
+        PyBuffer_Release(view);
+        return -1;
+    }
+    return 0;
+}
+
+#endif
