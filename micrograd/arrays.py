@@ -13,6 +13,7 @@ over their indices in C order, from left to right, and begin with the first term
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import chain
@@ -78,16 +79,14 @@ def _function_of(op: ops.Row) -> np.ufunc:
     return function
 
 
-_maximum, _minimum = _function_of(ops.maximum), _function_of(ops.minimum)
-
 # What each ufunc of NumPy means. Those on the right that are NumPy's own call Value's operators.
 MEANINGS: dict[np.ufunc, np.ufunc] = {
     **{f: f for f in (np.add, np.subtract, np.multiply, np.divide, np.power, np.negative, np.square, np.matmul)},
     np.reciprocal: np.reciprocal,
     np.positive: np.frompyfunc(lambda x: x, 1, 1),
     np.absolute: _function_of(ops.absolute),
-    np.maximum: _maximum,
-    np.minimum: _minimum,
+    np.maximum: _function_of(ops.maximum),
+    np.minimum: _function_of(ops.minimum),
     np.exp: _function_of(ops.exp),
     np.expm1: _function_of(ops.expm1),
     np.log: _function_of(ops.log),
@@ -97,7 +96,12 @@ MEANINGS: dict[np.ufunc, np.ufunc] = {
     np.cos: _function_of(ops.cos),
     np.tanh: _function_of(ops.tanh),
 }
-REDUCTIONS = (np.add, np.multiply, np.maximum, np.minimum)
+REDUCTIONS: dict[np.ufunc, Callable[[Any, Any], Any]] = {
+    np.add: operator.add,
+    np.multiply: operator.mul,
+    np.maximum: lambda a, b: _value(a).max(b),
+    np.minimum: lambda a, b: _value(a).min(b),
+}
 COMPARISONS = "would be decided once, when the graph is traced: "
 INSTEAD = {
     **dict.fromkeys(
@@ -128,15 +132,17 @@ class Array(np.ndarray[Any, np.dtype[np.object_]]):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if ufunc.__name__ == "clip":
-            return np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2])
+            return np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2], **options)
         meaning = MEANINGS.get(ufunc)
         if meaning is None:
             raise _refuse(ufunc.__name__)
         if method == "reduce" and ufunc in REDUCTIONS:
-            return _reduced(meaning, *inputs, **options)
-        if "out" in options:
-            options["out"] = tuple(map(_plain, options["out"]))
-        return _wrapped(getattr(meaning, method)(*map(_plain, inputs), **options))
+            return _reduced(REDUCTIONS[ufunc], *inputs, **options)
+        own = options.pop("out", None)
+        if own is None:
+            return _wrapped(getattr(meaning, method)(*map(_plain, inputs), **options))
+        getattr(meaning, method)(*map(_plain, inputs), out=tuple(map(_plain, own)), **options)
+        return own[0]
 
     def __array_function__(
         self, func: Callable[..., Any], types: Any, args: Iterable[Any], kwargs: Mapping[str, Any]
@@ -191,7 +197,7 @@ class Array(np.ndarray[Any, np.dtype[np.object_]]):
 
 
 def _reduced(
-    function: np.ufunc,
+    function: Callable[[Any, Any], Any],
     operand: Any,
     axis: Axis = 0,
     dtype: Any = None,

@@ -23,7 +23,8 @@ SAME_AS_ON_NUMBERS = """
 a @ b; a @ x; x @ b; x @ x; np.matmul(a, b); np.dot(a, b); a.dot(b); np.inner(a, a); np.outer(x, x)
 np.tensordot(a, b, 1); np.kron(a, b); np.ones((2, 3)) @ a; a.T @ np.ones(3); np.linalg.norm(a); np.trace(a)
 a + 1; 1 - a; 2 * a; a / 3; 2 / a; 2 ** a; a ** 2; a ** -1.0; -a; +a; abs(a); a * a.T[:, ::-1].T; np.float64(2) * a
-a * np.float32(2); np.ones(4) * a; a - x; np.power(a * a, 0.5); np.add.outer(x, x)
+a * np.float32(2); np.ones(4) * a; a - x; x[0] * a; x[0] - a; x[0] / a; x[0] + a; np.power(a * a, 0.5)
+np.add.outer(x, x)
 np.exp(a); np.expm1(a); np.log(a * a + 1); np.log1p(a * a); np.sqrt(a * a); np.sin(a); np.cos(a); np.tanh(a)
 np.abs(a); np.square(a); np.reciprocal(a); np.negative(a)
 a.sum(); a.sum(0); a.sum(1, keepdims=True); a.sum(axis=(0, 1)); a.sum(axis=(1, 0), keepdims=True); a.sum(axis=-1)
@@ -168,10 +169,20 @@ def test_an_array_is_made_of_numbers_or_values():
     assert isinstance(array(5), Value)
     assert len({id(x) for x in array(np.zeros(10))}) == 10
     assert data([v, 1.5]).tolist() == [3.0, 1.5]
-    in_place = made.copy()
-    in_place += 1
-    assert isinstance(in_place, Array)
-    assert data(in_place)[0, 0] == 4.0
+
+
+def test_an_array_can_be_changed_in_place():
+    a = array([1.0, -2.0])
+    same = a
+    a += 1
+    assert a is same
+    assert data(a).tolist() == [2.0, -1.0]
+    np.clip(a, 0, 1, out=a)
+    assert data(same).tolist() == [1.0, 0.0]
+    np.add.at(a, [0, 0], 1)
+    assert data(a).tolist() == [3.0, 0.0]
+    a[1] = a.sum()
+    assert data(a).tolist() == [3.0, 3.0]
 
 
 def test_functional_takes_arrays():
