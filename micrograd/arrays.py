@@ -24,7 +24,7 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("micrograd.arrays needs numpy: pip install numpy", name="numpy") from error
 
-from micrograd import ops
+from micrograd import engine, ops
 from micrograd.engine import Value
 
 Axis: TypeAlias = "int | Sequence[int] | None"
@@ -37,7 +37,7 @@ def array(elements: Any) -> Any:
     `elements` is anything that NumPy makes an array of; of a single number it is a Value.
     Raises TypeError for an element that is neither a Value nor a real number.
     """
-    return _each(_value, np.asarray(elements, dtype=object))
+    return _each(lambda x: x if isinstance(x, Value) else Value(x), np.asarray(elements, dtype=object))
 
 
 def data(values: Any) -> Numbers:
@@ -70,7 +70,9 @@ def _each(function: Callable[..., Any], *arrays: Any) -> Any:
 
 
 def _value(x: Any) -> Value:
-    return x if isinstance(x, Value) else Value(x)
+    """A Value, or the constant that a number is in an expression."""
+    found = engine._value(x)
+    return Value(x) if found is None else found
 
 
 def _function_of(op: ops.Row) -> np.ufunc:

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from codegen import Floats, Label, Pixels, Program
+from codegen import Floats, Label, Pixels, Program, compile_program
 from micrograd import ops
 from micrograd.arrays import Array, array, data, grad
 from micrograd.engine import Value
@@ -247,6 +247,15 @@ def test_a_program_refuses_arrays_of_anything_else(changes, error, message):
     }
     with pytest.raises(error, match=message):
         Program(**declaration | changes)
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_among_the_values_are_constants_that_nobody_has_to_declare():
+    x, w = array(np.zeros((2, 2))), array(np.ones((2, 2)))
+    padded = np.maximum(np.exp(np.pad(x, 1)), 0.5)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (2, 2))
+    out = np.where(np.eye(3) > 0, np.einsum("ijuv,uv->ij", windows, w), -1.0).max() + x.sum()
+    compile_program(Program(Floats(x), None, {"w": w}, out, {"out": [out]}))
 
 
 def test_without_numpy_the_import_says_so():

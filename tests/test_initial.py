@@ -113,9 +113,9 @@ def test_float32_weights_are_the_same_numbers_rounded(tmp_path):
         (Normal(0.0, math.inf), ValueError, "must be finite"),
         (Normal(math.nan), ValueError, "must be finite"),
         (Normal(limit=0.0), ValueError, "limit > 0"),
-        (math.nan, ValueError, "'w' must be finite and ordered"),
+        (math.nan, ValueError, "the initial value of 'w' must be finite, got nan"),
         ((1.0, 2.0, 3.0), TypeError, r"must be \(low, high\), a constant, a Normal or a name, got \(1.0, 2.0, 3.0\)"),
-        (("0", "1"), TypeError, r"must be \(low, high\)"),
+        (("0", "1"), TypeError, "'w' must be finite and ordered: it must be a number, not str"),
         (None, TypeError, "got None"),
     ],
 )
