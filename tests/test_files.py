@@ -253,6 +253,15 @@ def test_a_checkpoint_that_is_cut_off_while_it_is_read(tmp_path: Path) -> None:
     assert refused
 
 
+def test_nothing_maps_a_file() -> None:
+    root = Path(__file__).parent.parent
+    texts = [
+        path.read_text(encoding="utf-8") for name in ("micrograd", "codegen") for path in (root / name).rglob("*.py")
+    ]
+    assert len(texts) > 80
+    assert not [text for text in texts if re.search(r"\b(mmap|memmap|safe_open|load_file|mmap_mode|fromfile)\b", text)]
+
+
 def test_names_of_temporary_files_are_known() -> None:
     target = Path("folder/c.1")
     assert is_temporary(temporary(target).name, target)

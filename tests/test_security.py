@@ -64,6 +64,17 @@ PROMISES = {
         "test_checkpoint: test_another_file_is_replaced_and_nothing_else_is_left",
         "test_checkpoint: test_a_link_stays_a_link",
     ],
+    "The same goes for checkpoints": ["test_files: test_the_disk_is_full_at_every_byte"],
+    "An output that would replace": [
+        "test_files: test_no_output_is_a_companion_of_the_checkpoint",
+        "test_files: test_no_output_is_a_file_of_the_data",
+    ],
+    "Files are read by copying": ["test_files: test_nothing_maps_a_file"],
+    "No command and no function that takes a path maps a file": [
+        "test_files: test_nothing_maps_a_file",
+        "test_files: test_data_that_is_cut_off_during_a_run",
+        "test_files: test_a_checkpoint_that_is_cut_off_while_it_is_read",
+    ],
     "Buffers are checked": [
         "test_bad_input: test_what_is_refused_leaves_the_model_as_it_was",
         "test_interference: test_a_wrong_label_is_found_before_the_first_step",
