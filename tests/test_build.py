@@ -31,9 +31,9 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDES = ["-I", str(csrc()), "-I", sysconfig.get_path("include")]
 
 
-@pytest.fixture(scope="module")
-def compiled():
-    return compile_program(mnist_program())
+@pytest.fixture
+def compiled(compiled_mnist):
+    return compiled_mnist()
 
 
 def test_size_of_the_generated_c(compiled):
