@@ -1,7 +1,7 @@
 """Compiled modules in CPython on musl, where a thread's stack is small and libc another.
 
-The numbers of the models must be this machine's, to the bit. Then come the self-check, and calls in threads with 128 KB,
-musl's default. NumPy's wheel for musl does not run beside Debian's libraries, so nothing here needs it.
+The numbers of the models must be this machine's, to the bit. Then come the self-check, and calls in threads with
+128 KB, musl's default. NumPy's wheel for musl does not run beside Debian's libraries, so nothing here needs it.
 """
 
 from __future__ import annotations
