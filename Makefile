@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find codegen micrograd csrc -name '*.py' -o -name '*.h') weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint docs bench functions fuzz fuzz-compiler faults memory cross wheel clean
+.PHONY: train test test-slow lint docs bench functions fuzz fuzz-compiler faults memory cross pythons wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
@@ -64,6 +64,11 @@ functions: $(VENV)/functions.stamp
 # root it installs what is missing.
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross
+
+# The modules in a CPython without a GIL and in one on musl, which it compiles first, from Debian's source: a quarter of an
+# hour, later some minutes. One of them: make pythons ARGS=musl
+pythons: $(VENV)/dev.stamp
+	$(BIN)/python -m tools.pythons $(ARGS)
 
 # Random models, run on every system that can run one, compared by bits: two minutes. More seeds find more:
 # make fuzz-compiler ARGS="--seed 1000 --count 20000"

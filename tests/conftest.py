@@ -40,6 +40,15 @@ def digits() -> Callable[..., tuple[bytes, bytes]]:
 
 
 @pytest.fixture(scope="session")
+def compiled_mnist() -> Callable:
+    """compiled_mnist(target) -> what the compiler makes of the MNIST program, by default the C of nn."""
+    from codegen.mnist import program
+    from codegen.pipeline import compile_program
+
+    return cache(lambda target="extension": compile_program(program(), target=target))
+
+
+@pytest.fixture(scope="session")
 def compiled(tmp_path_factory) -> Callable:
     """compiled(name) -> that program of tests/models.py as a harness.Extension, fresh from reset()."""
     from harness import Extension

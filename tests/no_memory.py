@@ -13,7 +13,6 @@ Prints a JSON object: how often each call failed, and a list of what is wrong. E
 
 from __future__ import annotations
 
-import ctypes
 import faulthandler
 import gc
 import importlib.util
@@ -203,16 +202,27 @@ def allocations(call: Call) -> int:
 def memory() -> tuple[int, int]:
     """Blocks of Python's allocator, and bytes of the C library's where it tells."""
     gc.collect()
-    return sys.getallocatedblocks(), MALLINFO().used if MALLINFO else 0
+    return sys.getallocatedblocks(), malloc_bytes()
 
 
-class Mallinfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in ("a", "b", "c", "d", "e", "f", "g", "used", "h", "i")]
+def malloc_bytes() -> int:
+    return int(MALLINFO().used) if MALLINFO else 0
 
 
-MALLINFO = getattr(ctypes.CDLL(None), "mallinfo2", None)
-if MALLINFO:
-    MALLINFO.restype = Mallinfo
+def mallinfo() -> Any:
+    """glibc's function, or None."""
+    try:
+        import ctypes
+    except ImportError:
+        return None
+    fields = [(name, ctypes.c_size_t) for name in ("a", "b", "c", "d", "e", "f", "g", "used", "h", "i")]
+    function = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if function:
+        function.restype = type("Mallinfo", (ctypes.Structure,), {"_fields_": fields})
+    return function
+
+
+MALLINFO = mallinfo()
 
 
 class Sweep:

@@ -77,11 +77,9 @@ def test_numbers_in_the_architecture_text(example):
     assert len(compiled.plain.kernels) == 8
 
 
-def test_the_python_of_the_essays_page_is_generated():
-    from codegen.mnist import program
-
+def test_the_python_of_the_essays_page_is_generated(compiled_mnist):
     page = (ROOT / "docs" / "essay.md").read_text(encoding="utf-8")
-    texts = [compile_program(program(), target="python").text, compile_program(xor(), target="python").text]
+    texts = [compiled_mnist("python").text, compile_program(xor(), target="python").text]
     listings = fenced(page, "python")
     assert len(listings) == len(texts)
     assert all(listing in text for listing, text in zip(listings, texts, strict=True))
@@ -91,10 +89,8 @@ def test_the_python_of_the_essays_page_is_generated():
     assert round(len(loops.splitlines()), -1) == 140
 
 
-def test_the_loop_in_the_readme_is_the_generated_one():
-    from codegen.mnist import program
-
-    text = compile_program(program()).text
+def test_the_loop_in_the_readme_is_the_generated_one(compiled_mnist):
+    text = compiled_mnist().text
     listings = fenced(README, "c")
     assert listings
     for listing in listings:

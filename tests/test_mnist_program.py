@@ -61,10 +61,8 @@ def test_module_equals_engine_on_twenty_images(digits):
     assert image == 20
 
 
-def test_the_module_is_this_graph():
-    from codegen import compile_program
-
-    assert nn.info()["digest"] == compile_program(program()).digest
+def test_the_module_is_this_graph(compiled_mnist):
+    assert nn.info()["digest"] == compiled_mnist().digest
 
 
 @pytest.mark.slow

@@ -240,7 +240,7 @@ from micrograd import ops
 from micrograd.engine import Value
 from codegen import Floats, Program, build, compile_program
 scale = 2.0
-cases = {"built": math.asinh, "lam": lambda x: scale * x}
+cases = {"built": math.asinh, "lam": eval(compile("lambda x: scale * x", "nowhere", "eval"))}
 for name, function in cases.items():
     op = ops.register(name, function, [1.0], "a")
     p = Value(1.0)
