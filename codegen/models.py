@@ -43,7 +43,7 @@ from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
-SMALL = 20_000  # nodes of a forward graph up to which an optimised kernel saves less time than its compilation takes
+SMALL = 2_000  # nodes of a forward graph, up to which -O3 saves less time than it takes to compile
 
 _libraries: dict[str, list[ModuleType]] = {}
 _lock = threading.RLock()
