@@ -200,7 +200,7 @@ def test_a_small_graph_becomes_statements_and_a_large_one_loops():
 
 def test_a_description_is_no_code(tmp_path):
     x, p = Value(0.0), Value(0.5)
-    text = 'a "quoted" \\ thing\n""" and\tα\0'
+    text = 'a "quoted" \\ thing\n""" and\tα'
     module = Generated(
         Program(
             inputs=codegen.Floats([x]),
