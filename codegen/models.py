@@ -43,7 +43,7 @@ from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
-SMALL = 2_000  # nodes of a forward graph, up to which -O3 saves less time than it takes to compile
+SMALL = 2_000  # nodes of a forward graph: up to so many, the kernels are the smaller part of a compilation
 
 _libraries: dict[str, list[ModuleType]] = {}
 _lock = threading.RLock()
@@ -98,8 +98,7 @@ def compile(
     with no_garbage_collection():
         graph = traced(program)
         toolchain = find_toolchain(compiler)
-        level = (1 if len(graph) <= SMALL else 3) if optimize is None else optimize
-        options = [f"-O{level}", *flags]
+        options = [*compiler_options(optimize, len(graph)), *flags]
         key = digest(program, graph, lowering, toolchain, options)
         start = start_of(program)
         model = claim(key, start)
@@ -113,6 +112,29 @@ def compile(
                 model = load(key, module, place, start, is_fresh=True)
     assert model is not None
     return model
+
+
+def compiler_options(optimize: int | None, nodes: int) -> list[str]:
+    """By default the kernels are compiled with -O3, where they are worth it, and the rest of a module with less."""
+    level = processor_level()
+    only = [] if level is None or os.environ.get("NN_SIMD") else [f"-DONLY_LEVEL={level}"]
+    if optimize is not None:
+        return [f"-O{optimize}", *only]
+    return ["-O1" if nodes <= SMALL else "-O2", "-DKERNELS_O3=1", *only]
+
+
+@functools.cache
+def processor_level() -> int | None:
+    """The level that csrc/level.h chooses; None, for all levels, if it is not known here."""
+    if platform.machine() != "x86_64" or sys.platform != "linux":
+        return None
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return None
+    flags = set(text.partition("\nflags")[2].partition("\n")[0].split())
+    levels = [{"avx2", "fma"}, {"avx512f", "avx512dq", "avx512bw", "avx512vl"}]
+    return 0 if not levels[0] <= flags else 1 if not levels[1] <= flags else 2
 
 
 def start_of(program: Program) -> Start:

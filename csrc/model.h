@@ -50,7 +50,7 @@ static double model_rate = LEARNING_RATE;
 #define LEARNING_RATE model_rate
 #endif
 #else
-static PyObject *module_of(PyObject *self) { return self; }
+#define module_of(self) (self)
 #endif
 
 enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };
