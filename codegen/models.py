@@ -43,7 +43,6 @@ from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
-SMALL = 2_000  # nodes of a forward graph: up to so many, the kernels are the smaller part of a compilation
 
 _libraries: dict[str, list[ModuleType]] = {}
 _lock = threading.RLock()
@@ -78,7 +77,7 @@ def compile(
     micrograd cache --path` prints, so that only the first call takes long.
 
     dtype, fma, reorder   instead of what the Program says
-    optimize              0 to 3, how hard the C compiler tries: 1 is back sooner, 3 runs faster; default: by size
+    optimize              0 to 3, how hard the C compiler tries; default: 3 for what takes the time, 2 for the rest
     lowering, compiler, flags   as for codegen.build()
 
     Raises TypeError or ValueError for arguments and Programs that make no sense, CompilerError (a RuntimeError) without
@@ -98,7 +97,7 @@ def compile(
     with no_garbage_collection():
         graph = traced(program)
         toolchain = find_toolchain(compiler)
-        options = [*compiler_options(optimize, len(graph)), *flags]
+        options = [*compiler_options(optimize), *flags]
         key = digest(program, graph, lowering, toolchain, options)
         start = start_of(program)
         model = claim(key, start)
@@ -114,13 +113,11 @@ def compile(
     return model
 
 
-def compiler_options(optimize: int | None, nodes: int) -> list[str]:
-    """By default the kernels are compiled with -O3, where they are worth it, and the rest of a module with less."""
+def compiler_options(optimize: int | None) -> list[str]:
+    """By default gcc compiles the kernels with -O3 and the rest of a module, which is most of it, with -O2."""
     level = processor_level()
     only = [] if level is None or os.environ.get("NN_SIMD") else [f"-DONLY_LEVEL={level}"]
-    if optimize is not None:
-        return [f"-O{optimize}", *only]
-    return ["-O1" if nodes <= SMALL else "-O2", "-DKERNELS_O3=1", *only]
+    return [*(["-O2", "-DKERNELS_O3=1"] if optimize is None else [f"-O{optimize}"]), *only]
 
 
 @functools.cache

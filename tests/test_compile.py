@@ -460,6 +460,17 @@ def test_options():
     assert len({state(model) for model in by_level}) == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="gcc's and clang's warnings")
+@pytest.mark.parametrize("kind", ["plain", "drawn", "frozen"])
+def test_the_c_of_an_instance_has_no_warnings(kind):
+    program = {
+        "plain": line,
+        "drawn": lambda: line(initial={"w": (0.0, 1.0), "b": (0.0, 0.0)}),
+        "frozen": lambda: frozen_program(line(), {"w": 2.0, "b": 1.0}),
+    }[kind]()
+    codegen.compile(program, optimize=0, flags=["-Wall", "-Wextra", "-Werror"])
+
+
 @pytest.mark.parametrize("name", ["xor", "mlp", "convolution", "recurrence"])
 def test_faster_compilation_changes_no_bit(name, monkeypatch):
     """Kernels at another level of optimisation than the rest, and one SIMD level alone."""
