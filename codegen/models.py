@@ -43,7 +43,6 @@ from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
-SMALL = 2_000  # nodes of a forward graph, up to which -O3 saves less time than it takes to compile
 
 _libraries: dict[str, list[ModuleType]] = {}
 _lock = threading.RLock()
@@ -78,7 +77,7 @@ def compile(
     micrograd cache --path` prints, so that only the first call takes long.
 
     dtype, fma, reorder   instead of what the Program says
-    optimize              0 to 3, how hard the C compiler tries: 1 is back sooner, 3 runs faster; default: by size
+    optimize              0 to 3, how hard the C compiler tries; default: 3 for what takes the time, 2 for the rest
     lowering, compiler, flags   as for codegen.build()
 
     Raises TypeError or ValueError for arguments and Programs that make no sense, CompilerError (a RuntimeError) without
@@ -98,8 +97,7 @@ def compile(
     with no_garbage_collection():
         graph = traced(program)
         toolchain = find_toolchain(compiler)
-        level = (1 if len(graph) <= SMALL else 3) if optimize is None else optimize
-        options = [f"-O{level}", *flags]
+        options = [*compiler_options(optimize), *flags]
         key = digest(program, graph, lowering, toolchain, options)
         start = start_of(program)
         model = claim(key, start)
@@ -113,6 +111,27 @@ def compile(
                 model = load(key, module, place, start, is_fresh=True)
     assert model is not None
     return model
+
+
+def compiler_options(optimize: int | None) -> list[str]:
+    """By default gcc compiles the kernels with -O3 and the rest of a module, which is most of it, with -O2."""
+    level = processor_level()
+    only = [] if level is None or os.environ.get("NN_SIMD") else [f"-DONLY_LEVEL={level}"]
+    return [*(["-O2", "-DKERNELS_O3=1"] if optimize is None else [f"-O{optimize}"]), *only]
+
+
+@functools.cache
+def processor_level() -> int | None:
+    """The level that csrc/level.h chooses; None, for all levels, if it is not known here."""
+    if platform.machine() != "x86_64" or sys.platform != "linux":
+        return None
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return None
+    flags = set(text.partition("\nflags")[2].partition("\n")[0].split())
+    levels = [{"avx2", "fma"}, {"avx512f", "avx512dq", "avx512bw", "avx512vl"}]
+    return 0 if not levels[0] <= flags else 1 if not levels[1] <= flags else 2
 
 
 def start_of(program: Program) -> Start:

@@ -36,13 +36,13 @@ struct model_object { /* see instance.h */
     PyObject *weak_references;
 };
 
+#if !FROZEN
 /* The module that a function was called on, or on a Model of. */
 static PyObject *module_of(PyObject *self)
 {
     return PyModule_Check(self) ? self : ((struct model_object *)self)->module;
 }
 
-#if !FROZEN
 static uint64_t model_seed = SEED;
 static double model_rate = LEARNING_RATE;
 #undef SEED
@@ -51,7 +51,7 @@ static double model_rate = LEARNING_RATE;
 #define LEARNING_RATE model_rate
 #endif
 #else
-static PyObject *module_of(PyObject *self) { return self; }
+#define module_of(self) (self)
 #endif
 
 enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };

@@ -460,6 +460,32 @@ def test_options():
     assert len({state(model) for model in by_level}) == 1
 
 
+@pytest.mark.skipif(os.name != "posix", reason="gcc's and clang's warnings")
+@pytest.mark.parametrize("kind", ["plain", "drawn", "frozen"])
+def test_the_c_of_an_instance_has_no_warnings(kind):
+    program = {
+        "plain": line,
+        "drawn": lambda: line(initial={"w": (0.0, 1.0), "b": (0.0, 0.0)}),
+        "frozen": lambda: frozen_program(line(), {"w": 2.0, "b": 1.0}),
+    }[kind]()
+    codegen.compile(program, optimize=0, flags=["-Wall", "-Wextra", "-Werror"])
+
+
+@pytest.mark.parametrize("name", ["xor", "mlp", "convolution", "recurrence"])
+def test_faster_compilation_changes_no_bit(name, monkeypatch):
+    """Kernels at another level of optimisation than the rest, and one SIMD level alone."""
+    program = models.REGULAR[name]()
+    plain, chosen = codegen.compile(program, optimize=0), codegen.compile(program)
+    assert plain.info()["simd"] == chosen.info()["simd"]
+    monkeypatch.setenv("NN_SIMD", "baseline")
+    everything = [plain, chosen, codegen.compile(program)]
+    data = many(program, 40)
+    for batch_size in (1, 20):
+        for model in everything:
+            model.train(*data, batch_size=batch_size)
+        assert len({state(model) for model in everything}) == 1
+
+
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
