@@ -146,7 +146,15 @@ def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Tool
     inputs, targets = program.inputs, program.targets
     scale = inputs.scale if isinstance(inputs, Pixels) else None
     kinds = (type(inputs), len(inputs.values), scale, type(targets), len(program.target_values))
-    modes = (program.prediction, program.description, program.dtype, program.fma, program.reorder, lowering)
+    modes = (
+        program.prediction,
+        program.threshold,
+        program.description,
+        program.dtype,
+        program.fma,
+        program.reorder,
+        lowering,
+    )
     platforms = (sysconfig.get_platform(), platform.machine(), sysconfig.get_config_var("EXT_SUFFIX"), sys.version)
     environment = [os.environ.get(name, "") for name in ("CFLAGS", "LDFLAGS")]
     parts = (kinds, modes, platforms, environment, toolchain.identity(), list(options), generator_version())

@@ -73,6 +73,7 @@ class Program:
     outputs     name -> list of Values that a caller can request. `prediction` names the one whose largest element
                 predict() looks for (default: the first, if the targets are a Label); probabilities() returns the
                 one named `probabilities`
+    threshold   for a prediction of one element: predict() says 1 above it, else 0. 0.5 for a probability, 0 for a logit
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
     initial     name -> (low, high) of a uniform distribution, a constant, micrograd.initial.Normal(mean, deviation), or
@@ -105,6 +106,7 @@ class Program:
     fma: bool = False
     reorder: bool = False
     constants: Nested | Sequence[Nested] = ()
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -119,12 +121,22 @@ class Program:
         if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
             raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
         if self.prediction is None:
-            self.prediction = next(iter(self.outputs), None) if isinstance(self.targets, Label) else None
+            has_classes = isinstance(self.targets, Label) or self.threshold is not None
+            self.prediction = next(iter(self.outputs), None) if has_classes else None
         elif checks.text("the prediction", self.prediction) not in self.outputs:
             raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
         else:
             self.prediction = checks.text("the prediction", self.prediction)
+        self._check_threshold()
         self._check_leaves()
+
+    def _check_threshold(self) -> None:
+        if self.threshold is None:
+            return
+        self.threshold = checks.number("the threshold", self.threshold, self.dtype)
+        if self.prediction is None or len(self.outputs[self.prediction]) != 1:
+            what = "none" if self.prediction is None else f"{len(self.outputs[self.prediction])} elements"
+            raise ValueError(f"a threshold is for a prediction of one element, but this one has {what}")
 
     def _check_kinds(self) -> None:
         if not isinstance(self.inputs, Pixels | Floats):
@@ -196,6 +208,15 @@ class Program:
         if self.targets is None:
             return ()
         return cast("Sequence[Value]", self.targets.one_hot if isinstance(self.targets, Label) else self.targets.values)
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether evaluate() has an accuracy. A target that is a float is of class 1 if it is above the threshold."""
+        if self.prediction is None:
+            return False
+        if self.threshold is None:
+            return isinstance(self.targets, Label) and len(self.outputs[self.prediction]) == len(self.target_values)
+        return len(self.target_values) == (2 if isinstance(self.targets, Label) else 1)
 
     @property
     def parameter_values(self) -> Sequence[Value]:

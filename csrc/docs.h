@@ -82,6 +82,25 @@
     DOC_IMAGES "\n" DOC_THREADS "\n" \
     "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES DOC_CLASSES
 
+#define DOC_OUT \
+    "out: {name: a writable C-contiguous buffer of " DOC_REAL "} for the outputs that are wanted; default: new memory."
+
+#define DOC_OUTPUTS_BATCH \
+    "outputs_batch($module, images, *, out=None, threads=1, progress=None)\n--\n\n" \
+    "The named outputs of n images: {name: a memoryview of n rows of " DOC_REAL "}, which numpy.asarray() reads\n" \
+    "without a copy. The GIL is released.\n\n" \
+    DOC_IMAGES "\n" DOC_OUT "\n" DOC_THREADS "\n" \
+    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "What an interrupted call has written into `out` stays there."
+
+#define DOC_PROBABILITIES_BATCH \
+    "probabilities_batch($module, images, *, out=None, threads=1, progress=None)\n--\n\n" \
+    "The probabilities of the classes of n images, as a memoryview of n rows of " DOC_REAL ". The GIL is released.\n\n" \
+    DOC_IMAGES "\n" \
+    "out: a writable C-contiguous buffer for them, which is then returned; default: new memory.\n" DOC_THREADS "\n" \
+    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "Raises RuntimeError if no output of the model is named 'probabilities'."
+
 #define DOC_INFO \
     "info($module, /)\n--\n\n" \
     "Describes this module, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."

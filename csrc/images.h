@@ -84,6 +84,8 @@ static int parse_threads(PyObject *object)
     return is_given(object) ? (int)parse_int(object, "threads", 1, MAX_THREADS) : 1;
 }
 
+struct output_room; /* see outputs.h */
+
 /* Some images of a batch, and room for their results. The call owns all of it: other calls run meanwhile. */
 struct chunk {
     const struct batch_view *batch;
@@ -96,6 +98,7 @@ struct chunk {
     unsigned char *all_classes; /* of all images */
     unsigned char *classes;     /* of the chunk, one byte each, so only the first 256 classes fit */
     double *losses;             /* of the chunk, for evaluate() */
+    const struct output_room *rooms; /* for each output of the model, for outputs_batch() */
     double total, mean;         /* of the losses so far */
     int classifies;             /* whether evaluate() has an accuracy: */
     Py_ssize_t right;
@@ -136,7 +139,7 @@ static void predict_images(struct inference *memory, const struct chunk *chunk, 
         unsigned char classes[SIDE_BY_SIDE];
         for (int k = 0; k < count; k++)
             level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
-        argmax_side_by_side(run_side_by_side(memory, chunk, count), &outputs[PREDICTION], classes);
+        classes_side_by_side(run_side_by_side(memory, chunk, count), &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
         return;
     }
@@ -161,6 +164,21 @@ static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
     return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
 }
 
+/* The class that is right: a label, or whether a float is above the threshold. */
+static int target_class(const target_type *targets)
+{
+#if TARGET_LABEL
+    return *targets;
+#elif HAS_THRESHOLD
+    real x;
+    memcpy(&x, targets, sizeof(x));
+    return x > (real)THRESHOLD;
+#else
+    (void)targets;
+    return 0;
+#endif
+}
+
 /* The mean loss so far and the accuracy, for evaluate(). The losses are added in order. */
 static void add_results(struct chunk *chunk)
 {
@@ -168,7 +186,7 @@ static void add_results(struct chunk *chunk)
     for (int at = 0; at < chunk->count; at++)
         chunk->total += chunk->losses[at];
     for (int at = 0; at < chunk->count && chunk->classifies; at++)
-        chunk->right += chunk->classes[at] == *target_at(chunk->batch, chunk->first + at);
+        chunk->right += chunk->classes[at] == target_class(target_at(chunk->batch, chunk->first + at));
     chunk->mean = chunk->total / (double)done;
     chunk->accuracy = (double)chunk->right / (double)done;
 }
@@ -190,7 +208,7 @@ static int run_chunk(const struct call *call, struct chunk *chunk, Py_ssize_t fi
     const float_state floats = use_default_floats();
     chunk->first = first;
     chunk->count = (int)(chunk_end(first, chunk->batch->count) - first);
-    chunk->classes = chunk->all_classes + first;
+    chunk->classes = chunk->all_classes == NULL ? NULL : chunk->all_classes + first;
 #if SIDE_BY_SIDE
     compute_once(chunk->passes, chunk->once);
 #endif
@@ -313,7 +331,7 @@ static void evaluate_images(struct inference *memory, const struct chunk *chunk,
         unsigned char classes[SIDE_BY_SIDE] = {0};
         const struct images *const images = run_side_by_side(memory, chunk, count);
         if (HAS_PREDICTION)
-            argmax_side_by_side(images, &outputs[PREDICTION], classes);
+            classes_side_by_side(images, &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
         for (int k = 0; k < count; k++)
             chunk->losses[at + k] = images->value[LOSS][k];
@@ -323,7 +341,7 @@ static void evaluate_images(struct inference *memory, const struct chunk *chunk,
     for (int k = 0; k < count; k++) {
         level->compute_evaluation(&w[k]);
         chunk->losses[at + k] = w[k].value[LOSS];
-        chunk->classes[at + k] = HAS_PREDICTION ? (unsigned char)argmax(&w[k], &outputs[PREDICTION]) : 0;
+        chunk->classes[at + k] = HAS_PREDICTION ? (unsigned char)class_of(&w[k], &outputs[PREDICTION]) : 0;
     }
 }
 
@@ -347,7 +365,7 @@ static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_
         .threads = threads,
         .all_classes = classes,
         .losses = losses,
-        .classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT,
+        .classifies = HAS_CLASSES,
     };
     if (losses == NULL || classes == NULL)
         PyErr_NoMemory();

@@ -71,7 +71,7 @@ struct level {
     /* Images side by side; all of these are NULL if the model has none. */
     void (*copy_into)(struct images *restrict, const struct workspace *, int count);
     void (*copy_out_of)(const struct images *restrict, struct workspace *, int count);
-    const struct batch_passes *prediction, *training, *evaluation;
+    const struct batch_passes *prediction, *outputs, *training, *evaluation;
 };
 
 static const struct level *level; /* the one that runs */

@@ -12,6 +12,7 @@
 #include "level.h"
 #include "lock.h"
 #include "model.h"
+#include "outputs.h"
 #include "predictions.h"
 #if !FROZEN
 #include "random.h"
@@ -294,6 +295,8 @@ static PyMethodDef methods[] = {
     {"probabilities", api_probabilities, METH_O, DOC_PROBABILITIES},
     {"outputs", api_outputs, METH_O, DOC_OUTPUTS},
     {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PREDICT_BATCH},
+    {"outputs_batch", FAST(api_outputs_batch), METH_FASTCALL | METH_KEYWORDS, DOC_OUTPUTS_BATCH},
+    {"probabilities_batch", FAST(api_probabilities_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PROBABILITIES_BATCH},
 #if !FROZEN
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS, DOC_EVALUATE},
     {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS, DOC_TRAIN},

@@ -21,12 +21,12 @@ static int check_prediction(void)
     return -1;
 }
 
-/* The most likely class of one image. */
+/* The class of one image. */
 static int classify(struct workspace *w, const input_type *inputs)
 {
     level->set_inputs(w, inputs);
     level->compute_prediction(w);
-    return argmax(w, &outputs[PREDICTION]);
+    return class_of(w, &outputs[PREDICTION]);
 }
 
 /* Memory to compute one image in, and what has to be undone afterwards. */

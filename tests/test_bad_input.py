@@ -33,6 +33,7 @@ from micrograd.engine import Value
 
 COUNT = 3  # images
 OF_FROZEN = ["forward", "train", "evaluate", "predict", "predict_batch", "probabilities", "outputs", "info"]
+OF_FROZEN += ["outputs_batch", "probabilities_batch"]
 
 
 class Subject:
@@ -71,6 +72,12 @@ class Subject:
             **{name: {} for name in ("backward", "zero_grad", "info", "state_dict", "grad_dict")},
             "update": {"step": 3, "batch_size": 2, "learning_rate": 0.01},
             "predict_batch": {"images": self.images, **options},
+            "outputs_batch": {"images": self.images, "out": self.rooms(), **options},
+            "probabilities_batch": {
+                "images": self.images,
+                "out": self.rooms().get("probabilities", array(self.real)),
+                **options,
+            },
             "evaluate": many_images | options,
             "train": many_images
             | {"batch_size": 2, "learning_rate": 0.01, "epochs": 2, "seed": 5}
@@ -81,6 +88,10 @@ class Subject:
             "grad": {"i": 0},
             "reset": {"seed": None},
         }
+
+    def rooms(self) -> dict[str, Any]:
+        """Buffers for the outputs of all images."""
+        return {name: np.zeros((COUNT, len(values)), self.real) for name, values in self.program.outputs.items()}
 
     def refused(self, function: str, parameter: str) -> Iterator[Bad]:
         """What a parameter refuses, where the function is there for this kind of model at all."""
@@ -103,6 +114,10 @@ class Subject:
             yield from bad.rows("targets", self.real, self.height)
         elif parameter == "mapping":
             yield from bad.mappings({name: value.shape for name, value in self.state.items()}, self.real)
+        elif parameter == "out" and function == "outputs_batch":
+            yield from bad.rooms({name: room.size for name, room in self.rooms().items()}, self.real)
+        elif parameter == "out":
+            yield from bad.room("probabilities", self.rooms()["probabilities"].size, self.real)
         elif parameter == "i":
             yield from bad.ints("the number of a parameter", 0, sum(v.size for v in self.state.values()) - 1)
         elif parameter == "seed":
@@ -125,7 +140,7 @@ class Subject:
         """What the RuntimeError says of a function that this kind of model does not have, else nothing."""
         if function in ("predict", "predict_batch") and self.program.prediction is None:
             return "declares no prediction"
-        if function == "probabilities" and "probabilities" not in self.program.outputs:
+        if function in ("probabilities", "probabilities_batch") and "probabilities" not in self.program.outputs:
             return "no output named 'probabilities'"
         if self.frozen and function in ("forward", "train", "evaluate"):
             return "this model has no loss"

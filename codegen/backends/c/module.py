@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import BATCH_PASSES, PASSES, Kernels, batch_functions, pass_functions
+from codegen.backends.c.kernels import PASSES, Kernels, batch_functions, batch_passes_of, pass_functions
 from codegen.backends.shared import comment_text, drawn_from, input_noun, number_strides, targets_noun, walk
 from codegen.program import Floats, Label, Pixels, Program
 from codegen.reroll.affine import peel
@@ -37,7 +37,7 @@ def module_files(program: Program, kernels: Kernels, name: str, digest: str, ope
     """nn.c and nn_kernels.h of a model that trains."""
     groups = shared_constants(program, kernels, name, digest, operations)
     groups["Training"] = _training_constants(program, kernels)
-    batch_names = [name for name in BATCH_PASSES if name != "prediction" or program.prediction is not None]
+    batch_names = batch_passes_of(program)
     tables = [
         *_tensor_table(program, kernels),
         *output_tables(kernels),
@@ -155,6 +155,8 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
         ("INPUT_NOUN", string(input_noun(inputs))),
         ("INPUT_SCALE", arithmetic.literal(inputs.scale) if isinstance(inputs, Pixels) else "1.0"),
         ("READS_INPUTS", int(kernels.reads_inputs)),
+        ("HAS_THRESHOLD", int(program.threshold is not None)),
+        ("THRESHOLD", arithmetic.literal(program.threshold or 0.0)),
         ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
     ]
 
@@ -186,6 +188,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
         ("TARGETS_NOUN", string(targets_noun(targets))),
+        ("HAS_CLASSES", int(program.has_classes)),
         ("LEARNING_RATE", Arithmetic().literal(float(program.learning_rate))),
         ("SEED", f"{program.seed}ULL"),
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),

@@ -178,7 +178,7 @@ def _definitions(program: Program, name: str, functions: dict[str, str]) -> list
         lines += [declaration, "{", "    set_inputs(w, inputs);"]
         if output == "":
             number = list(program.outputs).index(program.prediction or "")
-            lines += ["    compute_prediction(w);", f"    return argmax(w, &outputs[{number}]);"]
+            lines += ["    compute_prediction(w);", f"    return class_of(w, &outputs[{number}]);"]
         else:
             number, count = list(program.outputs).index(output), len(program.outputs[output])
             element = f"result[i] = output_element(w, &outputs[{number}], i);"

@@ -147,6 +147,8 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("VALUE_COUNT", kernels.value_count),
         ("LOSS", kernels.loss),
         ("PREDICTION", program.prediction),
+        ("THRESHOLD", program.threshold),
+        ("HAS_CLASSES", program.has_classes),
         ("LEARNING_RATE", float(program.learning_rate)),
         ("SEED", program.seed),
         ("INITIAL", initial if program.initial is not None else None),

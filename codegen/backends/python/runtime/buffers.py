@@ -147,3 +147,23 @@ def _one_number(thing: Any, what: str, elements: Elements, i: int) -> Any:
         raise TypeError(f"{what} must be {elements.things}, got {type(thing)!r}") from None
     except OverflowError:
         raise ValueError(f"{what}: number {i} is an int beyond the range of float64") from None
+
+
+def new_room(images: int, count: int) -> memoryview[Any]:
+    """Memory for one output of all images."""
+    return memoryview(bytearray(8 * images * count)).cast("d", [images, count])
+
+
+def take_room(out: Any, name: str, elements: int) -> memoryview[Any]:
+    """The caller's memory for one output."""
+    try:
+        view = memoryview(out)
+    except (TypeError, ValueError, BufferError):
+        view = memoryview(b"")
+    if view.readonly or not view.c_contiguous:
+        raise TypeError(f"out for {name!r} must be a writable C-contiguous buffer of float64, got {type(out)!r}")
+    if not has_format(view, "d"):
+        raise TypeError(f"out for {name!r} must be a buffer of float64 (format 'd'), got format {view.format!r}")
+    if view.nbytes != 8 * elements:
+        raise ValueError(f"out for {name!r} must hold {elements} float64, got {view.nbytes // 8}")
+    return view

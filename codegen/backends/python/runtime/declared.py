@@ -20,6 +20,8 @@ VALUE_COUNT: int
 LOSS: int  # -1 in a model that only predicts
 OUTPUTS: dict[str, list[int]]
 PREDICTION: str | None
+THRESHOLD: float | None
+HAS_CLASSES: bool
 LEARNING_RATE: float
 SEED: int
 TENSORS: list[tuple[str, tuple[int, ...], int, tuple[int, ...], Numbers]]
