@@ -97,7 +97,7 @@ def test_every_promise_has_its_tests():
 FORBIDDEN_MODULES = {"pickle", "marshal", "shelve", "dill", "joblib", "cloudpickle", "copyreg", "xmlrpc", "code"}
 RUNS = {"eval", "exec", "compile", "__import__"}
 LOADS = {"os.system", "os.popen", "np.load", "numpy.load", "runpy.run_path", "runpy.run_module"}
-# Who may run something, and what: model files, which are Python, compilers, the cache's modules, and this package itself.
+# Who may run something, and what: model files, which are Python, compilers, cached modules, and this package itself.
 ALLOWED = {
     ("codegen/loading.py", "exec"),
     ("codegen/loading.py", "compile"),
