@@ -267,14 +267,14 @@ def _reduce(model: Any) -> tuple[Any, ...]:
     """How a Model is pickled and copied: by the key of its code, with copies of its numbers."""
     key, start = _origins[model]
     if not hasattr(model, "train"):
-        return _restore, (key, start, {}, {})
+        return _restore, (key, processor_level(), start, {}, {})
     data, grad = ({name: np.array(view) for name, view in d.items()} for d in (model.state_dict(), model.grad_dict()))
-    return _restore, (key, start, data, grad)
+    return _restore, (key, processor_level(), start, data, grad)
 
 
-def _restore(key: str, start: Start, data: dict[str, Any], grad: dict[str, Any]) -> Model:
+def _restore(key: str, level: int | None, start: Start, data: dict[str, Any], grad: dict[str, Any]) -> Model:
     model: Any = claim(key, start)
-    if model is None:
+    if model is None and level == processor_level():
         place = writable_folder()
         module = cache.read(place, key)
         model = load(key, module, place, start) if module is not None else None

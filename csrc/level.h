@@ -19,7 +19,10 @@
 #define X86_LEVELS 0
 #endif
 
-/* codegen.compile() may want one level only, that of the present processor: its modules are not for others. */
+/*
+ * codegen.compile() may want one level only. It knows that the processor has it, which zig's __builtin_cpu_supports
+ * does not, and loads the module on no other processor.
+ */
 #ifndef ONLY_LEVEL
 #define ONLY_LEVEL -1
 #endif
@@ -109,7 +112,7 @@ static int best_level(void)
 #if INPUT_PIXELS
     has_vbmi2 = __builtin_cpu_supports("avx512vbmi2") != 0;
 #endif
-    return has_avx512 ? 2 : has_avx2 ? 1 : 0;
+    return ONLY_LEVEL >= 0 ? ONLY_LEVEL : has_avx512 ? 2 : has_avx2 ? 1 : 0;
 #else
     return 0;
 #endif
@@ -134,11 +137,8 @@ static int choose_level(void)
         }
     if (level != NULL)
         return 0;
-    if (any)
-        PyErr_Format(PyExc_ImportError, "this module was compiled for another processor");
-    else
-        PyErr_Format(PyExc_ImportError, "NN_SIMD=%s, but the levels of this module on this processor are:%s%s%s", wanted,
-                     listed[0], listed[1], listed[2]);
+    PyErr_Format(PyExc_ImportError, "NN_SIMD=%s, but the levels of this module on this processor are:%s%s%s", wanted,
+                 listed[0], listed[1], listed[2]);
     return -1;
 }
 

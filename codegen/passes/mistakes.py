@@ -33,19 +33,21 @@ def expect_program(program: object, function: str) -> None:
     """Raises TypeError for anything but a Program, and says how to make one of what came instead."""
     if isinstance(program, Program):
         return
+    name = program.__name__ if isinstance(program, type) else type(program).__name__
+    advice = ""
     if isinstance(program, Value):
-        what = (
-            "a Value. A Program says what its leaves are: "
+        advice = (
+            ". A Program says what its leaves are: "
             "codegen.Program(inputs=..., targets=..., parameters={...}, loss=the Value)"
         )
     elif isinstance(program, str | os.PathLike):
-        what = f"a path. Load the file first: codegen.{function}(codegen.load({os.fspath(program)!r}))"
-    elif callable(program) and not isinstance(program, type):
-        name = getattr(program, "__name__", "")
-        what = f"a function. Call it, if it returns a Program: codegen.{function}({name or 'function'}())"
-    else:
-        what = f"a {program.__name__} itself" if isinstance(program, type) else f"a {type(program).__name__}"
-    raise TypeError(f"{function}() takes a codegen.Program, but got {what}")
+        advice = f", a path. Load the file first: codegen.{function}(codegen.load({os.fspath(program)!r}))"
+    elif isinstance(program, type):
+        advice = ", the class itself"
+    elif callable(program):
+        called = getattr(program, "__name__", "function")
+        advice = f". Call it, if it returns a Program: codegen.{function}({called}())"
+    raise TypeError(f"the program must be a codegen.Program, not {name}{advice}")
 
 
 def warn_of_mistakes(program: Program, graph: Graph, undeclared: Sequence[Value]) -> None:
