@@ -6,7 +6,7 @@ predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info(
 The parameters are layers.0.weight (50, 784), layers.0.bias (50,), layers.1.weight (10, 50) and layers.1.bias (10,).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, type_check_only
 
 from typing_extensions import Buffer
@@ -116,9 +116,27 @@ def predict_batch(
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
+def outputs_batch(
+    images: _Buffer,
+    *,
+    out: Mapping[str, _Buffer] | None = None,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> dict[str, Any]:
+    """."""
+
+def probabilities_batch(
+    images: _Buffer,
+    *,
+    out: _Buffer | None = None,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> Any:
+    """."""
+
 def evaluate(
     images: _Buffer,
-    labels: _Buffer,
+    labels: _Buffer | Sequence[SupportsIndex],
     *,
     threads: SupportsIndex | None = 1,
     progress: Callable[[int, int, float], object] | None = None,
@@ -137,7 +155,7 @@ def evaluate(
 
 def train(
     images: _Buffer,
-    labels: _Buffer,
+    labels: _Buffer | Sequence[SupportsIndex],
     *,
     batch_size: SupportsIndex = 1,
     learning_rate: SupportsFloat | SupportsIndex | None = None,

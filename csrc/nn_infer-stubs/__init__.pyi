@@ -3,7 +3,7 @@
 predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info() describes the model.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol, SupportsIndex, TypeAlias, TypedDict, type_check_only
 
 from typing_extensions import Buffer
@@ -77,6 +77,24 @@ def predict_batch(
 
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
+
+def outputs_batch(
+    images: _Buffer,
+    *,
+    out: Mapping[str, _Buffer] | None = None,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> dict[str, Any]:
+    """."""
+
+def probabilities_batch(
+    images: _Buffer,
+    *,
+    out: _Buffer | None = None,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> Any:
+    """."""
 
 def info() -> _Info:
     """Describes this module, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."""
