@@ -200,7 +200,7 @@ static int run_chunk(const struct call *call, struct chunk *chunk, Py_ssize_t fi
 #else
     lock_chunk();
     const int changed = call->version != version;
-    expect_any_weight();
+    notice_written_weights();
     unlock();
     if (changed)
         return -1;

@@ -64,6 +64,7 @@ struct level {
     void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);
     real (*largest)(const real *x, Py_ssize_t count);
     /* Row tensors: see rows.h. */
+    void (*find_largest_in_rows)(const real *restrict array, real *restrict largest);
     void (*compute_row_gradients)(const struct workspace *);
     void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
     void (*add_images_to_rows)(int first, int end, int images);

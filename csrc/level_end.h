@@ -54,6 +54,7 @@ static const struct level AT_LEVEL(level) = {
     .compute_gradients = AT_LEVEL(compute_gradients),
     .update_span = AT_LEVEL(update_span),
     .largest = AT_LEVEL(largest),
+    .find_largest_in_rows = AT_LEVEL(find_largest_in_rows),
     .compute_row_gradients = AT_LEVEL(compute_row_gradients),
     .find_active_rows = AT_LEVEL(find_active_rows),
     .add_images_to_rows = AT_LEVEL(add_images_to_rows),

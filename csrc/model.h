@@ -109,7 +109,8 @@ typedef real target_type;
 static ALIGNED real data[DATA_COUNT]; /* the parameters */
 static ALIGNED real grad[DATA_COUNT];
 
-static int data_views, grad_views; /* how many writable buffers of data[] and grad[] are alive */
+/* How many writable buffers of data[] are alive, and how many of them, and of grad[], are those of row tensors. */
+static int data_views, row_data_views, row_grad_views;
 
 /* Up to BLOCK_IMAGES images of a batch, which run forward and backward together: image k is in block[k]. */
 static struct workspace block[BLOCK_IMAGES];

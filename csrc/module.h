@@ -62,7 +62,9 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
     const input_type *const image = one_image(args[1], &image_view, &image_held);
     PyObject *room = image == NULL ? NULL : PyFloat_FromDouble(0.0); /* a loss that cannot be returned changes nothing */
     if (room != NULL && lock_to_write() == 0) {
+        notice_written_weights();
         const double loss = run_forward(target, image);
+        show_gradients();
         forward_done = 1;
         unlock();
         Py_CLEAR(room); /* which the interpreter uses again */
@@ -81,8 +83,10 @@ static PyObject *api_backward(PyObject *module, PyObject *Py_UNUSED(ignored))
     if (expect_usable(module) < 0 || lock_to_write() < 0)
         return NULL;
     const int possible = forward_done;
-    if (possible)
+    if (possible) {
         run_backward();
+        show_gradients();
+    }
     unlock();
     if (!possible) {
         PyErr_SetString(PyExc_RuntimeError, "backward() needs a forward() before it");
@@ -95,6 +99,7 @@ static PyObject *api_zero_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     if (expect_usable(module) < 0 || lock_to_write() < 0)
         return NULL;
+    notice_written_gradients();
     run_zero_grad();
     unlock();
     Py_RETURN_NONE;
@@ -116,6 +121,7 @@ static PyObject *api_update(PyObject *module, PyObject *const *args, Py_ssize_t 
         return NULL;
     if (lock_to_write() < 0)
         return NULL;
+    notice_written_gradients();
     run_update(rate, (double)batch_size);
     unlock();
     Py_RETURN_NONE;
@@ -224,6 +230,7 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (lock_to_write() < 0)
         return NULL;
     draw_weights(seed);
+    notice_written_gradients();
     run_zero_grad();
     forward_done = 0;
     unlock();

@@ -40,7 +40,6 @@ static double compute_loss(struct workspace *w, const target_type *targets, cons
 static double run_forward(const target_type *targets, const input_type *inputs)
 {
     materialize_row_gradients(); /* before the workspace is overwritten */
-    expect_any_weight();
     training = with_list(block, &training_list);
     return compute_loss(training, targets, inputs);
 }
@@ -211,7 +210,6 @@ static void compute_all_gradients(int worker, int piece, void *argument)
 static double run_block(double total, int whole_batch)
 {
     materialize_row_gradients();
-    expect_any_weight();
 #if SIDE_BY_SIDE
     compute_once(level->training, &computed_once);
 #endif

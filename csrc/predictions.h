@@ -47,7 +47,7 @@ static struct reading begin_reading(void)
     struct reading reading = {.place = -1};
 #if !FROZEN
     lock_to_read();
-    expect_any_weight();
+    notice_written_weights();
     if (!READS_IN_PARALLEL || writing || writers_waiting) {
         reading.memory = &at_model_lock;
         return reading;

@@ -26,8 +26,8 @@
  *     MATERIALISED   CLEAN       MATERIALISED                       MATERIALISED
  *
  * A backward pass stays PENDING if its factors are finite and its images, all of them in block[], are the whole batch.
- * While a view of grad[] is alive, someone may write to any row: the state is MATERIALISED and all rows are dirty. An
- * update leaves the state as it is.
+ * An update leaves the state as it is. While a view of grad[] is alive, no locked section of a call ends PENDING, and one
+ * that reads or clears grad[] begins by finding the rows that have become dirty: see update.h.
  *
  * The caller holds model_lock. This header has two parts: the state, included once, and the loops, included once for
  * each SIMD level by level_end.h.
@@ -179,6 +179,18 @@ static inline int lowest_bit(uint64_t mask)
 /* The loops at one SIMD level. Each function goes through the table, with constants for each tensor. */
 
 #ifdef AT_LEVEL
+
+/* The largest magnitude in the rows of each input, of data[] or grad[]. */
+static void AT_LEVEL(find_largest_in_rows)(const real *restrict array, real *restrict largest)
+{
+    memset(largest, 0, INPUT_COUNT * sizeof(*largest));
+#define LOOK(offset, lanes, length, block, factor, copy) \
+    for (int i = 0; i < INPUT_COUNT; i++) \
+        largest[i] = larger(largest[i], largest_magnitude(array + offset + (ptrdiff_t)(length) * i, lanes));
+    ROW_TENSORS(LOOK)
+#undef LOOK
+    (void)array;
+}
 
 /* The outer product of one image's inputs and factors. A zero input adds nothing, unless a factor is inf or nan. */
 SPECIALISED void AT_LEVEL(add_outer_product)(const struct workspace *w, ptrdiff_t offset, ptrdiff_t lanes,

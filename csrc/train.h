@@ -4,7 +4,7 @@
  * train(check_finite=True) rolls back a step that makes a parameter infinite or nan. Parameters rarely need
  * scanning: while bounds of parameters and gradients stay far from overflow, no update can produce such a value. Both
  * bounds are known for row tensors (update.h); for the others, a step scans their gradients. If the bounds say nothing,
- * as while a view is alive, the parameters are copied before the step and scanned after it.
+ * the parameters are copied before the step and scanned after it.
  */
 
 #ifndef TRAIN_H
@@ -95,7 +95,7 @@ static int begin_finite_check(struct finite_check *check)
         return -1;
     }
     lock_to_read();
-    expect_any_weight();
+    notice_written_weights();
     dense_bound = largest_dense(data);
     const int failed = find_not_finite(check);
     unlock();
@@ -128,7 +128,7 @@ static int run_checked_update(struct finite_check *check, double rate, double ba
     const double dense_move = fabs(rate) * largest_dense(grad), row_move = fabs(rate) * grad_bound;
     const int is_safe =
         dense_move < SAFE_BOUND && dense_bound < SAFE_BOUND && row_move < SAFE_BOUND && weight_bound < SAFE_BOUND;
-    if (data_views || !is_safe)
+    if (!is_safe)
         return update_and_look(check, rate, batch);
     run_update(rate, batch);
     dense_bound += dense_move / batch;
@@ -217,6 +217,17 @@ static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, P
     Py_XDECREF(what);
 }
 
+/* What has been written through views since the last chunk. The next chunk begins with image i. */
+static void notice_writes(const struct training_run *run, Py_ssize_t i)
+{
+    if (i % run->batch_size == 0 && is_pending())
+        forget_row_gradients(); /* zero_grad comes next */
+    notice_written_weights();
+    notice_written_gradients();
+    if (data_views && run->check.before != NULL)
+        dense_bound = largest_dense(data);
+}
+
 static int train_epoch(struct training_run *run, Py_ssize_t epoch)
 {
     const Py_ssize_t count = run->batch.count;
@@ -228,6 +239,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
         lock_chunk();
         const int pooled = take_pool(run->threads);
         version++;
+        notice_writes(run, i);
         while (i < end && refused < 0) {
             const Py_ssize_t first = i - i % run->batch_size, size = batch_size_at(run, first);
             if (i == first)
@@ -241,6 +253,8 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
                 refused = first;
         }
         run->mean = total / (double)i;
+        if (is_given(run->progress))
+            show_gradients();
         release_pool(pooled);
         unlock();
         Py_END_ALLOW_THREADS

@@ -24,22 +24,13 @@ static double dense_bound;
 
 #define SAFE_BOUND (REAL_MAX * 1e-8)
 
-/* Views of grad[] may write any gradient. */
-static void expect_any_gradient(void)
-{
-    materialize_row_gradients();
-    mark_all_dirty();
-    grad_bound = (double)INFINITY;
-}
+static real largest_in_row[INPUT_SPACE]; /* of data[] or grad[] */
 
-static real largest_in_row(int input)
+/* The largest of all rows. */
+static real find_largest_in_rows(const real *array)
 {
-    real largest = 0;
-    for (int t = 0; t < ROW_TENSOR_COUNT; t++) {
-        const real *const row = data + row_tensors[t].offset + input * row_tensors[t].length;
-        largest = larger(largest, largest_magnitude(row, row_tensors[t].lanes));
-    }
-    return largest;
+    level->find_largest_in_rows(array, largest_in_row);
+    return level->largest(largest_in_row, INPUT_COUNT);
 }
 
 /* After parameters have been written from outside, or may have overflowed. */
@@ -48,22 +39,57 @@ static void find_nonfinite_rows(void)
     dense_bound = (double)INFINITY;
     if (!ROW_TENSOR_COUNT)
         return;
-    weight_bound = 0.0;
+    static int some_nonfinite;
+    const int were_nonfinite = some_nonfinite;
+    weight_bound = find_largest_in_rows(data);
+    some_nonfinite = !is_finite(weight_bound);
+    if (!some_nonfinite && !were_nonfinite)
+        return;
+    if (some_nonfinite)
+        weight_bound = (double)INFINITY;
     for (int i = 0; i < INPUT_COUNT; i++) {
-        const real largest = largest_in_row(i);
-        const unsigned char nonfinite = !is_finite(largest);
+        const unsigned char nonfinite = !is_finite(largest_in_row[i]);
         if (nonfinite_row[i] != nonfinite) /* calls that read may be running, and are to see no writes but these */
             nonfinite_row[i] = nonfinite;
-        if (!(largest <= weight_bound))
-            weight_bound = nonfinite ? (double)INFINITY : largest;
     }
 }
 
-/* Views of data[] may write any parameter at any time. */
-static void expect_any_weight(void)
+/* After any gradients may have been written from outside. */
+static void find_dirty_rows(void)
 {
-    if (data_views)
+    materialize_row_gradients();
+    if (!ROW_TENSOR_COUNT)
+        return;
+    grad_bound = find_largest_in_rows(grad);
+    if (!(grad_bound <= REAL_MAX))
+        grad_bound = (double)INFINITY;
+    if (grad_bound == 0)
+        return;
+    expect_dirty_rows();
+    for (int i = 0; i < INPUT_COUNT; i++)
+        row_gradients.is_dirty[i] |= largest_in_row[i] != 0;
+}
+
+/*
+ * Views: others may read and write whenever model_lock is free. So whatever computes looks at the start of a locked
+ * section for what has been written, and shows its gradients at the end; in between, views cost nothing.
+ */
+static void notice_written_weights(void)
+{
+    if (row_data_views)
         find_nonfinite_rows();
+}
+
+static void notice_written_gradients(void)
+{
+    if (row_grad_views)
+        find_dirty_rows();
+}
+
+static void show_gradients(void)
+{
+    if (row_grad_views)
+        materialize_row_gradients();
 }
 
 static int is_row_tensor(const struct tensor *tensor)
@@ -123,8 +149,6 @@ static void run_zero_grad(void)
     pool_run(clear_piece, pieces, &pieces);
     forget_row_gradients();
     grad_bound = 0.0;
-    if (grad_views)
-        expect_any_gradient();
 }
 
 static struct step make_step(double rate, double batch)

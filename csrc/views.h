@@ -22,6 +22,17 @@ struct module_state {
 
 static Py_ssize_t tensor_byte_strides[TENSOR_COUNT ? TENSOR_COUNT : 1][MAX_DIMENSIONS];
 
+static void count_view(const struct tensor_object *object, int change)
+{
+    const int in_rows = is_row_tensor(object->tensor) ? change : 0;
+    if (object->is_grad)
+        row_grad_views += in_rows;
+    else {
+        data_views += change;
+        row_data_views += in_rows;
+    }
+}
+
 static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct tensor_object *const object = (struct tensor_object *)self;
@@ -58,12 +69,8 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
     Py_INCREF(self);
     view->obj = self;
     lock_to_read();
-    if (object->is_grad) {
-        expect_any_gradient();
-        grad_views++;
-    }
-    else
-        data_views++;
+    count_view(object, 1);
+    show_gradients();
     unlock();
     return 0;
 }
@@ -71,12 +78,10 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
 static void tensor_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
 {
     lock_to_read();
-    if (((struct tensor_object *)self)->is_grad)
-        grad_views--;
-    else {
-        data_views--;
-        find_nonfinite_rows(); /* the view may have written anything */
-    }
+    notice_written_weights(); /* for the last time */
+    notice_written_gradients();
+    dense_bound = (double)INFINITY;
+    count_view((struct tensor_object *)self, -1);
     unlock();
 }
 
