@@ -87,8 +87,8 @@
 
 #define DOC_OUTPUTS_BATCH \
     "outputs_batch($module, images, *, out=None, threads=1, progress=None)\n--\n\n" \
-    "The named outputs of n images: {name: a memoryview of n rows of " DOC_REAL "}, which numpy.asarray() reads\n" \
-    "without a copy. The GIL is released.\n\n" \
+    "The named outputs of n images, as a dict {name: a memoryview of n rows of " DOC_REAL "}, which numpy.asarray()\n" \
+    "reads without a copy. The GIL is released.\n\n" \
     DOC_IMAGES "\n" DOC_OUT "\n" DOC_THREADS "\n" \
     "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
     "What an interrupted call has written into `out` stays there."

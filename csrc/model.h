@@ -36,13 +36,13 @@ struct model_object { /* see instance.h */
     PyObject *weak_references;
 };
 
-#if !FROZEN
 /* The module that a function was called on, or on a Model of. */
 static PyObject *module_of(PyObject *self)
 {
     return PyModule_Check(self) ? self : ((struct model_object *)self)->module;
 }
 
+#if !FROZEN
 static uint64_t model_seed = SEED;
 static double model_rate = LEARNING_RATE;
 #undef SEED

@@ -117,7 +117,7 @@ class Subject:
         elif parameter == "out" and function == "outputs_batch":
             yield from bad.rooms({name: room.size for name, room in self.rooms().items()}, self.real)
         elif parameter == "out":
-            yield from bad.room("probabilities", self.rooms()["probabilities"].size, self.real)
+            yield from bad.room("probabilities", self.rooms().get("probabilities", np.zeros(COUNT)).size, self.real)
         elif parameter == "i":
             yield from bad.ints("the number of a parameter", 0, sum(v.size for v in self.state.values()) - 1)
         elif parameter == "seed":
@@ -230,7 +230,8 @@ def subject(tmp_path_factory) -> Callable[[str], Subject]:
 
 
 FUNCTIONS = ["backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict", "outputs"]
-FUNCTIONS += ["predict", "predict_batch", "probabilities", "reset", "state_dict", "train", "update", "zero_grad"]
+FUNCTIONS += ["outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset", "state_dict"]
+FUNCTIONS += ["train", "update", "zero_grad"]
 
 
 def test_the_matrix_has_every_function_and_every_parameter(subject):

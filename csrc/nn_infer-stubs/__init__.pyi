@@ -85,8 +85,8 @@ def outputs_batch(
     threads: SupportsIndex | None = 1,
     progress: Callable[[int, int, None], object] | None = None,
 ) -> dict[str, Any]:
-    """The named outputs of n images: {name: a memoryview of n rows of float64}, which numpy.asarray() reads
-    without a copy. The GIL is released.
+    """The named outputs of n images, as a dict {name: a memoryview of n rows of float64}, which numpy.asarray()
+    reads without a copy. The GIL is released.
 
     images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
         bytes, bytearray, memoryview or a NumPy array.
