@@ -239,6 +239,13 @@ class Machine(RuleBasedStateMachine):
             assert call.ended is None
             self.suspended.append(call)
 
+    @rule(name=st.sampled_from(sorted(LONG.keys() - {"train"})))
+    @precondition(lambda self: not self.suspended and not self.waiting)
+    def suspend_two(self, name: str) -> None:
+        """A train, and a call inside it, which may or may not be the first to go on."""
+        for each in ("train", name):
+            self.suspend(each, 1)
+
     def go_on(self, call: Suspended) -> None:
         """One chunk further, or to the end."""
         call.greenlet.switch()
