@@ -14,6 +14,7 @@
 #include "model.h"
 #include "predictions.h"
 #if !FROZEN
+#include "accumulate.h"
 #include "random.h"
 #include "train.h"
 #include "views.h"
@@ -303,6 +304,7 @@ static PyMethodDef methods[] = {
     {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PREDICT_BATCH},
 #if !FROZEN
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS, DOC_EVALUATE},
+    {"accumulate", FAST(api_accumulate), METH_FASTCALL | METH_KEYWORDS, DOC_ACCUMULATE},
     {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS, DOC_TRAIN},
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},

@@ -32,7 +32,8 @@ from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
 
 COUNT = 3  # images
-OF_FROZEN = ["forward", "train", "evaluate", "predict", "predict_batch", "probabilities", "outputs", "info"]
+OF_FROZEN = ["forward", "accumulate", "train", "evaluate", "predict", "predict_batch", "probabilities", "outputs"]
+OF_FROZEN += ["info"]
 
 
 class Subject:
@@ -72,6 +73,7 @@ class Subject:
             "update": {"step": 3, "batch_size": 2, "learning_rate": 0.01},
             "predict_batch": {"images": self.images, **options},
             "evaluate": many_images | options,
+            "accumulate": many_images | options,
             "train": many_images
             | {"batch_size": 2, "learning_rate": 0.01, "epochs": 2, "seed": 5}
             | options
@@ -127,9 +129,9 @@ class Subject:
             return "declares no prediction"
         if function == "probabilities" and "probabilities" not in self.program.outputs:
             return "no output named 'probabilities'"
-        if self.frozen and function in ("forward", "train", "evaluate"):
+        if self.frozen and function in ("forward", "accumulate", "train", "evaluate"):
             return "this model has no loss"
-        if not self.width and function in ("train", "evaluate", "predict_batch"):
+        if not self.width and function in ("accumulate", "train", "evaluate", "predict_batch"):
             return "this model has no inputs"
         return ""
 
@@ -214,8 +216,18 @@ def subject(tmp_path_factory) -> Callable[[str], Subject]:
     return get
 
 
-FUNCTIONS = ["backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict", "outputs"]
-FUNCTIONS += ["predict", "predict_batch", "probabilities", "reset", "state_dict", "train", "update", "zero_grad"]
+FUNCTIONS = ["accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict"]
+FUNCTIONS += [
+    "outputs",
+    "predict",
+    "predict_batch",
+    "probabilities",
+    "reset",
+    "state_dict",
+    "train",
+    "update",
+    "zero_grad",
+]
 
 
 def test_the_matrix_has_every_function_and_every_parameter(subject):
