@@ -210,6 +210,8 @@ def test_check_finite_sees_what_progress_writes(digits):
     def progress(*_: object) -> None:
         bias[3] = -math.inf
 
-    with pytest.raises(FloatingPointError, match=r"^train\(\) stopped before step .*which makes layers.0.bias\[3\] -inf$"):
+    with pytest.raises(
+        FloatingPointError, match=r"^train\(\) stopped before step .*which makes layers.0.bias\[3\] -inf$"
+    ):
         nn.train(*digits(2000), batch_size=10, progress=progress, check_finite=True)
     nn.reset(1)
