@@ -36,6 +36,7 @@ class Model(Protocol):
     def evaluate(
         self, images: Any, labels: Any, *, threads: int = 1, progress: Progress | None = None
     ) -> tuple[float, float | None]: ...
+    def accumulate(self, images: Any, labels: Any, *, threads: int = 1, progress: Progress | None = None) -> float: ...
     def train(
         self,
         images: Any,

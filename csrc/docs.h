@@ -131,6 +131,16 @@
     DOC_IMAGES "\n" DOC_LABELS "\n" DOC_THREADS "\n" \
     "progress: a callable, called periodically with (images done, n, mean loss so far).\n\n" DOC_RAISES
 
+#define DOC_ACCUMULATE \
+    "accumulate($module, images, labels, *, threads=1, progress=None)\n--\n\n" \
+    "Adds the gradients of n images to those of the parameters, and returns the sum of their losses, as a float. The\n" \
+    "GIL is released.\n\n" \
+    "The same bits as forward() and backward() for each image in order; zero_grad() and update() are the caller's.\n\n" \
+    DOC_IMAGES "\n" DOC_LABELS "\n" DOC_THREADS "\n" \
+    "progress: a callable, called periodically with (images done, n, mean loss so far). It may read the model;\n" \
+    "    changing it raises RuntimeError. If it raises, the gradients of the images done stay.\n\n" \
+    DOC_RAISES
+
 #define DOC_TRAIN \
     "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, " \
     "progress=None, check_finite=False)\n--\n\n" \
@@ -156,7 +166,9 @@
 #define DOC_STATE_DICT \
     "state_dict($module, /)\n--\n\n" \
     "The parameters, as {name: memoryview of " DOC_REAL "}: writable, strided, shared with the model, not copied.\n\n" \
-    "Passes are slower while such a view is alive, because any code may write to it."
+    "What is written to them counts from the next call on; during train() and other long calls, from its next chunk\n" \
+    "on, so also if progress() writes. A write by another thread while a call computes is a data race. While a view of\n" \
+    "the weights that the inputs multiply is alive, each call scans them once, for inf and nan."
 
 #define DOC_GRAD_DICT \
     "grad_dict($module, /)\n--\n\n" \

@@ -15,6 +15,7 @@
 #include "outputs.h"
 #include "predictions.h"
 #if !FROZEN
+#include "accumulate.h"
 #include "random.h"
 #include "train.h"
 #include "views.h"
@@ -306,6 +307,7 @@ static PyMethodDef methods[] = {
     {"probabilities_batch", FAST(api_probabilities_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PROBABILITIES_BATCH},
 #if !FROZEN
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS, DOC_EVALUATE},
+    {"accumulate", FAST(api_accumulate), METH_FASTCALL | METH_KEYWORDS, DOC_ACCUMULATE},
     {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS, DOC_TRAIN},
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},

@@ -27,7 +27,7 @@
  *
  * A backward pass stays PENDING if its factors are finite and its images, all of them in block[], are the whole batch.
  * An update leaves the state as it is. While a view of grad[] is alive, no locked section of a call ends PENDING, and one
- * that reads or clears grad[] begins by finding the rows that have become dirty: see update.h.
+ * that clears grad[] or takes a step begins by finding the rows that have become dirty: see update.h.
  *
  * The caller holds model_lock. This header has two parts: the state, included once, and the loops, included once for
  * each SIMD level by level_end.h.

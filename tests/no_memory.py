@@ -100,6 +100,8 @@ class Subject:
         yield "load_state_dict refused", lambda: m.load_state_dict(wrong)
         yield "load_state_dict without one", lambda: m.load_state_dict({})
         yield "load_state_dict with another", lambda: m.load_state_dict(self.state | {"".join(("ä", "ö")): image})
+        yield "accumulate", lambda: m.accumulate(images, labels, threads=3)
+        yield "accumulate refused", lambda: m.accumulate(images, short)
         yield "evaluate", lambda: m.evaluate(images, labels, progress=lambda *_: None)
         yield "evaluate in threads", lambda: m.evaluate(images, labels, threads=3)
         yield "evaluate refused", lambda: m.evaluate(images, labels, threads=65)

@@ -32,8 +32,8 @@ from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
 
 COUNT = 3  # images
-OF_FROZEN = ["forward", "train", "evaluate", "predict", "predict_batch", "probabilities", "outputs", "info"]
-OF_FROZEN += ["outputs_batch", "probabilities_batch"]
+OF_FROZEN = ["forward", "accumulate", "train", "evaluate", "predict", "predict_batch", "probabilities", "outputs"]
+OF_FROZEN += ["outputs_batch", "probabilities_batch", "info"]
 
 
 class Subject:
@@ -79,6 +79,7 @@ class Subject:
                 **options,
             },
             "evaluate": many_images | options,
+            "accumulate": many_images | options,
             "train": many_images
             | {"batch_size": 2, "learning_rate": 0.01, "epochs": 2, "seed": 5}
             | options
@@ -142,9 +143,9 @@ class Subject:
             return "declares no prediction"
         if function in ("probabilities", "probabilities_batch") and "probabilities" not in self.program.outputs:
             return "no output named 'probabilities'"
-        if self.frozen and function in ("forward", "train", "evaluate"):
+        if self.frozen and function in ("forward", "accumulate", "train", "evaluate"):
             return "this model has no loss"
-        if not self.width and function in ("train", "evaluate", "predict_batch"):
+        if not self.width and function in ("accumulate", "train", "evaluate", "predict_batch", "outputs_batch"):
             return "this model has no inputs"
         return ""
 
@@ -229,9 +230,9 @@ def subject(tmp_path_factory) -> Callable[[str], Subject]:
     return get
 
 
-FUNCTIONS = ["backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict", "outputs"]
-FUNCTIONS += ["outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset", "state_dict"]
-FUNCTIONS += ["train", "update", "zero_grad"]
+FUNCTIONS = ["accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict"]
+FUNCTIONS += ["outputs", "outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset"]
+FUNCTIONS += ["state_dict", "train", "update", "zero_grad"]
 
 
 def test_the_matrix_has_every_function_and_every_parameter(subject):

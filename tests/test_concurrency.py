@@ -25,6 +25,7 @@ OPERATIONS = {
     "load_state_dict": lambda m, d: m.load_state_dict(d.state),
     "update": lambda m, d: m.update(0, 3, learning_rate=0.5),
     "forward": lambda m, d: m.forward(2, d.images[: d.width]),
+    "accumulate": lambda m, d: m.accumulate(d.images, d.labels, threads=2),
     "evaluate": lambda m, d: m.evaluate(d.images, d.labels),
     "outputs": lambda m, d: m.outputs(d.images[: d.width]),
 }
@@ -33,6 +34,7 @@ SETS = [
     ["train", "train with threads", "reset", "update"],
     ["train", "train with threads", "load_state_dict", "forward", "evaluate"],
     ["update", "reset", "load_state_dict", "outputs"],
+    ["update", "accumulate", "load_state_dict", "evaluate"],
 ]
 
 

@@ -117,6 +117,7 @@ def test_an_index_that_changes_the_model_does_so_before_the_call(call, action, d
 
 LONG_CALLS = {
     "train": lambda images, labels, progress: nn.train(images, labels, batch_size=7, progress=progress),
+    "accumulate": lambda images, labels, progress: nn.accumulate(images, labels, progress=progress),
     "evaluate": lambda images, labels, progress: nn.evaluate(images, labels, progress=progress),
     "predict_batch": lambda images, labels, progress: nn.predict_batch(images, progress=progress),
 }

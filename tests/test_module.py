@@ -43,6 +43,7 @@ def fresh():
 SIGNATURES = {
     "backward": "()",
     "data": "(i, /)",
+    "accumulate": "(images, labels, *, threads=1, progress=None)",
     "evaluate": "(images, labels, *, threads=1, progress=None)",
     "forward": "(label, pixels, /)",
     "grad": "(i, /)",

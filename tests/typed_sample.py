@@ -28,6 +28,8 @@ def epochs(images: bytes, labels: bytes) -> tuple[float, float]:
     losses: list[float] = nn.train(images, memoryview(labels), batch_size=2, seed=1, threads=2, progress=progress)
     assert len(losses) == 1
     assert seen
+    summed: float = nn.accumulate(images, labels, threads=2)
+    assert summed > 0
     loss, accuracy = nn.evaluate(bytearray(images), labels, threads=None)
     return loss, accuracy
 

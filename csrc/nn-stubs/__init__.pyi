@@ -174,6 +174,28 @@ def evaluate(
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
+def accumulate(
+    images: _Buffer,
+    labels: _Buffer,
+    *,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, float], object] | None = None,
+) -> float:
+    """Adds the gradients of n images to those of the parameters, and returns the sum of their losses, as a float. The
+    GIL is released.
+
+    The same bits as forward() and backward() for each image in order; zero_grad() and update() are the caller's.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    labels: n ints, each below 10: a buffer of bytes is read in place, others are converted.
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+    progress: a callable, called periodically with (images done, n, mean loss so far). It may read the model;
+        changing it raises RuntimeError. If it raises, the gradients of the images done stay.
+
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
+    """
+
 def train(
     images: _Buffer,
     labels: _Buffer | Sequence[SupportsIndex],
@@ -214,7 +236,9 @@ def train(
 def state_dict() -> dict[str, memoryview[float]]:
     """The parameters, as {name: memoryview of float64}: writable, strided, shared with the model, not copied.
 
-    Passes are slower while such a view is alive, because any code may write to it.
+    What is written to them counts from the next call on; during train() and other long calls, from its next chunk
+    on, so also if progress() writes. A write by another thread while a call computes is a data race. While a view of
+    the weights that the inputs multiply is alive, each call scans them once, for inf and nan.
     """
 
 def grad_dict() -> dict[str, memoryview[float]]:

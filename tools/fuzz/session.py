@@ -208,6 +208,11 @@ class Session:
         count = 1 + self.c.below(MAX_IMAGES)
         return self.module.evaluate(self.pixels(count), self.target(count), **given)
 
+    def do_accumulate(self, name: str) -> object:
+        given = self.options(threads=self.threads, progress=self.progress)
+        count = 1 + self.c.below(MAX_IMAGES)
+        return self.module.accumulate(self.pixels(count), self.target(count), **given)
+
     def do_train(self, name: str) -> object:
         given = self.options(
             batch_size=self.small,
@@ -342,7 +347,7 @@ def plain_key(c: Choices) -> object:
 
 FUNCTIONS = [
     *("forward", "backward", "zero_grad", "update", "predict", "probabilities", "outputs", "predict_batch", "evaluate"),
-    *("train", "state_dict", "grad_dict", "load_state_dict", "data", "grad", "info"),
+    *("accumulate", "train", "state_dict", "grad_dict", "load_state_dict", "data", "grad", "info"),
 ]
 NAMES = [
     *("images", "labels", "batch_size", "learning_rate", "epochs", "seed", "threads", "progress", "step", "label"),
@@ -350,7 +355,7 @@ NAMES = [
 ]
 _ALL = [
     *("forward", "backward", "update", "zero_grad", "one_image", "predict_batch", "evaluate", "element", "reset"),
-    "info",
+    *("accumulate", "info"),
 ]
 _VIEWS = ["take_views", "write_view", "drop_views", "use_view"]
 OPERATIONS = {

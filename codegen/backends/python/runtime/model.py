@@ -77,18 +77,9 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    *("backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict", "outputs", "predict"),
-    *(
-        "outputs_batch",
-        "predict_batch",
-        "probabilities",
-        "probabilities_batch",
-        "reset",
-        "state_dict",
-        "train",
-        "update",
-    ),
-    "zero_grad",
+    *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict"),
+    *("outputs", "outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset"),
+    *("state_dict", "train", "update", "zero_grad"),
 ]
 
 PROGRESS_IMAGES = 1000  # between two calls of a progress callback
@@ -244,6 +235,25 @@ def evaluate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None
         if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(found)):
             _report(progress, i + 1, len(found), total / (i + 1))
     return total / len(found), right / len(found) if HAS_CLASSES else None
+
+
+def accumulate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None) -> float:
+    """Adds the gradients of many images to those of the parameters; returns the sum of the losses.
+
+    There is one thread, whatever `threads` says. progress(done, total, mean loss so far) is called now and then.
+    """
+    _check_loss()
+    check_options(threads, progress)
+    found = get_images(images)
+    targets = get_labels(labels, len(found))
+    _check_free()
+    total = 0.0
+    for i, image in enumerate(found):
+        total += _run_forward(targets[i], image)
+        backward()
+        if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(found)):
+            _report(progress, i + 1, len(found), total / (i + 1))
+    return total
 
 
 def train(
