@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         INPUT_COUNT,
         INPUT_PIXELS,
         INPUT_SCALE,
+        LABEL_COUNT,
+        LABEL_FIRST,
         LOSS,
         OUTPUTS,
         PREDICTION,
@@ -102,6 +104,11 @@ def _set_targets(value: list[float], targets: Any) -> None:
         value[TARGET + targets] = 1.0
     else:
         value[TARGET : TARGET + TARGET_COUNT] = list(targets)
+
+
+def _label_of(targets: Any) -> int:
+    """The class that the target of an image is."""
+    return targets if TARGET_LABEL else list(targets[LABEL_FIRST : LABEL_FIRST + LABEL_COUNT]).index(1.0)
 
 
 def _run_forward(targets: Any, inputs: Any) -> float:
