@@ -101,7 +101,7 @@ def small(folder: Path) -> Callable[..., object]:
     program = MODELS[SMALL]()
     module = load_extension(build(program, folder, "small"), "small")
     rng = np.random.default_rng(0)
-    inputs = rng.uniform(-1, 1, (IMAGES, len(program.inputs.values)))
+    inputs = rng.uniform(-1, 1, (IMAGES, len(program.input_values)))
     labels = rng.integers(0, len(program.target_values), IMAGES, dtype=np.uint8)
     return lambda **options: module.train(inputs, labels, **options)
 

@@ -38,7 +38,7 @@ from codegen.ir.graph import Graph
 from codegen.model import Model
 from codegen.passes.mistakes import expect_program
 from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
-from codegen.program import Pixels, Program
+from codegen.program import Program
 from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
@@ -143,9 +143,7 @@ def start_of(program: Program) -> Start:
 def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Toolchain, options: Sequence[str]) -> str:
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
     found = hashlib.sha256(graph_digest(graph).encode())
-    inputs, targets = program.inputs, program.targets
-    scale = inputs.scale if isinstance(inputs, Pixels) else None
-    kinds = (type(inputs), len(inputs.values), scale, type(targets), len(program.target_values))
+    kinds = (program.input_parts, program.target_parts, program.converts_inputs, program.converts_targets)
     modes = (
         program.prediction,
         program.threshold,

@@ -27,13 +27,24 @@
 #else
 #define DOC_CONVERTED ".\n    Other real numbers, in buffers or sequences, are converted."
 #endif
+#if INPUT_PARTS
+#define DOC_PIXELS "pixels: one example: " INPUT_TYPE "."
+#define DOC_IMAGES "images: n examples, n >= 1: " INPUT_TYPE "."
+#elif INPUT_COUNT == 0
+#define DOC_PIXELS "pixels: None, because this model has no inputs."
+#define DOC_IMAGES "images: None, because this model has no inputs: n is 1, or the number of its targets."
+#else
 #define DOC_PIXELS \
     "pixels: a C-contiguous buffer of " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", read in place: " DOC_BUFFERS DOC_CONVERTED
 #define DOC_IMAGES \
     "images: a C-contiguous buffer of n * " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", n >= 1, read in place:\n    " \
     DOC_BUFFERS DOC_CONVERTED
+#endif
 
-#if TARGET_LABEL
+#if TARGET_PARTS
+#define DOC_LABEL "label: the targets: " TARGET_TYPE "."
+#define DOC_LABELS "labels: n targets: " TARGET_TYPE "."
+#elif TARGET_LABEL
 #define DOC_LABEL "label: an int, 0 <= label < " AS_TEXT(TARGET_COUNT) "."
 #define DOC_LABELS "labels: n ints, each below " AS_TEXT(TARGET_COUNT) ": a buffer of bytes is read in place, others are converted."
 #elif TARGET_COUNT

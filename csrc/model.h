@@ -74,6 +74,21 @@ static struct workspace *workspaces_of(struct inference *memory)
     return memory->images;
 }
 
+/* Some of the inputs, or of the targets, which a caller passes together: see parts.h. */
+struct argument_part {
+    const char *name; /* NULL if there is no mapping of names */
+    const char *what; /* in messages, like one: a class or a token */
+    const char *one;
+    enum { PIXEL_PART, REAL_PART, CLASS_PART } kind;
+    int first, numbers; /* where it begins, and how many numbers a caller passes for an example, */
+    int classes;        /* each of which is 1 among so many zeros, */
+    real scale;         /* or times this */
+};
+
+#if FROZEN
+#define TARGET_PARTS 0
+#endif
+
 #if !FROZEN
 
 /*

@@ -47,6 +47,12 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
         return NULL;
     const target_type label_byte = (target_type)label;
     target = &label_byte;
+#elif TARGET_PARTS
+    struct row_count one = {.is_one = 1};
+    if (get_parts(&all_targets, args[0], &one, &target_view) < 0)
+        return NULL;
+    target_held = 1;
+    target = target_view.buf;
 #else
     if (TARGET_COUNT) {
         if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, 0, &target_view) < 0)
@@ -264,7 +270,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
         "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
         "inputs", INPUT_COUNT,
-        "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,
+        "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "outputs", sizes,
         "digest", DIGEST,
         "weights", WEIGHTS);
@@ -282,9 +288,9 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "lowering", LOWERING,
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
         "inputs", INPUT_COUNT,
-        "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,
+        "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "targets", TARGET_COUNT,
-        "target_type", TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",
+        "target_type", TARGET_PARTS ? TARGET_TYPE : TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",
         "outputs", sizes,
         "learning_rate", LEARNING_RATE,
         "seed", (unsigned long long)SEED,

@@ -262,9 +262,9 @@ def label_buffers(classes: int, count: int) -> Iterator[Bad]:
             yield Bad(lambda x=labels, w=wrap: w(x), ValueError, text)
 
 
-def nones(what: str) -> Iterator[Bad]:
+def nones(what: str, absent: str = "targets") -> Iterator[Bad]:
     for wrong in (0, 3, False, b"", b"\x00\x00\x00", "", [], array("d", [1.0]), np.zeros(3), object()):
-        yield Bad(lambda x=wrong: x, TypeError, f"{what} must be None: this model has no targets")
+        yield Bad(lambda x=wrong: x, TypeError, f"{what} must be None: this model has no {absent}")
 
 
 def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:

@@ -11,7 +11,6 @@ import gc
 import inspect
 import re
 import sys
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -42,7 +41,7 @@ class Subject:
     def __init__(self, name: str, module: ModuleType, program: Program) -> None:
         self.name, self.module, self.program = name, module, program
         self.frozen = program.loss is None
-        self.width, self.height = len(program.inputs.values), len(program.target_values)
+        self.width, self.height = len(program.input_values), len(program.target_values)
         self.real = "f" if program.dtype == "float32" else "d"
         self.input = "B" if isinstance(program.inputs, Pixels) else self.real
         self.rows = "images" if self.input == "B" else "rows"  # in messages
@@ -54,8 +53,8 @@ class Subject:
         if self.width:
             self.images, self.labels = many(program, COUNT, seed=7)
         else:
-            self.images, self.labels = array(self.input), None
-        self.image = self.images[: self.width]
+            self.images, self.labels = None, None
+        self.image = None if self.images is None else self.images[: self.width]
         label = None if self.labels is None else self.labels[:1] if self.labelled else self.labels[: self.height]
         self.label = label[0] if self.labelled and label is not None else label
         if not self.frozen:
@@ -96,10 +95,13 @@ class Subject:
 
     def refused(self, function: str, parameter: str) -> Iterator[Bad]:
         """What a parameter refuses, where the function is there for this kind of model at all."""
-        if parameter == "pixels":
+        if parameter == "pixels" and not self.width:
+            sized = bad.sized("pixels", self.input, 0)
+            yield from (each for each in sized if each.make() is not None)
+        elif parameter == "pixels":
             yield from bad.sized("pixels" if self.input == "B" else "inputs", self.input, self.width)
         elif parameter == "images" and not self.width:
-            yield from bad.no_buffers(self.rows, self.input)
+            yield from bad.nones(self.rows, "inputs")
         elif parameter == "images":
             yield from bad.multiples(self.rows, self.input, self.width)
         elif parameter in ("label", "labels") and self.program.targets is None:
@@ -145,8 +147,6 @@ class Subject:
             return "no output named 'probabilities'"
         if self.frozen and function in ("forward", "accumulate", "train", "evaluate"):
             return "this model has no loss"
-        if not self.width and function in ("accumulate", "train", "evaluate", "predict_batch", "outputs_batch"):
-            return "this model has no inputs"
         return ""
 
     def prepare(self) -> None:

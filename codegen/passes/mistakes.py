@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
+from codegen.kinds import leaf_names
 from codegen.places import element
 from codegen.program import Program
 from micrograd.engine import Value
@@ -98,11 +99,11 @@ def _unused_parameters(program: Program, graph: Graph) -> str:
 
 
 def _unread_inputs(program: Program, graph: Graph) -> list[str]:
-    count = len(program.inputs.values)
+    count = len(program.input_values)
     if not count:
         return []
     read = _leaves(graph, Op.INPUT, list(graph.roots()))
-    unread = [f"inputs[{i}]" for i in range(count) if i not in read]
+    unread = [name for i, name in enumerate(leaf_names("inputs", program.input_parts)) if i not in read]
     if unread:
         return [f"nothing reads {len(unread)} of {count} input{'s' * (count > 1)}: {_some(unread)}"]
     if program.loss is not None and not _leaves(graph, Op.INPUT, [graph.loss]):

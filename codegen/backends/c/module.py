@@ -15,7 +15,8 @@ import numpy as np
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import PASSES, Kernels, batch_functions, batch_passes_of, pass_functions
 from codegen.backends.shared import comment_text, drawn_from, input_noun, number_strides, targets_noun, walk
-from codegen.program import Floats, Label, Pixels, Program
+from codegen.kinds import Part, types_text
+from codegen.program import Label, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from micrograd import __version__
@@ -39,6 +40,7 @@ def module_files(program: Program, kernels: Kernels, name: str, digest: str, ope
     groups["Training"] = _training_constants(program, kernels)
     batch_names = batch_passes_of(program)
     tables = [
+        *part_table("target", program.target_parts if program.converts_targets else (), program),
         *_tensor_table(program, kernels),
         *output_tables(kernels),
         *_initial_data(program, kernels),
@@ -71,6 +73,7 @@ def files(
         *includes("ops", header),
         "",
         *kernels.definitions,
+        *part_table("input", program.input_parts if program.converts_inputs else (), program),
         *tables,
         "/* The kernels, once for each SIMD level. */",
         *(line for i in range(3) for line in (f"#if HAS_LEVEL({i})", f"#define LEVEL {i}", kernels_file, "#endif")),
@@ -126,6 +129,8 @@ def shared_constants(
         ("FMA", int(arithmetic.fma and loops)),
         ("REORDER", int(arithmetic.reorder and loops)),
     ]
+    parts = program.input_parts if program.converts_inputs else ()
+    inputs = [*input_constants(program, kernels), *part_constants("INPUT", parts)]
     sizes: Constants = [
         ("PARAMETER_COUNT", len(program.parameter_values)),
         ("DATA_COUNT", kernels.data_count + SLACK),
@@ -140,20 +145,20 @@ def shared_constants(
         ("OPERATIONS", operations),
         ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS[kernels.lowering] // max(operations, 1), 1), 1024)),
     ]
-    return {"The module": module, "Numbers and inputs": input_constants(program, kernels), "Sizes": sizes}
+    return {"The module": module, "Numbers and inputs": inputs, "Sizes": sizes}
 
 
 def input_constants(program: Program, kernels: Kernels) -> Constants:
     """The constants that ops.h, workspace.h and scan.h require of every model."""
-    inputs, arithmetic = program.inputs, Arithmetic.of(program)
-    count = len(inputs.values)
+    scale, arithmetic = program.pixel_scale, Arithmetic.of(program)
+    count = len(program.input_values)
     return [
         ("FLOAT32", int(arithmetic.is_float32)),
         ("INPUT_COUNT", count),
         ("INPUT_SPACE", max(count, 1)),
-        ("INPUT_PIXELS", int(isinstance(inputs, Pixels))),
-        ("INPUT_NOUN", string(input_noun(inputs))),
-        ("INPUT_SCALE", arithmetic.literal(inputs.scale) if isinstance(inputs, Pixels) else "1.0"),
+        ("INPUT_PIXELS", int(scale is not None)),
+        ("INPUT_NOUN", string(input_noun(program.inputs))),
+        ("INPUT_SCALE", arithmetic.literal(scale) if scale is not None else "1.0"),
         ("READS_INPUTS", int(kernels.reads_inputs)),
         ("HAS_THRESHOLD", int(program.threshold is not None)),
         ("THRESHOLD", arithmetic.literal(program.threshold or 0.0)),
@@ -182,10 +187,12 @@ def _block_images(kernels: Kernels) -> int:
 def _training_constants(program: Program, kernels: Kernels) -> Constants:
     """The constants that only a model with a loss has."""
     targets = program.targets
-    assert isinstance(targets, Label | Floats | None)
-    loops = kernels.lowering == "loops"
+    loops, label = kernels.lowering == "loops", program.label
     return [
         ("TARGET_COUNT", len(program.target_values)),
+        *part_constants("TARGET", program.target_parts if program.converts_targets else ()),
+        ("LABEL_FIRST", label.first if label is not None else 0),
+        ("LABEL_COUNT", label.count if label is not None else 0),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
         ("TARGETS_NOUN", string(targets_noun(targets))),
         ("HAS_CLASSES", int(program.has_classes)),
@@ -197,6 +204,29 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("BLOCK_IMAGES", _block_images(kernels) if loops else 1),
         ("ROW_FACTORS", max(sum(row.row_length for row in kernels.row_tensors), 1)),
     ]
+
+
+def part_constants(prefix: str, parts: Sequence[Part]) -> Constants:
+    """What csrc/parts.h requires of inputs or targets that are converted."""
+    if not parts:
+        return [(f"{prefix}_PARTS", 0), (f"{prefix}_NAMES", string("")), (f"{prefix}_TYPE", string(""))]
+    names = ", ".join(repr(part.name) for part in parts)
+    return [
+        (f"{prefix}_PARTS", len(parts)),
+        (f"{prefix}_NAMES", string(names)),
+        (f"{prefix}_TYPE", string(types_text(parts))),
+    ]
+
+
+def part_table(prefix: str, parts: Sequence[Part], program: Program) -> list[str]:
+    literal = Arithmetic.of(program).literal
+    kinds = {"pixels": "PIXEL_PART", "floats": "REAL_PART", "label": "CLASS_PART", "tokens": "CLASS_PART"}
+    rows = [
+        f"    {{{string(part.name) if part.name else 'NULL'}, {string(part.what(prefix))}, {string(part.one(prefix))}, "
+        f"{kinds[part.kind]}, {part.first}, {part.numbers}, {part.classes}, {literal(part.scale)}}},"
+        for part in parts
+    ]
+    return [f"static const struct argument_part {prefix}_parts[] = {{", *rows, "};", ""] if rows else []
 
 
 def _row_table(program: Program, kernels: Kernels) -> list[str]:

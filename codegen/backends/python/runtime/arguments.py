@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         NOUNS,
         PIXELS,
         REALS,
-        check_labels,
+        check_classes,
         get_buffer,
         has_format,
         labels_below,
@@ -20,15 +20,20 @@ if TYPE_CHECKING:
     from codegen.backends.python.runtime.declared import (
         INPUT_COUNT,
         INPUT_NOUN,
+        INPUT_PARTS,
         INPUT_PIXELS,
         LEARNING_RATE,
         TARGET_COUNT,
         TARGET_LABEL,
+        TARGET_PARTS,
         TARGETS_NOUN,
     )
+    from codegen.backends.python.runtime.parts import Part, RowCount, get_parts
 
 INPUTS = PIXELS if INPUT_PIXELS else REALS
 TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS
+PARTS_OF_INPUTS = [Part(*part) for part in INPUT_PARTS]
+PARTS_OF_TARGETS = [Part(*part) for part in TARGET_PARTS]
 MAX_THREADS = 64
 
 
@@ -91,14 +96,23 @@ def get_view(thing: Any, what: str, form: str, expected: str) -> memoryview[Any]
 
 
 def one_image(pixels: Any) -> Any:
+    if PARTS_OF_INPUTS:
+        return get_parts("inputs", PARTS_OF_INPUTS, pixels, None)[0]
+    if not INPUT_COUNT and pixels is None:
+        return b""
     if INPUT_PIXELS and type(pixels) is bytes and len(pixels) == INPUT_COUNT:
         return pixels
     return get_buffer(pixels, "pixels" if INPUT_PIXELS else "inputs", INPUTS, INPUT_COUNT)
 
 
 def get_images(images: Any) -> Any:
+    """The inputs of each example. Without any there is one example, or as many as there are targets."""
     if not INPUT_COUNT:
-        raise RuntimeError("this model has no inputs, so there is nothing to loop over")
+        if images is not None:
+            raise TypeError(f"{INPUT_NOUN}s must be None: this model has no inputs")
+        return [()]
+    if PARTS_OF_INPUTS:
+        return get_parts("inputs", PARTS_OF_INPUTS, images, RowCount())
     flat = get_buffer(images, f"{INPUT_NOUN}s", INPUTS, per_row=INPUT_COUNT)
     if not len(flat) or len(flat) % INPUT_COUNT:
         needed = f"a multiple of {INPUT_COUNT} {INPUTS.noun}, and at least one {INPUT_NOUN}"
@@ -115,17 +129,43 @@ def images_text(batch: list[int], shuffled: bool) -> str:
     return f"{INPUT_NOUN}s " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
 
 
+def get_one_target(label: Any) -> Any:
+    if TARGET_LABEL:
+        return parse_int(label, "label", 0, TARGET_COUNT - 1)
+    if PARTS_OF_TARGETS:
+        return get_parts("targets", PARTS_OF_TARGETS, label, None)[0]
+    if TARGET_COUNT:
+        return get_buffer(label, "targets", TARGETS, TARGET_COUNT)
+    if label is not None:
+        raise TypeError("the first argument must be None: this model has no targets")
+    return ()
+
+
 def get_labels(labels: Any, count: int) -> Any:
+    """The targets of `count` examples; of any number in a model without inputs."""
     if not TARGET_COUNT:
         if labels is not None:
             raise TypeError(f"{TARGETS_NOUN} must be None: this model has no targets")
         return [()] * count
-    if not TARGET_LABEL:
-        flat = get_buffer(labels, TARGETS_NOUN, TARGETS, count * TARGET_COUNT, TARGET_COUNT)
-        return [flat[i : i + TARGET_COUNT] for i in range(0, len(flat), TARGET_COUNT)]
-    found = get_buffer(labels, TARGETS_NOUN, TARGETS, count, 1)
-    check_labels(found, TARGET_COUNT)
-    return found
+    if PARTS_OF_TARGETS:
+        known = RowCount(count, "the inputs") if INPUT_COUNT else RowCount()
+        return get_parts("targets", PARTS_OF_TARGETS, labels, known)
+    width = 1 if TARGET_LABEL else TARGET_COUNT
+    flat = get_buffer(labels, TARGETS_NOUN, TARGETS, count * width if INPUT_COUNT else -1, width)
+    if not len(flat) or len(flat) % width:
+        needed = f"a multiple of {width} {TARGETS.noun}, and at least one"
+        raise ValueError(f"{TARGETS_NOUN} must hold {needed}, got {len(flat)}")
+    if TARGET_LABEL:
+        check_classes(flat, TARGETS)
+        return flat
+    return [flat[i : i + width] for i in range(0, len(flat), width)]
+
+
+def get_batch(images: Any, labels: Any) -> tuple[Any, Any]:
+    """Inputs and targets, as many of one as of the other."""
+    found = get_images(images)
+    targets = get_labels(labels, len(found))
+    return (found if INPUT_COUNT else found * len(targets)), targets
 
 
 def check_options(threads: Any, progress: Any) -> None:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.arguments import (
-        TARGETS,
         check_options,
+        get_batch,
         get_images,
-        get_labels,
+        get_one_target,
         get_view,
         images_text,
         one_image,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         parse_rate,
         parse_seed,
     )
-    from codegen.backends.python.runtime.buffers import get_buffer, new_room, take_room
+    from codegen.backends.python.runtime.buffers import new_room, take_room
     from codegen.backends.python.runtime.declared import (
         DENSE_SPANS,
         DESCRIPTION,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         INITIAL,
         INITIAL_DATA,
         INPUT_COUNT,
-        INPUT_PIXELS,
+        INPUT_TYPE,
         LEARNING_RATE,
         LOSS,
         LOWERING,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         ROW_TENSORS,
         SEED,
         TARGET_COUNT,
-        TARGET_LABEL,
+        TARGET_TYPE,
         VERSION,
         compute_evaluation,
         compute_gradients,
@@ -88,14 +88,7 @@ PROGRESS_IMAGES = 1000  # between two calls of a progress callback
 def forward(label: Any, pixels: Any, /) -> float:
     """The loss of one image, as a float. backward() then goes back from it."""
     _check_loss()
-    if TARGET_LABEL:
-        targets: Any = parse_int(label, "label", 0, TARGET_COUNT - 1)
-    elif TARGET_COUNT:
-        targets = get_buffer(label, "targets", TARGETS, TARGET_COUNT)
-    elif label is not None:
-        raise TypeError("the first argument must be None: this model has no targets")
-    else:
-        targets = ()
+    targets = get_one_target(label)
     image = one_image(pixels)
     _check_free()
     return _run_forward(targets, image)
@@ -223,8 +216,7 @@ def evaluate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None
     """
     _check_loss()
     check_options(threads, progress)
-    found = get_images(images)
-    targets = get_labels(labels, len(found))
+    found, targets = get_batch(images, labels)
     total, right = 0.0, 0
     for i, image in enumerate(found):
         active = _set_inputs(_inference, image)
@@ -244,8 +236,7 @@ def accumulate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = No
     """
     _check_loss()
     check_options(threads, progress)
-    found = get_images(images)
-    targets = get_labels(labels, len(found))
+    found, targets = get_batch(images, labels)
     _check_free()
     total = 0.0
     for i, image in enumerate(found):
@@ -285,8 +276,7 @@ def train(
     shuffler = None if start is None else random.Random(start)
     if type(check_finite) is not bool:
         raise TypeError(f"check_finite must be True or False, not {type(check_finite)!r}")
-    found = get_images(images)
-    targets = get_labels(labels, len(found))
+    found, targets = get_batch(images, labels)
     _check_free()
     if check_finite and (broken := _find_not_finite()) is not None:
         raise FloatingPointError(f"train() did not start: {' is '.join(broken)}")
@@ -413,9 +403,9 @@ def info() -> dict[str, Any]:
         "lowering": LOWERING,
         "parameters": PARAMETER_COUNT,
         "inputs": INPUT_COUNT,
-        "input_type": "uint8" if INPUT_PIXELS else "float64",
+        "input_type": INPUT_TYPE,
         "targets": TARGET_COUNT,
-        "target_type": "label" if TARGET_LABEL else "float64" if TARGET_COUNT else "none",
+        "target_type": TARGET_TYPE,
         "outputs": {name: len(places) for name, places in OUTPUTS.items()},
         "learning_rate": LEARNING_RATE,
         "seed": SEED,

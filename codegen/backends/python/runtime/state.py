@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         INPUT_COUNT,
         INPUT_PIXELS,
         INPUT_SCALE,
+        LABEL_COUNT,
+        LABEL_FIRST,
         LOSS,
         OUTPUTS,
         PREDICTION,
@@ -173,9 +175,11 @@ def _class_of(value: list[float]) -> int:
     return _argmax(places, value) if THRESHOLD is None else int(value[places[0]] > THRESHOLD)
 
 
-def _target_class(target: Any) -> Any:
+def _target_class(targets: Any) -> Any:
     """The class that is right: a label, or whether a float is above the threshold."""
-    return target if TARGET_LABEL else int(target[0] > THRESHOLD)
+    if LABEL_COUNT:
+        return targets if TARGET_LABEL else list(targets[LABEL_FIRST : LABEL_FIRST + LABEL_COUNT]).index(1.0)
+    return int(targets[0] > THRESHOLD)
 
 
 def _prediction() -> str:
