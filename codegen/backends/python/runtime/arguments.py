@@ -28,12 +28,10 @@ if TYPE_CHECKING:
         TARGET_PARTS,
         TARGETS_NOUN,
     )
-    from codegen.backends.python.runtime.parts import Part, RowCount, get_parts
+    from codegen.backends.python.runtime.parts import RowCount, get_parts
 
 INPUTS = PIXELS if INPUT_PIXELS else REALS
 TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS
-PARTS_OF_INPUTS = [Part(*part) for part in INPUT_PARTS]
-PARTS_OF_TARGETS = [Part(*part) for part in TARGET_PARTS]
 MAX_THREADS = 64
 
 
@@ -96,8 +94,8 @@ def get_view(thing: Any, what: str, form: str, expected: str) -> memoryview[Any]
 
 
 def one_image(pixels: Any) -> Any:
-    if PARTS_OF_INPUTS:
-        return get_parts("inputs", PARTS_OF_INPUTS, pixels, None)[0]
+    if INPUT_PARTS:
+        return get_parts("inputs", INPUT_PARTS, pixels, None)[0]
     if not INPUT_COUNT and pixels is None:
         return b""
     if INPUT_PIXELS and type(pixels) is bytes and len(pixels) == INPUT_COUNT:
@@ -111,13 +109,17 @@ def get_images(images: Any) -> Any:
         if images is not None:
             raise TypeError(f"{INPUT_NOUN}s must be None: this model has no inputs")
         return [()]
-    if PARTS_OF_INPUTS:
-        return get_parts("inputs", PARTS_OF_INPUTS, images, RowCount())
-    flat = get_buffer(images, f"{INPUT_NOUN}s", INPUTS, per_row=INPUT_COUNT)
-    if not len(flat) or len(flat) % INPUT_COUNT:
-        needed = f"a multiple of {INPUT_COUNT} {INPUTS.noun}, and at least one {INPUT_NOUN}"
-        raise ValueError(f"{INPUT_NOUN}s must hold {needed}, got {len(flat)}")
-    return [flat[i : i + INPUT_COUNT] for i in range(0, len(flat), INPUT_COUNT)]
+    if INPUT_PARTS:
+        return get_parts("inputs", INPUT_PARTS, images, RowCount())
+    return get_rows(images, f"{INPUT_NOUN}s", INPUTS, INPUT_COUNT, row=f" {INPUT_NOUN}")
+
+
+def get_rows(thing: Any, what: str, elements: Any, width: int, count: int = -1, row: str = "") -> list[Any]:
+    flat = get_buffer(thing, what, elements, count, width)
+    if not len(flat) or len(flat) % width:
+        needed = f"a multiple of {width} {elements.noun}, and at least one{row}"
+        raise ValueError(f"{what} must hold {needed}, got {len(flat)}")
+    return [flat[i : i + width] for i in range(0, len(flat), width)]
 
 
 def images_text(batch: list[int], shuffled: bool) -> str:
@@ -132,8 +134,8 @@ def images_text(batch: list[int], shuffled: bool) -> str:
 def get_one_target(label: Any) -> Any:
     if TARGET_LABEL:
         return parse_int(label, "label", 0, TARGET_COUNT - 1)
-    if PARTS_OF_TARGETS:
-        return get_parts("targets", PARTS_OF_TARGETS, label, None)[0]
+    if TARGET_PARTS:
+        return get_parts("targets", TARGET_PARTS, label, None)[0]
     if TARGET_COUNT:
         return get_buffer(label, "targets", TARGETS, TARGET_COUNT)
     if label is not None:
@@ -142,29 +144,26 @@ def get_one_target(label: Any) -> Any:
 
 
 def get_labels(labels: Any, count: int) -> Any:
-    """The targets of `count` examples; of any number in a model without inputs."""
+    """The targets of `count` examples, 0 for as many as there are."""
     if not TARGET_COUNT:
         if labels is not None:
             raise TypeError(f"{TARGETS_NOUN} must be None: this model has no targets")
         return [()] * count
-    if PARTS_OF_TARGETS:
-        known = RowCount(count, "the inputs") if INPUT_COUNT else RowCount()
-        return get_parts("targets", PARTS_OF_TARGETS, labels, known)
+    if TARGET_PARTS:
+        return get_parts("targets", TARGET_PARTS, labels, RowCount(count, "the inputs"))
     width = 1 if TARGET_LABEL else TARGET_COUNT
-    flat = get_buffer(labels, TARGETS_NOUN, TARGETS, count * width if INPUT_COUNT else -1, width)
-    if not len(flat) or len(flat) % width:
-        needed = f"a multiple of {width} {TARGETS.noun}, and at least one"
-        raise ValueError(f"{TARGETS_NOUN} must hold {needed}, got {len(flat)}")
-    if TARGET_LABEL:
-        check_classes(flat, TARGETS)
-        return flat
-    return [flat[i : i + width] for i in range(0, len(flat), width)]
+    rows = get_rows(labels, TARGETS_NOUN, TARGETS, width, count * width or -1)
+    if not TARGET_LABEL:
+        return rows
+    found = [row[0] for row in rows]
+    check_classes(found, TARGETS)
+    return found
 
 
 def get_batch(images: Any, labels: Any) -> tuple[Any, Any]:
     """Inputs and targets, as many of one as of the other."""
     found = get_images(images)
-    targets = get_labels(labels, len(found))
+    targets = get_labels(labels, len(found) if INPUT_COUNT or not TARGET_COUNT else 0)
     return (found if INPUT_COUNT else found * len(targets)), targets
 
 

@@ -62,8 +62,9 @@ class RowCount:
             raise ValueError(f"{part.what} must have as many rows as {self.known_from}, {self.rows}, got {rows}")
 
 
-def get_parts(what: str, parts: list[Part], thing: Any, count: RowCount | None) -> list[list[float]]:
-    """A list for each example. Without a count, it is one example, of any shape."""
+def get_parts(what: str, table: Any, thing: Any, count: RowCount | None) -> list[list[float]]:
+    """A list for each example. `table` has the fields of parts. Without a count, it is one example, of any shape."""
+    parts = [Part(*fields) for fields in table]
     found = []
     for part, item in zip(parts, _arguments(what, parts, thing)):  # noqa: B905
         if count is None:
