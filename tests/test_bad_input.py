@@ -74,7 +74,7 @@ class Subject:
             "outputs_batch": {"images": self.images, "out": self.rooms(), **options},
             "probabilities_batch": {
                 "images": self.images,
-                "out": self.rooms().get("probabilities", array(self.real)),
+                "out": self.rooms().get("probabilities", np.zeros(0, self.real)),
                 **options,
             },
             "evaluate": many_images | options,

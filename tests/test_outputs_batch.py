@@ -146,7 +146,7 @@ def test_a_threshold_makes_classes_of_one_output(target, tmp_path):
 def test_a_threshold_needs_a_prediction_of_one_element():
     x, t = Value(0.0), [Value(0.0), Value(0.0)]
     with pytest.raises(ValueError, match="a prediction of one element, but this one has 2 elements"):
-        Program(Floats([x]), Label(t), {}, x * t[0] * t[1], {"out": [x, x * 2]}, threshold=0.5)
+        Program(Floats([x]), Label(t), {}, x * t[0] * t[1], {"out": [x, x * 2]}, threshold=0.5, prediction="out")
     with pytest.raises(ValueError, match="a prediction of one element, but this one has none"):
         Program(Floats([x]), Label(t), {}, x * t[0] * t[1], threshold=0.5)
     with pytest.raises(ValueError, match="the threshold must be finite, got nan"):

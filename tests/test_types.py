@@ -130,7 +130,7 @@ def test_help_says_what_goes_in_and_what_comes_out(function):
         )
     first = " ".join(text.partition("\n\n")[0].split())
     assert re.search(
-        r", as (a|an|n) (float|int|bytes|tuple|list|dict|memoryview)|, as floats|{name: (tuple|memory|a memory)|Returns None",
+        r", as (a|an|n) (float|int|bytes|tuple|list|dict|memoryview)|, as floats|{name: (tuple|memory)|Returns None",
         first,
     )
     arguments = inspect.signature(function).parameters
