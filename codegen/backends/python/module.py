@@ -103,7 +103,7 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    runtime = [_runtime(part) for part in ("buffers", "arguments", "state", "model")]
+    runtime = [_runtime(part) for part in ("buffers", "arguments", "state", "state_dict", "model")]
     imports = {line for found, _ in runtime for line in found} - {FUTURE} | {"import struct"}
     parts = [
         f'"""{name}: a micrograd model in plain Python.{comment_text(program.description)}',
