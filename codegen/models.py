@@ -32,6 +32,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from codegen.backends.python.runtime.state_dict import restore_state as restore_state  # for pickles of state_dict()
 from codegen.build import write_sources
 from codegen.files import csrc
 from codegen.ir.graph import Graph

@@ -343,7 +343,7 @@ static int module_exec(PyObject *module)
         return -1;
 #endif
 #if !FROZEN
-    if (add_tensor_type(module) < 0)
+    if (add_view_types(module) < 0)
         return -1;
     draw_weights(SEED);
 #elif WIDENS
@@ -360,7 +360,7 @@ static int module_clear(PyObject *module)
     if (module == usable_module)
         usable_module = NULL;
 #if !FROZEN
-    clear_tensor_type(module);
+    clear_view_types(module);
 #endif
     return 0;
 }

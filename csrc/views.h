@@ -7,6 +7,7 @@
 #include "buffers.h"
 #include "lock.h"
 #include "model.h"
+#include "state_dict.h"
 #include "update.h"
 
 struct tensor_object {
@@ -17,7 +18,7 @@ struct tensor_object {
 };
 
 struct module_state {
-    PyObject *tensor_type;
+    PyObject *tensor_type, *state_dict_type;
 };
 
 static Py_ssize_t tensor_byte_strides[TENSOR_COUNT ? TENSOR_COUNT : 1][MAX_DIMENSIONS];
@@ -108,29 +109,34 @@ static PyType_Spec tensor_spec = {
     .slots = tensor_slots,
 };
 
-static int add_tensor_type(PyObject *module)
+static int add_view_types(PyObject *module)
 {
     struct module_state *const state = PyModule_GetState(module);
     for (int t = 0; t < TENSOR_COUNT; t++)
         for (int d = 0; d < tensors[t].dimensions; d++)
             tensor_byte_strides[t][d] = tensors[t].strides[d] * (Py_ssize_t)sizeof(real);
     state->tensor_type = PyType_FromModuleAndSpec(module, &tensor_spec, NULL);
-    return state->tensor_type == NULL ? -1 : 0;
+    state->state_dict_type = state->tensor_type == NULL ? NULL : add_state_dict_type(module);
+    return state->state_dict_type == NULL ? -1 : 0;
 }
 
 static int module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     const struct module_state *const state = PyModule_GetState(module);
-    if (state != NULL)
+    if (state != NULL) {
         Py_VISIT(state->tensor_type);
+        Py_VISIT(state->state_dict_type);
+    }
     return 0;
 }
 
-static void clear_tensor_type(PyObject *module)
+static void clear_view_types(PyObject *module)
 {
     struct module_state *const state = PyModule_GetState(module);
-    if (state != NULL)
+    if (state != NULL) {
         Py_CLEAR(state->tensor_type);
+        Py_CLEAR(state->state_dict_type);
+    }
 }
 
 static PyObject *tensor_views(PyObject *owner, int is_grad)
@@ -138,7 +144,7 @@ static PyObject *tensor_views(PyObject *owner, int is_grad)
     if (expect_usable(owner) < 0)
         return NULL;
     struct module_state *const state = PyModule_GetState(module_of(owner));
-    PyObject *const dict = PyDict_New();
+    PyObject *const dict = PyObject_CallObject(state->state_dict_type, NULL);
     if (dict == NULL)
         return NULL;
     for (int t = 0; t < TENSOR_COUNT; t++) {

@@ -14,12 +14,16 @@ import math
 import pickle
 import random
 import struct
+import sys
 from array import array
 
+import models
 import nn
 import numpy as np
 import pytest
+from harness import Generated
 
+import codegen
 from codegen import Floats, Program, build, load_extension
 from micrograd.engine import Value
 from micrograd.functional import total
@@ -400,3 +404,71 @@ def test_a_model_without_parameters_has_empty_dicts(tmp_path):
     assert module.train(array("d", [3.0, 1.0]), None, epochs=2) == [5.0, 5.0]
     with pytest.raises(ValueError, match="the number of a parameter"):
         module.data(0)
+
+
+# Copies
+
+
+@pytest.fixture(scope="module")
+def instance(tmp_path_factory) -> object:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MICROGRAD_CACHE", str(tmp_path_factory.mktemp("cache")))
+        return codegen.compile(models.mlp_of_floats(dtype="float32"))
+
+
+@pytest.fixture(scope="module")
+def in_python(tmp_path_factory) -> object:
+    return Generated(models.mlp(), tmp_path_factory.mktemp("python")).module
+
+
+COPIES = {
+    "deepcopy": copy.deepcopy,
+    "copy": copy.copy,
+    **{f"pickle {p}": lambda d, p=p: pickle.loads(pickle.dumps(d, p)) for p in range(pickle.HIGHEST_PROTOCOL + 1)},
+    "twice": lambda d: copy.deepcopy(pickle.loads(pickle.dumps(copy.deepcopy(d)))),
+    "inside": lambda d: copy.deepcopy({"epoch": 3, "best": d})["best"],
+}
+
+
+@pytest.mark.parametrize("how", COPIES)
+@pytest.mark.parametrize("module", ["nn", "instance", "in_python"])
+def test_state_dicts_pickle_and_copy(module, how, request, monkeypatch):
+    subject = nn if module == "nn" else request.getfixturevalue(module)
+    if module == "in_python":
+        monkeypatch.setitem(sys.modules, subject.__name__, subject)
+    for views in (subject.state_dict(), subject.grad_dict()):
+        copied = COPIES[how](views)
+        assert isinstance(copied, dict)
+        assert list(copied) == list(views)
+        for name, view in copied.items():
+            original = views[name]
+            assert type(view) is memoryview
+            assert (view.format, view.shape, view.readonly) == (original.format, original.shape, False)
+            assert view.tobytes() == original.tobytes()
+            assert not np.shares_memory(np.asarray(view), np.asarray(original))
+    best, view = COPIES[how](subject.state_dict()), next(iter(subject.state_dict().values()))
+    expected = subject.data(0)
+    view[(0,) * view.ndim] = 7.0
+    subject.load_state_dict(best)
+    assert subject.data(0) == expected
+
+
+def test_a_state_dict_with_other_buffers_is_copied_too():
+    views = nn.state_dict()
+    views["extra"] = np.arange(6.0).reshape(2, 3).T
+    assert copy.deepcopy(views)["extra"].tolist() == [[0, 3], [1, 4], [2, 5]]
+    views["extra"] = "text"
+    with pytest.raises(TypeError, match="a bytes-like object is required"):
+        pickle.dumps(views)
+
+
+def test_a_pickle_is_read_in_a_process_without_numpy(run_python, tmp_path):
+    nn.reset(5)
+    path = tmp_path / "state.pickle"
+    path.write_bytes(pickle.dumps(nn.state_dict()))
+    script = """
+import nn, pathlib, pickle, sys
+nn.load_state_dict(pickle.loads(pathlib.Path(sys.argv[1]).read_bytes()))
+print(nn.data(785 * 7 + 3).hex(), "numpy" in sys.modules)
+"""
+    assert run_python(script, str(path)).split() == [nn.data(785 * 7 + 3).hex(), "False"]

@@ -74,6 +74,7 @@ if TYPE_CHECKING:
         _value,
         add_row_gradients,
     )
+    from codegen.backends.python.runtime.state_dict import StateDict, shaped
 
 __version__ = VERSION
 __all__ = [
@@ -306,12 +307,9 @@ def train(
 
 
 def _views(numbers: list[float]) -> dict[str, memoryview[Any]]:
-    found: dict[str, memoryview[Any]] = {}
-    for name, shape in SHAPES.items():
-        flat = memoryview(array("d", [numbers[place] for place in PLACES[name]]))
-        # PyPy cannot read a cast to one axis.
-        found[name] = flat if len(shape) == 1 else flat.cast("B").cast("d", shape)
-    return found
+    return StateDict(
+        {name: shaped(array("d", [numbers[place] for place in PLACES[name]]), shape) for name, shape in SHAPES.items()}
+    )
 
 
 def state_dict() -> dict[str, memoryview[Any]]:
