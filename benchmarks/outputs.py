@@ -1,7 +1,7 @@
 """Outputs of many rows against other libraries: python -m benchmarks.outputs
 
-10,000 rows through a net of 30-64-64-2 with tanh and a softmax, in float64 and in float32: probabilities_batch of a frozen
-module and of one that trains, JAX (jitted), ONNX Runtime and scikit-learn (predict_proba), each with one thread. They
+10,000 rows through a net of 30-64-64-2 with tanh and a softmax, in both types: probabilities_batch of a frozen module
+and of one that trains, JAX (jitted), ONNX Runtime and scikit-learn (predict_proba), each with one thread. They
 take turns, and the table has medians. In one row a float64 module gets float32 rows, which it converts.
 """
 
