@@ -7,6 +7,9 @@ checkout. A busy machine has further processes that do nothing but compute.
 Other work on the machine disturbs the quiet rows, so these compare the fastest calls, of 1,000 images each: those
 during which nothing else ran. On a machine that is never quiet, as root, `chrt -f 10` before the command has the same
 effect. The busy rows compare medians of the rounds, because the disturbance is what they measure.
+
+With --predictions, Python threads call predict_batch on 100 images each instead, of this checkout alone: how many calls
+a second several threads make, against one.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -97,9 +101,42 @@ def small(folder: Path) -> Callable[..., object]:
     program = MODELS[SMALL]()
     module = load_extension(build(program, folder, "small"), "small")
     rng = np.random.default_rng(0)
-    inputs = rng.uniform(-1, 1, (IMAGES, len(program.inputs.values)))
+    inputs = rng.uniform(-1, 1, (IMAGES, len(program.input_values)))
     labels = rng.integers(0, len(program.target_values), IMAGES, dtype=np.uint8)
     return lambda **options: module.train(inputs, labels, **options)
+
+
+def predictions(rounds: int, seconds: float) -> None:
+    """Throughput of Python threads that predict at the same time."""
+    import nn
+    import nn_infer
+
+    from micrograd.data.digits import generate
+
+    images, _ = generate(100)
+    calls = {"nn": nn.predict_batch, "nn_infer": nn_infer.predict_batch}
+
+    def rate(call: Callable[[bytes], bytes], threads: int) -> float:
+        counts, end = [0] * threads, perf_counter() + seconds
+
+        def work(number: int) -> None:
+            while perf_counter() < end:
+                call(images)
+                counts[number] += 1
+
+        workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+        start = perf_counter()
+        for worker in workers:
+            worker.start()
+        for worker in workers:
+            worker.join()
+        return sum(counts) / (perf_counter() - start)
+
+    for name, call in calls.items():
+        rates = {threads: [rate(call, threads) for _ in range(rounds)] for threads in (1, 2, 8)}
+        one = median(rates[1])
+        others = ", ".join(f"{threads} threads {median(rates[threads]) / one:.2f} times" for threads in (2, 8))
+        print(f"{name:10}{one:9.0f} calls a second; {others}", flush=True)
 
 
 @contextmanager
@@ -122,7 +159,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--busy", type=int, nargs="+", default=[0, 1, 2], help="further processes")
     parser.add_argument("--seconds", type=float, default=0.1, help="of each measurement")
+    parser.add_argument("--predictions", action="store_true", help="of several Python threads")
     options = parser.parse_args()
+    if options.predictions:
+        predictions(options.rounds, options.seconds)
+        return
     folders = [*(folder.resolve() for folder in options.folders), ROOT]
     checkouts = [Checkout(folder) for folder in folders]
     print(f"{processor()}, {os.cpu_count()} CPUs; us an image, float64, {options.rounds} rounds of {options.seconds} s")

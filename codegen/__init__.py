@@ -18,7 +18,7 @@ from codegen.model import Model
 from codegen.models import compile
 from codegen.passes.mistakes import ModelWarning
 from codegen.pipeline import compile_program
-from codegen.program import Floats, Label, Pixels, Program
+from codegen.program import Floats, Label, Pixels, Program, Tokens
 from codegen.toolchain import CompilerError
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "ModelWarning",
     "Pixels",
     "Program",
+    "Tokens",
     "build",
     "compile",
     "compile_program",

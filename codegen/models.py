@@ -39,12 +39,11 @@ from codegen.ir.graph import Graph
 from codegen.model import Model
 from codegen.passes.mistakes import expect_program
 from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
-from codegen.program import Pixels, Program
+from codegen.program import Program
 from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
-SMALL = 2_000  # nodes of a forward graph, up to which -O3 saves less time than it takes to compile
 
 _libraries: dict[str, list[ModuleType]] = {}
 _lock = threading.RLock()
@@ -79,7 +78,7 @@ def compile(
     micrograd cache --path` prints, so that only the first call takes long.
 
     dtype, fma, reorder   instead of what the Program says
-    optimize              0 to 3, how hard the C compiler tries: 1 is back sooner, 3 runs faster; default: by size
+    optimize              0 to 3, how hard the C compiler tries; default: 3 for what takes the time, 2 for the rest
     lowering, compiler, flags   as for codegen.build()
 
     Raises TypeError or ValueError for arguments and Programs that make no sense, CompilerError (a RuntimeError) without
@@ -99,8 +98,7 @@ def compile(
     with no_garbage_collection():
         graph = traced(program)
         toolchain = find_toolchain(compiler)
-        level = (1 if len(graph) <= SMALL else 3) if optimize is None else optimize
-        options = [f"-O{level}", *flags]
+        options = [*compiler_options(optimize), *flags]
         key = digest(program, graph, lowering, toolchain, options)
         start = start_of(program)
         model = claim(key, start)
@@ -116,6 +114,27 @@ def compile(
     return model
 
 
+def compiler_options(optimize: int | None) -> list[str]:
+    """By default gcc compiles the kernels with -O3 and the rest of a module, which is most of it, with -O2."""
+    level = processor_level()
+    only = [] if level is None or os.environ.get("NN_SIMD") else [f"-DONLY_LEVEL={level}"]
+    return [*(["-O2", "-DKERNELS_O3=1"] if optimize is None else [f"-O{optimize}"]), *only]
+
+
+@functools.cache
+def processor_level() -> int | None:
+    """The level that csrc/level.h chooses; None, for all levels, if it is not known here."""
+    if platform.machine() != "x86_64" or sys.platform != "linux":
+        return None
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return None
+    flags = set(text.partition("\nflags")[2].partition("\n")[0].split())
+    levels = [{"avx2", "fma"}, {"avx512f", "avx512dq", "avx512bw", "avx512vl"}]
+    return 0 if not levels[0] <= flags else 1 if not levels[1] <= flags else 2
+
+
 def start_of(program: Program) -> Start:
     has_weights = program.initial is None and program.loss is not None
     weights = array("d", [value.data for value in program.parameter_values]) if has_weights else array("d")
@@ -125,10 +144,16 @@ def start_of(program: Program) -> Start:
 def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Toolchain, options: Sequence[str]) -> str:
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
     found = hashlib.sha256(graph_digest(graph).encode())
-    inputs, targets = program.inputs, program.targets
-    scale = inputs.scale if isinstance(inputs, Pixels) else None
-    kinds = (type(inputs), len(inputs.values), scale, type(targets), len(program.target_values))
-    modes = (program.prediction, program.description, program.dtype, program.fma, program.reorder, lowering)
+    kinds = (program.input_parts, program.target_parts, program.converts_inputs, program.converts_targets)
+    modes = (
+        program.prediction,
+        program.threshold,
+        program.description,
+        program.dtype,
+        program.fma,
+        program.reorder,
+        lowering,
+    )
     platforms = (sysconfig.get_platform(), platform.machine(), sysconfig.get_config_var("EXT_SUFFIX"), sys.version)
     environment = [os.environ.get(name, "") for name in ("CFLAGS", "LDFLAGS")]
     parts = (kinds, modes, platforms, environment, toolchain.identity(), list(options), generator_version())
@@ -241,14 +266,14 @@ def _reduce(model: Any) -> tuple[Any, ...]:
     """How a Model is pickled and copied: by the key of its code, with copies of its numbers."""
     key, start = _origins[model]
     if not hasattr(model, "train"):
-        return _restore, (key, start, {}, {})
+        return _restore, (key, processor_level(), start, {}, {})
     data, grad = ({name: np.array(view) for name, view in d.items()} for d in (model.state_dict(), model.grad_dict()))
-    return _restore, (key, start, data, grad)
+    return _restore, (key, processor_level(), start, data, grad)
 
 
-def _restore(key: str, start: Start, data: dict[str, Any], grad: dict[str, Any]) -> Model:
+def _restore(key: str, level: int | None, start: Start, data: dict[str, Any], grad: dict[str, Any]) -> Model:
     model: Any = claim(key, start)
-    if model is None:
+    if model is None and level == processor_level():
         place = writable_folder()
         module = cache.read(place, key)
         model = load(key, module, place, start) if module is not None else None

@@ -23,6 +23,7 @@ from codegen.backends.python.module import check_strict, is_small, loop_kernels,
 from codegen.backends.text import explanation, in_batches, work
 from codegen.ir.graph import Graph, Op, used_rows, verify
 from codegen.ir.loops import Loops
+from codegen.kinds import types_text
 from codegen.passes.autodiff import differentiate
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
 from codegen.passes.powers import expand_powers
@@ -112,6 +113,9 @@ def compile_program(
         check_strict(program)
     if target == "c" and program.loss is not None:
         raise ValueError("plain C only predicts: freeze the program, as codegen.freeze does, or set its loss to None")
+    if target == "c" and program.converts_inputs:
+        kinds = types_text(program.input_parts)
+        raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
     with no_garbage_collection():
         return compile_traced(traced(program), program, name, lowering, target)
 

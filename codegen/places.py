@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from micrograd.engine import Value
 
 Shaped = Mapping[str, tuple[tuple[int, ...], Sequence[Value]]]  # name -> shape, and elements in C order
+Named = Mapping[str, Value]  # by their places
 
 
 def element(name: str, shape: Sequence[int], number: int) -> str:
@@ -18,9 +19,7 @@ def element(name: str, shape: Sequence[int], number: int) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def check_declared_once(
-    parameters: Shaped, inputs: Sequence[Value], targets: Sequence[Value], constants: Sequence[Value] = ()
-) -> None:
+def check_declared_once(parameters: Shaped, inputs: Named, targets: Named, constants: Sequence[Value] = ()) -> None:
     """Raises ValueError for a Value that is declared twice, naming both places."""
     found: dict[int, str] = {}
     for where, value in _places(parameters, inputs, targets, constants):
@@ -32,13 +31,12 @@ def check_declared_once(
 
 
 def _places(
-    parameters: Shaped, inputs: Sequence[Value], targets: Sequence[Value], constants: Sequence[Value]
+    parameters: Shaped, inputs: Named, targets: Named, constants: Sequence[Value]
 ) -> Iterable[tuple[str, Value]]:
     for name, (shape, values) in parameters.items():
         for i, value in enumerate(values):
             yield f"the parameter {element(name, shape, i)}", value
-    for what, values in (("inputs", inputs), ("targets", targets)):
-        for i, value in enumerate(values):
-            yield f"{what}[{i}]", value
+    yield from inputs.items()
+    yield from targets.items()
     for value in {id(value): value for value in constants}.values():  # one constant may stand in many places
         yield "one of `constants`", value

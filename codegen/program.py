@@ -6,13 +6,33 @@ parameters, and what is observed. The compiler knows nothing else about a model.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from codegen import checks
+from codegen.kinds import (
+    MAX_CLASSES,
+    Array,
+    Floats,
+    Inputs,
+    Label,
+    Part,
+    Pixels,
+    Targets,
+    Tokens,
+    checked_inputs,
+    checked_targets,
+    elements,
+    leaf_names,
+    leaves,
+    leaves_of,
+    listed,
+    parts,
+    values_of,
+)
 from codegen.places import check_declared_once
 from micrograd.engine import Value
 from micrograd.initial import Distribution, Initial, Normal, resolved
@@ -20,33 +40,10 @@ from micrograd.initial import Distribution, Initial, Normal, resolved
 if TYPE_CHECKING:
     from micrograd.nn import Nested
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"  # of Values, as micrograd.arrays makes them
+__all__ = ["MAX_CLASSES", "Array", "Floats", "Label", "Part", "Pixels", "Program", "Tensor", "Tokens"]
 
-MAX_CLASSES = 256  # a label is one byte
 DTYPES = ("float64", "float32")
 MAX_DIMENSIONS = 8  # of a tensor, as in csrc/model.h
-
-
-@dataclass(frozen=True)
-class Pixels:
-    """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype."""
-
-    values: Sequence[Value] | Array
-    scale: float = 1.0
-
-
-@dataclass(frozen=True)
-class Floats:
-    """Inputs or targets that arrive as numbers of the Program's dtype."""
-
-    values: Sequence[Value] | Array
-
-
-@dataclass(frozen=True)
-class Label:
-    """A target that arrives as one class number; `one_hot` holds one Value per class, 1 for that class, else 0."""
-
-    one_hot: Sequence[Value] | Array
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,15 @@ class Program:
 
     Wherever Values are listed, an array of them, or nested lists, will do: their elements count in C order.
 
-    inputs      Pixels or Floats
-    targets     a Label, Floats, or None if the loss needs none
+    inputs      Pixels, Floats or Tokens; or a mapping of names to these, and calls take mappings with these names
+    targets     a Label, Floats, Tokens, or None if the loss needs none; or a mapping of names to these
     parameters  name -> array, or nested list of Values; every list on one level has the same length
     loss        the Value that backward() starts from; None for a model that only predicts: its parameters are
                 constants then, and a module has no gradients, no targets and no way to change them
     outputs     name -> list of Values that a caller can request. `prediction` names the one whose largest element
-                predict() looks for (default: the first, if the targets are a Label); probabilities() returns the
-                one named `probabilities`
+                predict() looks for (default: the first, if the targets are a Label; the first of its length, if
+                one of several targets is a Label); probabilities() returns the one named `probabilities`
+    threshold   for a prediction of one element: predict() says 1 above it, else 0. 0.5 for a probability, 0 for a logit
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
     initial     name -> (low, high) of a uniform distribution, a constant, micrograd.initial.Normal(mean, deviation), or
@@ -90,8 +88,8 @@ class Program:
     Raises TypeError or ValueError for a declaration that contradicts itself or the graph.
     """
 
-    inputs: Pixels | Floats
-    targets: Label | Floats | None
+    inputs: Inputs
+    targets: Targets
     parameters: Mapping[str, Nested | Array]
     loss: Value | None
     outputs: Mapping[str, Sequence[Value] | Array] = field(default_factory=dict)
@@ -105,6 +103,7 @@ class Program:
     fma: bool = False
     reorder: bool = False
     constants: Nested | Sequence[Nested] = ()
+    threshold: float | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -112,25 +111,31 @@ class Program:
     def check(self) -> None:
         """Checks every field, and replaces numbers, texts and lists by plain ones of their own. The compiler does it
         again: fields may have been set since."""
-        self._check_kinds()
+        self._check_loss()
         self._check_numbers()
+        self.inputs, self.targets = checked_inputs(self.inputs, self.dtype), checked_targets(self.targets, self.dtype)
         self.parameters = _named("parameters", self.parameters)
         self.outputs = {name: _output(name, values) for name, values in _named("outputs", self.outputs).items()}
         if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
             raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
         if self.prediction is None:
-            self.prediction = next(iter(self.outputs), None) if isinstance(self.targets, Label) else None
+            self.prediction = self._default_prediction()
         elif checks.text("the prediction", self.prediction) not in self.outputs:
             raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
         else:
             self.prediction = checks.text("the prediction", self.prediction)
+        self._check_threshold()
         self._check_leaves()
 
-    def _check_kinds(self) -> None:
-        if not isinstance(self.inputs, Pixels | Floats):
-            raise TypeError(f"inputs must be Pixels or Floats, not {type(self.inputs).__name__}")
-        if not isinstance(self.targets, Label | Floats | None):
-            raise TypeError(f"targets must be a Label, Floats or None, not {type(self.targets).__name__}")
+    def _check_threshold(self) -> None:
+        if self.threshold is None:
+            return
+        self.threshold = checks.number("the threshold", self.threshold, self.dtype)
+        if self.prediction is None or len(self.outputs[self.prediction]) != 1:
+            what = "none" if self.prediction is None else f"{len(self.outputs[self.prediction])} elements"
+            raise ValueError(f"a threshold is for a prediction of one element, but this one has {what}")
+
+    def _check_loss(self) -> None:
         if isinstance(self.loss, np.ndarray):
             if self.loss.size != 1:
                 raise TypeError(f"the loss must be one Value, not an array of the shape {self.loss.shape}: add it up")
@@ -144,25 +149,26 @@ class Program:
         self.learning_rate = checks.number("the learning rate", self.learning_rate, self.dtype)
         self.seed = checks.whole("the seed", self.seed, 2**64, "2**64")
         self.description = checks.text("the description", self.description)
-        if isinstance(self.inputs, Pixels):
-            scale = checks.number("the scale of the pixels", self.inputs.scale, self.dtype)
-            self.inputs = Pixels(_leaves("inputs", self.inputs.values), scale)
-        else:
-            self.inputs = Floats(_leaves("inputs", self.inputs.values))
+
+    def _default_prediction(self) -> str | None:
+        if self.threshold is not None:
+            return next((name for name, values in self.outputs.items() if len(values) == 1), None)
+        label = self.label
+        fits = [name for name, values in self.outputs.items() if label is None or len(values) == label.count]
+        return next(iter(self.outputs if isinstance(self.targets, Label) else fits), None) if label else None
 
     def _check_leaves(self) -> None:
         """Inputs, targets and parameters are leaves of the graph, each declared once. Numbers the parameters."""
-        if isinstance(self.targets, Label):
-            self.targets = Label(_leaves("targets", self.targets.one_hot))
-            if not 1 <= len(self.targets.one_hot) <= MAX_CLASSES:
-                raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(self.targets.one_hot)}")
-        elif self.targets is not None:
-            self.targets = Floats(_leaves("targets", self.targets.values))
         shaped = {name: _flatten(name, nested) for name, nested in self.parameters.items()}
-        flat = _leaves("parameters", [value for _, values in shaped.values() for value in values])
-        order = flat if self.order is None else _values("order", self.order)
-        self.constant_values = _leaves("constants", list(_elements(self.constants)))
-        check_declared_once(shaped, self.input_values, self.target_values, self.constant_values)
+        flat = leaves("parameters", [value for _, values in shaped.values() for value in values])
+        order = flat if self.order is None else values_of("order", self.order)
+        self.constant_values = leaves("constants", list(elements(self.constants)))
+        check_declared_once(
+            shaped,
+            dict(zip(leaf_names("inputs", self.input_parts), self.input_values, strict=True)),
+            dict(zip(leaf_names("targets", self.target_parts), self.target_values, strict=True)),
+            self.constant_values,
+        )
         numbers = {id(value): i for i, value in enumerate(order)}
         if len(numbers) != len(order) or set(numbers) != set(map(id, flat)):
             raise ValueError("`order` must hold each parameter exactly once")
@@ -181,21 +187,60 @@ class Program:
 
     def __repr__(self) -> str:
         tensors = ", ".join(f"{t.name} {t.shape}" for t in self.tensors[:8]) + ", ..." * (len(self.tensors) > 8)
-        kind = type(self.inputs).__name__
+        kinds = " and ".join(
+            f"{part.count} {type(kind).__name__}"
+            for part, kind in zip(self.input_parts, _kinds(self.inputs), strict=True)
+        )
         return (
-            f"<codegen.Program{f' {self.description}' if self.description else ''}: {len(self.inputs.values)} {kind}, "
+            f"<codegen.Program{f' {self.description}' if self.description else ''}: {kinds}, "
             f"{len(self.parameter_values):,} parameters ({tensors}), outputs {list(self.outputs)}, {self.dtype}>"
         )
 
     @property
+    def input_parts(self) -> tuple[Part, ...]:
+        return parts(self.inputs)
+
+    @property
+    def target_parts(self) -> tuple[Part, ...]:
+        return parts(self.targets)
+
+    @property
     def input_values(self) -> Sequence[Value]:
-        return cast("Sequence[Value]", self.inputs.values)
+        return [value for kind in _kinds(self.inputs) for value in leaves_of(kind)]
 
     @property
     def target_values(self) -> Sequence[Value]:
-        if self.targets is None:
-            return ()
-        return cast("Sequence[Value]", self.targets.one_hot if isinstance(self.targets, Label) else self.targets.values)
+        return [value for kind in _kinds(self.targets) for value in leaves_of(kind)]
+
+    @property
+    def converts_inputs(self) -> bool:
+        """Whether the inputs of an example are put together from what a caller passes, rather than read in place."""
+        return not isinstance(self.inputs, Pixels | Floats)
+
+    @property
+    def converts_targets(self) -> bool:
+        return not isinstance(self.targets, Label | Floats | None)
+
+    @property
+    def pixel_scale(self) -> float | None:
+        """The scale of the bytes that inputs are stored as, None if they are stored as real numbers."""
+        found = {part.scale if part.kind != "floats" else None for part in self.input_parts}
+        return found.pop() if len(found) == 1 else None
+
+    @property
+    def label(self) -> Part | None:
+        """The target that is a Label, if there is one."""
+        labels = [part for part in self.target_parts if part.kind == "label"]
+        return labels[0] if len(labels) == 1 else None
+
+    @property
+    def has_classes(self) -> bool:
+        """Whether evaluate() has an accuracy. A target that is a float is of class 1 if it is above the threshold."""
+        if self.prediction is None:
+            return False
+        if self.threshold is None:
+            return self.label is not None and len(self.outputs[self.prediction]) == self.label.count
+        return self.label.count == 2 if self.label is not None else len(self.target_values) == 1
 
     @property
     def parameter_values(self) -> Sequence[Value]:
@@ -211,23 +256,10 @@ class Program:
             yield from values
 
 
-def _listed(values: Any) -> Any:
-    """An array or nested lists as one list, in C order. Anything else stays what it is, and is refused later."""
-    if isinstance(values, np.ndarray):
-        return values.ravel().tolist()
-    if not isinstance(values, Sequence) or not any(isinstance(item, np.ndarray | list | tuple) for item in values):
-        return values
-    parts = [_listed(item) if isinstance(item, np.ndarray | list | tuple) else [item] for item in values]
-    return [item for part in parts for item in part]
-
-
-def _elements(nested: object) -> Iterator[Value]:
-    """The Values of lists of any depth, which need not be even."""
-    if isinstance(nested, Iterable) and not isinstance(nested, str | Value):
-        for item in nested:
-            yield from _elements(item)
-    else:
-        yield nested  # type: ignore[misc]  # _require_leaves() refuses anything else
+def _kinds(declared: Inputs | Targets) -> list[Any]:
+    if declared is None:
+        return []
+    return list(declared.values()) if isinstance(declared, Mapping) else [declared]
 
 
 def _flatten(name: str, nested: Nested | Array) -> tuple[tuple[int, ...], list[Value]]:
@@ -261,28 +293,10 @@ def _named(what: str, named: object) -> dict[str, Any]:
 
 
 def _output(name: str, values: object) -> list[Value]:
-    values = _listed(values)
+    values = listed(values)
     if not isinstance(values, Sequence) or not values or not all(isinstance(value, Value) for value in values):
         raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
     return list(values)
-
-
-def _values(what: str, values: object) -> list[Value]:
-    values = _listed(values)
-    if not isinstance(values, Sequence):
-        raise TypeError(f"{what} must be a list of Values, not {type(values).__name__}")
-    for i, value in enumerate(values):
-        if not isinstance(value, Value):
-            raise TypeError(f"{what}: element {i} must be a Value, not {type(value).__name__}")
-    return list(values)
-
-
-def _leaves(what: str, values: object) -> list[Value]:
-    leaves = _values(what, values)
-    for i, value in enumerate(leaves):
-        if value._prev:
-            raise ValueError(f"{what}: element {i} is computed by {value._op!r}, but must be a leaf of the graph")
-    return leaves
 
 
 def _initial(initial: object, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> dict[str, Distribution]:

@@ -20,13 +20,15 @@ struct elements {
     char format;
     Py_ssize_t size;
     enum { AS_THEY_ARE, FROM_INTEGERS, FROM_REALS } conversion;
+    int classes;     /* integers are below it */
+    const char *one; /* what messages call one of them */
 };
 
-static const struct elements byte_elements = {"unsigned bytes", 'B', 1, AS_THEY_ARE};
+static const struct elements byte_elements = {"unsigned bytes", 'B', 1, AS_THEY_ARE, 0, NULL};
 #if FLOAT32
-static const struct elements real_elements = {"float32", 'f', sizeof(real), FROM_REALS};
+static const struct elements real_elements = {"float32", 'f', sizeof(real), FROM_REALS, 0, NULL};
 #else
-static const struct elements real_elements = {"float64", 'd', sizeof(real), FROM_REALS};
+static const struct elements real_elements = {"float64", 'd', sizeof(real), FROM_REALS, 0, NULL};
 #endif
 
 #if INPUT_PIXELS
@@ -37,7 +39,7 @@ static const struct elements real_elements = {"float64", 'd', sizeof(real), FROM
 
 #if !FROZEN
 #if TARGET_LABEL
-static const struct elements label_elements = {"unsigned bytes", 'B', 1, FROM_INTEGERS};
+static const struct elements label_elements = {"unsigned bytes", 'B', 1, FROM_INTEGERS, TARGET_COUNT, "label"};
 #define TARGET_ELEMENTS label_elements
 #else
 #define TARGET_ELEMENTS real_elements
@@ -184,6 +186,14 @@ static int begin_conversion(struct converted *c, Py_ssize_t count)
     return 0;
 }
 
+static void raise_class(const char *one, Py_ssize_t i, int classes, double class)
+{
+    PyObject *const got = PyLong_FromDouble(class);
+    if (got != NULL)
+        PyErr_Format(PyExc_ValueError, "%s %zd must be 0..%d, got %S", one, i, classes - 1, got);
+    Py_XDECREF(got);
+}
+
 static int add_numbers(struct converted *c, const double *from, Py_ssize_t count)
 {
     for (Py_ssize_t i = 0; i < count; i++, c->done++) {
@@ -192,16 +202,15 @@ static int add_numbers(struct converted *c, const double *from, Py_ssize_t count
             memcpy(c->to + c->done * (Py_ssize_t)sizeof(x), &x, sizeof(x));
             continue;
         }
-#if !FROZEN && TARGET_LABEL
-        if (!(from[i] >= 0 && from[i] < TARGET_COUNT)) {
-            PyObject *const got = PyLong_FromDouble(from[i]);
-            if (got != NULL)
-                PyErr_Format(PyExc_ValueError, "label %zd must be 0..%d, got %S", c->done, TARGET_COUNT - 1, got);
-            Py_XDECREF(got);
+        if (!(from[i] >= 0 && from[i] < c->expected->classes)) {
+            raise_class(c->expected->one, c->done, c->expected->classes, from[i]);
             return -1;
         }
-        c->to[c->done] = (char)(unsigned char)from[i];
-#endif
+        const int32_t class = (int32_t)from[i];
+        if (c->expected->size == 1)
+            c->to[c->done] = (char)(unsigned char)class;
+        else
+            memcpy(c->to + c->done * (Py_ssize_t)sizeof(class), &class, sizeof(class));
     }
     return 0;
 }

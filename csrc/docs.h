@@ -27,13 +27,24 @@
 #else
 #define DOC_CONVERTED ".\n    Other real numbers, in buffers or sequences, are converted."
 #endif
+#if INPUT_PARTS
+#define DOC_PIXELS "pixels: one example: " INPUT_TYPE "."
+#define DOC_IMAGES "images: n examples, n >= 1: " INPUT_TYPE "."
+#elif INPUT_COUNT == 0
+#define DOC_PIXELS "pixels: None, because this model has no inputs."
+#define DOC_IMAGES "images: None, because this model has no inputs: n is 1, or the number of its targets."
+#else
 #define DOC_PIXELS \
     "pixels: a C-contiguous buffer of " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", read in place: " DOC_BUFFERS DOC_CONVERTED
 #define DOC_IMAGES \
     "images: a C-contiguous buffer of n * " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", n >= 1, read in place:\n    " \
     DOC_BUFFERS DOC_CONVERTED
+#endif
 
-#if TARGET_LABEL
+#if TARGET_PARTS
+#define DOC_LABEL "label: the targets: " TARGET_TYPE "."
+#define DOC_LABELS "labels: n targets: " TARGET_TYPE "."
+#elif TARGET_LABEL
 #define DOC_LABEL "label: an int, 0 <= label < " AS_TEXT(TARGET_COUNT) "."
 #define DOC_LABELS "labels: n ints, each below " AS_TEXT(TARGET_COUNT) ": a buffer of bytes is read in place, others are converted."
 #elif TARGET_COUNT
@@ -81,6 +92,25 @@
     "The most likely class of each of n images, as n bytes. The GIL is released.\n\n" \
     DOC_IMAGES "\n" DOC_THREADS "\n" \
     "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES DOC_CLASSES
+
+#define DOC_OUT \
+    "out: {name: a writable C-contiguous buffer of " DOC_REAL "} for the outputs that are wanted; default: new memory."
+
+#define DOC_OUTPUTS_BATCH \
+    "outputs_batch($module, images, *, out=None, threads=1, progress=None)\n--\n\n" \
+    "The named outputs of n images, as a dict {name: a memoryview of n rows of " DOC_REAL "}, which numpy.asarray()\n" \
+    "reads without a copy. The GIL is released.\n\n" \
+    DOC_IMAGES "\n" DOC_OUT "\n" DOC_THREADS "\n" \
+    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "What an interrupted call has written into `out` stays there."
+
+#define DOC_PROBABILITIES_BATCH \
+    "probabilities_batch($module, images, *, out=None, threads=1, progress=None)\n--\n\n" \
+    "The probabilities of the classes of n images, as a memoryview of n rows of " DOC_REAL ". The GIL is released.\n\n" \
+    DOC_IMAGES "\n" \
+    "out: a writable C-contiguous buffer for them, which is then returned; default: new memory.\n" DOC_THREADS "\n" \
+    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "Raises RuntimeError if no output of the model is named 'probabilities'."
 
 #define DOC_INFO \
     "info($module, /)\n--\n\n" \

@@ -16,29 +16,40 @@
 
 struct batch_view {
     Py_buffer images, labels;
-    int has_labels;
+    int has_images, has_labels;
     Py_ssize_t count;
 };
 
 static void release_batch(struct batch_view *b)
 {
-    PyBuffer_Release(&b->images);
+    if (b->has_images)
+        PyBuffer_Release(&b->images);
     if (b->has_labels)
         PyBuffer_Release(&b->labels);
 }
 
 static const input_type *image_at(const struct batch_view *b, Py_ssize_t i)
 {
-    return (const input_type *)b->images.buf + i * INPUT_COUNT;
+    return b->has_images ? (const input_type *)b->images.buf + i * INPUT_COUNT : no_inputs;
 }
 
+/* Without inputs there is one image, or as many as there are targets. */
 static int get_images(PyObject *images, struct batch_view *b)
 {
+    b->has_images = INPUT_COUNT > 0;
     b->has_labels = 0;
-    if (INPUT_COUNT == 0) {
-        PyErr_SetString(PyExc_RuntimeError, "this model has no inputs, so there is nothing to loop over");
-        return -1;
-    }
+#if INPUT_COUNT == 0
+    b->count = 1;
+    if (images == Py_None)
+        return 0;
+    PyErr_SetString(PyExc_TypeError, INPUT_NOUN "s must be None: this model has no inputs");
+    return -1;
+#elif INPUT_PARTS
+    struct row_count count = {0};
+    const int failed = get_parts(&all_inputs, images, &count, &b->images);
+    b->count = count.rows;
+    return failed;
+#else
     if (get_buffer(images, INPUT_NOUN "s", &INPUT_ELEMENTS, INPUT_COUNT, &b->images) < 0)
         return -1;
     const Py_ssize_t elements = b->images.len / INPUT_ELEMENTS.size;
@@ -50,6 +61,7 @@ static int get_images(PyObject *images, struct batch_view *b)
         return -1;
     }
     return 0;
+#endif
 }
 
 /* Runs between two chunks of a long call: handles signals, then calls progress(done, total, loss). */
@@ -84,6 +96,8 @@ static int parse_threads(PyObject *object)
     return is_given(object) ? (int)parse_int(object, "threads", 1, MAX_THREADS) : 1;
 }
 
+struct output_room; /* see outputs.h */
+
 /* Some images of a batch, and room for their results. The call owns all of it: other calls run meanwhile. */
 struct chunk {
     const struct batch_view *batch;
@@ -96,6 +110,7 @@ struct chunk {
     unsigned char *all_classes; /* of all images */
     unsigned char *classes;     /* of the chunk, one byte each, so only the first 256 classes fit */
     double *losses;             /* of the chunk, for evaluate() */
+    const struct output_room *rooms; /* for each output of the model, for outputs_batch() */
     double total, mean;         /* of the losses so far */
     int classifies;             /* whether evaluate() has an accuracy: */
     Py_ssize_t right;
@@ -136,7 +151,7 @@ static void predict_images(struct inference *memory, const struct chunk *chunk, 
         unsigned char classes[SIDE_BY_SIDE];
         for (int k = 0; k < count; k++)
             level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
-        argmax_side_by_side(run_side_by_side(memory, chunk, count), &outputs[PREDICTION], classes);
+        classes_side_by_side(run_side_by_side(memory, chunk, count), &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
         return;
     }
@@ -161,6 +176,26 @@ static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
     return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
 }
 
+/* The class that is right: a label, or whether a float is above the threshold; -1 if it is none. */
+static int target_class(const target_type *targets)
+{
+#if TARGET_LABEL
+    return *targets;
+#elif LABEL_COUNT
+    int class = 0;
+    while (class < LABEL_COUNT && targets[LABEL_FIRST + class] == 0)
+        class++;
+    return class < LABEL_COUNT ? class : -1;
+#elif HAS_THRESHOLD
+    real x;
+    memcpy(&x, targets, sizeof(x));
+    return x > (real)THRESHOLD;
+#else
+    (void)targets;
+    return -1;
+#endif
+}
+
 /* The mean loss so far and the accuracy, for evaluate(). The losses are added in order. */
 static void add_results(struct chunk *chunk)
 {
@@ -168,7 +203,7 @@ static void add_results(struct chunk *chunk)
     for (int at = 0; at < chunk->count; at++)
         chunk->total += chunk->losses[at];
     for (int at = 0; at < chunk->count && chunk->classifies; at++)
-        chunk->right += chunk->classes[at] == *target_at(chunk->batch, chunk->first + at);
+        chunk->right += chunk->classes[at] == target_class(target_at(chunk->batch, chunk->first + at));
     chunk->mean = chunk->total / (double)done;
     chunk->accuracy = (double)chunk->right / (double)done;
 }
@@ -190,7 +225,7 @@ static int run_chunk(const struct call *call, struct chunk *chunk, Py_ssize_t fi
     const float_state floats = use_default_floats();
     chunk->first = first;
     chunk->count = (int)(chunk_end(first, chunk->batch->count) - first);
-    chunk->classes = chunk->all_classes + first;
+    chunk->classes = chunk->all_classes == NULL ? NULL : chunk->all_classes + first;
 #if SIDE_BY_SIDE
     compute_once(chunk->passes, chunk->once);
 #endif
@@ -282,6 +317,30 @@ static int check_labels(const struct batch_view *b)
     return 0;
 }
 
+static int get_targets(PyObject *labels, struct batch_view *b)
+{
+#if TARGET_PARTS
+    struct row_count count = {.rows = b->has_images ? b->count : 0, .known_from = "the inputs"};
+    const int failed = get_parts(&all_targets, labels, &count, &b->labels);
+    b->count = count.rows;
+    return failed;
+#else
+    enum { PER_IMAGE = TARGETS_PER_IMAGE > 0 ? TARGETS_PER_IMAGE : 1 };
+    if (b->has_images)
+        return get_buffer_of(labels, TARGETS_NOUN, &TARGET_ELEMENTS, b->count * PER_IMAGE, PER_IMAGE, &b->labels);
+    if (get_buffer(labels, TARGETS_NOUN, &TARGET_ELEMENTS, PER_IMAGE, &b->labels) < 0)
+        return -1;
+    const Py_ssize_t elements = b->labels.len / TARGET_ELEMENTS.size;
+    b->count = elements / PER_IMAGE;
+    if (elements && elements % PER_IMAGE == 0)
+        return 0;
+    PyErr_Format(PyExc_ValueError, TARGETS_NOUN " must hold a multiple of %d %s, and at least one, got %zd", PER_IMAGE,
+                 TARGET_ELEMENTS.noun, elements);
+    PyBuffer_Release(&b->labels);
+    return -1;
+#endif
+}
+
 static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
 {
     if (get_images(images, b) < 0)
@@ -291,8 +350,7 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
             return 0;
         PyErr_SetString(PyExc_TypeError, TARGETS_NOUN " must be None: this model has no targets");
     }
-    else if (get_buffer_of(labels, TARGETS_NOUN, &TARGET_ELEMENTS, b->count * TARGETS_PER_IMAGE, TARGETS_PER_IMAGE,
-                           &b->labels) == 0) {
+    else if (get_targets(labels, b) == 0) {
         b->has_labels = 1;
         if (check_labels(b) == 0)
             return 0;
@@ -313,7 +371,7 @@ static void evaluate_images(struct inference *memory, const struct chunk *chunk,
         unsigned char classes[SIDE_BY_SIDE] = {0};
         const struct images *const images = run_side_by_side(memory, chunk, count);
         if (HAS_PREDICTION)
-            argmax_side_by_side(images, &outputs[PREDICTION], classes);
+            classes_side_by_side(images, &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
         for (int k = 0; k < count; k++)
             chunk->losses[at + k] = images->value[LOSS][k];
@@ -323,7 +381,7 @@ static void evaluate_images(struct inference *memory, const struct chunk *chunk,
     for (int k = 0; k < count; k++) {
         level->compute_evaluation(&w[k]);
         chunk->losses[at + k] = w[k].value[LOSS];
-        chunk->classes[at + k] = HAS_PREDICTION ? (unsigned char)argmax(&w[k], &outputs[PREDICTION]) : 0;
+        chunk->classes[at + k] = HAS_PREDICTION ? (unsigned char)class_of(&w[k], &outputs[PREDICTION]) : 0;
     }
 }
 
@@ -347,7 +405,7 @@ static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_
         .threads = threads,
         .all_classes = classes,
         .losses = losses,
-        .classifies = TARGET_LABEL && HAS_PREDICTION && outputs[PREDICTION].count == TARGET_COUNT,
+        .classifies = HAS_CLASSES,
     };
     if (losses == NULL || classes == NULL)
         PyErr_NoMemory();

@@ -19,6 +19,15 @@
 #define X86_LEVELS 0
 #endif
 
+/*
+ * codegen.compile() may want one level only. It knows that the processor has it, which zig's __builtin_cpu_supports
+ * does not, and loads the module on no other processor.
+ */
+#ifndef ONLY_LEVEL
+#define ONLY_LEVEL -1
+#endif
+#define HAS_LEVEL(n) (X86_LEVELS ? ONLY_LEVEL < 0 || ONLY_LEVEL == (n) : (n) == 0)
+
 /* Whether the baseline has fused multiply-add, as arm64 does. */
 #if defined(__GNUC__) && (FLOAT32 ? defined(__FP_FAST_FMAF) : defined(__FP_FAST_FMA)) || defined(__aarch64__)
 #define HAS_FMA 1
@@ -66,7 +75,7 @@ struct level {
     /* Images side by side; all of these are NULL if the model has none. */
     void (*copy_into)(struct images *restrict, const struct workspace *, int count);
     void (*copy_out_of)(const struct images *restrict, struct workspace *, int count);
-    const struct batch_passes *prediction, *training, *evaluation;
+    const struct batch_passes *prediction, *outputs, *training, *evaluation;
 };
 
 static const struct level *level; /* the one that runs */
@@ -74,40 +83,63 @@ static const struct level *level; /* the one that runs */
 static int has_vbmi2; /* AVX-512 that moves single bytes: scan_avx512.h works without it, but in smaller steps */
 #endif
 
+#if HAS_LEVEL(0)
 static const struct level level_baseline;
-#if X86_LEVELS
-static const struct level level_avx2, level_avx512;
+#define BASELINE &level_baseline
+#else
+#define BASELINE NULL
+#endif
+#if HAS_LEVEL(1)
+static const struct level level_avx2;
+#define AVX2 &level_avx2
+#else
+#define AVX2 NULL
+#endif
+#if HAS_LEVEL(2)
+static const struct level level_avx512;
+#define AVX512 &level_avx512
+#else
+#define AVX512 NULL
 #endif
 
-/* Chooses the best level of this processor, or the one that NN_SIMD names in the environment. */
-static int choose_level(void)
+/* The best level that this processor has. */
+static int best_level(void)
 {
 #if X86_LEVELS
-    static const struct level *const levels[] = {&level_baseline, &level_avx2, &level_avx512};
     __builtin_cpu_init();
     const int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     const int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    const int best = has_avx512 ? 2 : has_avx2 ? 1 : 0;
 #if INPUT_PIXELS
     has_vbmi2 = __builtin_cpu_supports("avx512vbmi2") != 0;
 #endif
+    return ONLY_LEVEL >= 0 ? ONLY_LEVEL : has_avx512 ? 2 : has_avx2 ? 1 : 0;
 #else
-    static const struct level *const levels[] = {&level_baseline};
-    const int best = 0;
+    return 0;
 #endif
+}
+
+/* Chooses the best level of this processor and module, or the one that NN_SIMD names in the environment. */
+static int choose_level(void)
+{
+    static const struct {
+        const struct level *level;
+        const char *name, *listed;
+    } levels[] = {{BASELINE, "baseline", " baseline"}, {AVX2, "avx2", ", avx2"}, {AVX512, "avx512", ", avx512"}};
     const char *const wanted = getenv("NN_SIMD");
-    level = levels[best];
-    if (wanted == NULL || *wanted == '\0')
-        return 0;
-    for (int i = 0; i <= best; i++) {
-        if (strcmp(wanted, levels[i]->name) == 0) {
-            level = levels[i];
-            return 0;
+    const char *listed[3] = {"", "", ""};
+    const int best = best_level(), any = wanted == NULL || *wanted == '\0';
+    level = NULL;
+    for (int i = 0; i <= best; i++)
+        if (levels[i].level != NULL) {
+            listed[i] = levels[i].listed;
+            if (any || strcmp(wanted, levels[i].name) == 0)
+                level = levels[i].level;
         }
-    }
-    PyErr_Format(PyExc_ImportError, "NN_SIMD=%s, but the levels of this module on this processor are: baseline%s%s",
-                 wanted, best > 0 ? ", avx2" : "", best > 1 ? ", avx512" : "");
+    if (level != NULL)
+        return 0;
+    PyErr_Format(PyExc_ImportError, "NN_SIMD=%s, but the levels of this module on this processor are:%s%s%s", wanted,
+                 listed[0], listed[1], listed[2]);
     return -1;
 }
 

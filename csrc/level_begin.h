@@ -35,7 +35,11 @@
 #endif
 #elif defined(__GNUC__)
 #pragma GCC push_options
+#if defined(KERNELS_O3) /* codegen.compile() saves time on everything else */
+#pragma GCC optimize("O3,no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
+#else
 #pragma GCC optimize("no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
+#endif
 #if LEVEL == 1
 #pragma GCC target("avx2,fma,popcnt")
 #elif LEVEL == 2

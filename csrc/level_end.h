@@ -67,6 +67,9 @@ static const struct level AT_LEVEL(level) = {
 #if HAS_PREDICTION
     .prediction = &AT_LEVEL(prediction_passes),
 #endif
+#if OUTPUT_COUNT
+    .outputs = &AT_LEVEL(outputs_passes),
+#endif
 #if !FROZEN
     .copy_out_of = AT_LEVEL(copy_out_of),
     .training = &AT_LEVEL(training_passes),

@@ -51,7 +51,7 @@ static double model_rate = LEARNING_RATE;
 #define LEARNING_RATE model_rate
 #endif
 #else
-static PyObject *module_of(PyObject *self) { return self; }
+#define module_of(self) (self)
 #endif
 
 enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };
@@ -73,6 +73,21 @@ static struct workspace *workspaces_of(struct inference *memory)
         with_list(&memory->images[k], &memory->lists[k]);
     return memory->images;
 }
+
+/* Some of the inputs, or of the targets, which a caller passes together: see parts.h. */
+struct argument_part {
+    const char *name; /* NULL if there is no mapping of names */
+    const char *what; /* in messages, like one: a class or a token */
+    const char *one;
+    enum { PIXEL_PART, REAL_PART, CLASS_PART } kind;
+    int first, numbers; /* where it begins, and how many numbers a caller passes for an example, */
+    int classes;        /* each of which is 1 among so many zeros, */
+    real scale;         /* or times this */
+};
+
+#if FROZEN
+#define TARGET_PARTS 0
+#endif
 
 #if !FROZEN
 

@@ -12,6 +12,7 @@
 #include "level.h"
 #include "lock.h"
 #include "model.h"
+#include "outputs.h"
 #include "predictions.h"
 #if !FROZEN
 #include "accumulate.h"
@@ -46,6 +47,12 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
         return NULL;
     const target_type label_byte = (target_type)label;
     target = &label_byte;
+#elif TARGET_PARTS
+    struct row_count one = {.is_one = 1};
+    if (get_parts(&all_targets, args[0], &one, &target_view) < 0)
+        return NULL;
+    target_held = 1;
+    target = target_view.buf;
 #else
     if (TARGET_COUNT) {
         if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, 0, &target_view) < 0)
@@ -263,7 +270,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
         "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
         "inputs", INPUT_COUNT,
-        "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,
+        "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "outputs", sizes,
         "digest", DIGEST,
         "weights", WEIGHTS);
@@ -281,9 +288,9 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "lowering", LOWERING,
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
         "inputs", INPUT_COUNT,
-        "input_type", INPUT_PIXELS ? "uint8" : real_elements.noun,
+        "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "targets", TARGET_COUNT,
-        "target_type", TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",
+        "target_type", TARGET_PARTS ? TARGET_TYPE : TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",
         "outputs", sizes,
         "learning_rate", LEARNING_RATE,
         "seed", (unsigned long long)SEED,
@@ -302,6 +309,8 @@ static PyMethodDef methods[] = {
     {"probabilities", api_probabilities, METH_O, DOC_PROBABILITIES},
     {"outputs", api_outputs, METH_O, DOC_OUTPUTS},
     {"predict_batch", FAST(api_predict_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PREDICT_BATCH},
+    {"outputs_batch", FAST(api_outputs_batch), METH_FASTCALL | METH_KEYWORDS, DOC_OUTPUTS_BATCH},
+    {"probabilities_batch", FAST(api_probabilities_batch), METH_FASTCALL | METH_KEYWORDS, DOC_PROBABILITIES_BATCH},
 #if !FROZEN
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS, DOC_EVALUATE},
     {"accumulate", FAST(api_accumulate), METH_FASTCALL | METH_KEYWORDS, DOC_ACCUMULATE},

@@ -8,6 +8,9 @@
 #include "level.h"
 #include "lock.h"
 #include "model.h"
+#if INPUT_PARTS || TARGET_PARTS
+#include "parts.h"
+#endif
 #if !FROZEN
 #include "update.h"
 #endif
@@ -21,12 +24,12 @@ static int check_prediction(void)
     return -1;
 }
 
-/* The most likely class of one image. */
+/* The class of one image. */
 static int classify(struct workspace *w, const input_type *inputs)
 {
     level->set_inputs(w, inputs);
     level->compute_prediction(w);
-    return argmax(w, &outputs[PREDICTION]);
+    return class_of(w, &outputs[PREDICTION]);
 }
 
 /* Memory to compute one image in, and what has to be undone afterwards. */
@@ -80,10 +83,21 @@ static void end_reading(const struct reading *reading)
 #endif
 }
 
-/* The inputs of one image. The fast path is for bytes, which need no buffer request. */
+static const input_type no_inputs[1]; /* an address */
+
+/* The inputs of one image. The fast paths are for bytes, which need no buffer request, and for a model without inputs. */
 static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
 {
     *held = 0;
+#if INPUT_PARTS
+    struct row_count one = {.is_one = 1};
+    if (get_parts(&all_inputs, object, &one, view) < 0)
+        return NULL;
+    *held = 1;
+    return view->buf;
+#else
+    if (!INPUT_COUNT && object == Py_None)
+        return no_inputs;
 #if INPUT_PIXELS
     if (PyBytes_CheckExact(object) && PyBytes_Size(object) == INPUT_COUNT)
         return (const input_type *)PyBytes_AsString(object);
@@ -92,6 +106,7 @@ static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
         return NULL;
     *held = 1;
     return view->buf;
+#endif
 }
 
 static PyObject *api_predict(PyObject *module, PyObject *object)

@@ -56,11 +56,16 @@ static inline void copy_image(struct workspace *w, const struct images *images, 
 }
 #endif
 
-/* The most likely class of each image: the index of the largest element, the first one on a tie, as argmax() has it. */
-static void argmax_side_by_side(const struct images *images, const struct output *output, unsigned char *classes)
+/* The class of each image, as class_of() has it. */
+static void classes_side_by_side(const struct images *images, const struct output *output, unsigned char *classes)
 {
     real largest[SIDE_BY_SIDE];
     int best[SIDE_BY_SIDE] = {0};
+    if (HAS_THRESHOLD) {
+        for (int image = 0; image < SIDE_BY_SIDE; image++)
+            classes[image] = images->value[output->spans[0].first][image] > (real)THRESHOLD;
+        return;
+    }
     memcpy(largest, images->value[output->spans[0].first], sizeof(largest));
     for (int s = 0, i = 0; s < output->span_count; s++) {
         const struct span *const span = &output->spans[s];
@@ -74,6 +79,17 @@ static void argmax_side_by_side(const struct images *images, const struct output
     }
     for (int image = 0; image < SIDE_BY_SIDE; image++)
         classes[image] = (unsigned char)best[image];
+}
+
+/* One output of some images, one image after the other. */
+static void outputs_side_by_side(const struct images *images, const struct output *output, int count, real *to)
+{
+    for (int s = 0, i = 0; s < output->span_count; s++) {
+        const struct span *const span = &output->spans[s];
+        for (int k = 0; k < span->count; k++, i++)
+            for (int image = 0; image < count; image++)
+                to[image * output->count + i] = images->value[span->first + k * span->step][image];
+    }
 }
 
 #endif

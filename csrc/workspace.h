@@ -179,4 +179,14 @@ static inline int argmax(const struct workspace *w, const struct output *output)
     return best;
 }
 
+/* The class of the output that predicts: the index of its largest element, or whether its one is above the threshold. */
+static inline int class_of(const struct workspace *w, const struct output *output)
+{
+#if HAS_THRESHOLD
+    return output_element(w, output, 0) > (real)THRESHOLD;
+#else
+    return argmax(w, output);
+#endif
+}
+
 #endif

@@ -262,9 +262,9 @@ def label_buffers(classes: int, count: int) -> Iterator[Bad]:
             yield Bad(lambda x=labels, w=wrap: w(x), ValueError, text)
 
 
-def nones(what: str) -> Iterator[Bad]:
+def nones(what: str, absent: str = "targets") -> Iterator[Bad]:
     for wrong in (0, 3, False, b"", b"\x00\x00\x00", "", [], array("d", [1.0]), np.zeros(3), object()):
-        yield Bad(lambda x=wrong: x, TypeError, f"{what} must be None: this model has no targets")
+        yield Bad(lambda x=wrong: x, TypeError, f"{what} must be None: this model has no {absent}")
 
 
 def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:
@@ -301,3 +301,30 @@ def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:
     for other in ((*shape, 1), (1, *shape), longer, shorter, (0,)):
         text = re.escape(f"{last} must have the shape {shape}, got {other}")
         yield Bad(lambda s=other: good(**{last: np.zeros(s, kind)}), ValueError, text)
+
+
+def room(name: str, count: int, kind: str) -> Iterator[Bad]:
+    """What is no memory for an output of all images."""
+    text = f"out for '{name}' must be a writable C-contiguous buffer of {NOUNS[kind]}, got "
+    for wrong in (3, 1.5, "x" * count, [0.0] * count, object(), bytes(8), memoryview(bytes(8))):
+        yield Bad(lambda x=wrong: x, TypeError, text + of_type(wrong))
+    yield Bad(lambda: np.zeros(2 * count + 2, kind)[::2], TypeError, text + ".*ndarray")
+    yield Bad(lambda: released(bytearray(8)), TypeError, text + "<class 'memoryview'>")
+    for other in "bBhHiIlLqQefd":
+        if np.dtype(other) != np.dtype(kind):
+            yield Bad(lambda o=other: np.zeros(count, o), TypeError, rf"out for '{name}' must be .*got format '")
+    for size in (0, count - 1, count + 1, 2 * count):
+        if size != count:
+            text = f"out for '{name}' must hold {count} {NOUNS[kind]}, got {size}$"
+            yield Bad(lambda n=size: np.zeros(n, kind), ValueError, text)
+
+
+def rooms(sizes: dict[str, int], kind: str) -> Iterator[Bad]:
+    """What is no mapping of outputs to memory for them."""
+    for wrong in (3, 1.5, "out", b"out", [], [1], (), np.zeros(8), memoryview(bytearray(8)), object(), range(3)):
+        yield Bad(lambda x=wrong: x, TypeError, f"out must map names of outputs to buffers, not {of_type(wrong)}")
+    for key in ("nonsense", "", "\ud800", 1, b"w", ()):
+        yield Bad(lambda k=key: {k: np.zeros(8, kind)}, ValueError, "out must name outputs of this model, of .*, got ")
+    for name, count in list(sizes.items())[:1]:
+        for each in room(name, count, kind):
+            yield Bad(lambda e=each, n=name: {n: e.make()}, each.error, each.message)

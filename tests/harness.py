@@ -122,7 +122,7 @@ def many(program: Program, count: int, seed: int = 0) -> tuple[object, object]:
 
 def use_threads(extension: Module) -> None:
     """Trains and evaluates with several threads, for a sanitizer to watch. A model without inputs has no images."""
-    if not len(extension.program.inputs.values):
+    if not len(extension.program.input_values):
         return
     module, data = extension.module, many(extension.program, 150)
     for batch_size in (1, 64, 100):

@@ -84,7 +84,8 @@ def recurrence(steps: int = 6, inputs: int = 3, hidden: int = 5) -> Program:
     wx, wh, b = weights(rng, hidden, inputs), weights(rng, hidden, hidden), weights(rng, hidden)
     wo, bo = weights(rng, 2, hidden), weights(rng, 2)
     x, y = values(steps * inputs), values(2)
-    h: list[Value] = [Value(0.0)] * hidden
+    start = Value(0.0)
+    h = [start] * hidden
     for step in range(steps):
         now = x[step * inputs : (step + 1) * inputs]
         h = [total([b[i], dot(wx[i], now), dot(wh[i], h)]).tanh() for i in range(hidden)]
@@ -95,6 +96,7 @@ def recurrence(steps: int = 6, inputs: int = 3, hidden: int = 5) -> Program:
         parameters={"wx": wx, "wh": wh, "b": b, "wo": wo, "bo": bo},
         loss=mse(out, y),
         outputs={"out": out},
+        constants=[start],
     )
 
 

@@ -11,7 +11,6 @@ import gc
 import inspect
 import re
 import sys
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -33,7 +32,7 @@ from micrograd.engine import Value
 
 COUNT = 3  # images
 OF_FROZEN = ["forward", "accumulate", "train", "evaluate", "predict", "predict_batch", "probabilities", "outputs"]
-OF_FROZEN += ["info"]
+OF_FROZEN += ["outputs_batch", "probabilities_batch", "info"]
 
 
 class Subject:
@@ -42,7 +41,7 @@ class Subject:
     def __init__(self, name: str, module: ModuleType, program: Program) -> None:
         self.name, self.module, self.program = name, module, program
         self.frozen = program.loss is None
-        self.width, self.height = len(program.inputs.values), len(program.target_values)
+        self.width, self.height = len(program.input_values), len(program.target_values)
         self.real = "f" if program.dtype == "float32" else "d"
         self.input = "B" if isinstance(program.inputs, Pixels) else self.real
         self.rows = "images" if self.input == "B" else "rows"  # in messages
@@ -54,8 +53,8 @@ class Subject:
         if self.width:
             self.images, self.labels = many(program, COUNT, seed=7)
         else:
-            self.images, self.labels = array(self.input), None
-        self.image = self.images[: self.width]
+            self.images, self.labels = None, None
+        self.image = None if self.images is None else self.images[: self.width]
         label = None if self.labels is None else self.labels[:1] if self.labelled else self.labels[: self.height]
         self.label = label[0] if self.labelled and label is not None else label
         if not self.frozen:
@@ -72,6 +71,12 @@ class Subject:
             **{name: {} for name in ("backward", "zero_grad", "info", "state_dict", "grad_dict")},
             "update": {"step": 3, "batch_size": 2, "learning_rate": 0.01},
             "predict_batch": {"images": self.images, **options},
+            "outputs_batch": {"images": self.images, "out": self.rooms(), **options},
+            "probabilities_batch": {
+                "images": self.images,
+                "out": self.rooms().get("probabilities", np.zeros(0, self.real)),
+                **options,
+            },
             "evaluate": many_images | options,
             "accumulate": many_images | options,
             "train": many_images
@@ -84,12 +89,19 @@ class Subject:
             "reset": {"seed": None},
         }
 
+    def rooms(self) -> dict[str, Any]:
+        """Buffers for the outputs of all images."""
+        return {name: np.zeros((COUNT, len(values)), self.real) for name, values in self.program.outputs.items()}
+
     def refused(self, function: str, parameter: str) -> Iterator[Bad]:
         """What a parameter refuses, where the function is there for this kind of model at all."""
-        if parameter == "pixels":
+        if parameter == "pixels" and not self.width:
+            sized = bad.sized("pixels", self.input, 0)
+            yield from (each for each in sized if each.make() is not None)
+        elif parameter == "pixels":
             yield from bad.sized("pixels" if self.input == "B" else "inputs", self.input, self.width)
         elif parameter == "images" and not self.width:
-            yield from bad.no_buffers(self.rows, self.input)
+            yield from bad.nones(self.rows, "inputs")
         elif parameter == "images":
             yield from bad.multiples(self.rows, self.input, self.width)
         elif parameter in ("label", "labels") and self.program.targets is None:
@@ -105,6 +117,10 @@ class Subject:
             yield from bad.rows("targets", self.real, self.height)
         elif parameter == "mapping":
             yield from bad.mappings({name: value.shape for name, value in self.state.items()}, self.real)
+        elif parameter == "out" and function == "outputs_batch":
+            yield from bad.rooms({name: room.size for name, room in self.rooms().items()}, self.real)
+        elif parameter == "out":
+            yield from bad.room("probabilities", self.rooms().get("probabilities", np.zeros(COUNT)).size, self.real)
         elif parameter == "i":
             yield from bad.ints("the number of a parameter", 0, sum(v.size for v in self.state.values()) - 1)
         elif parameter == "seed":
@@ -127,12 +143,10 @@ class Subject:
         """What the RuntimeError says of a function that this kind of model does not have, else nothing."""
         if function in ("predict", "predict_batch") and self.program.prediction is None:
             return "declares no prediction"
-        if function == "probabilities" and "probabilities" not in self.program.outputs:
+        if function in ("probabilities", "probabilities_batch") and "probabilities" not in self.program.outputs:
             return "no output named 'probabilities'"
         if self.frozen and function in ("forward", "accumulate", "train", "evaluate"):
             return "this model has no loss"
-        if not self.width and function in ("accumulate", "train", "evaluate", "predict_batch"):
-            return "this model has no inputs"
         return ""
 
     def prepare(self) -> None:
@@ -217,17 +231,8 @@ def subject(tmp_path_factory) -> Callable[[str], Subject]:
 
 
 FUNCTIONS = ["accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict"]
-FUNCTIONS += [
-    "outputs",
-    "predict",
-    "predict_batch",
-    "probabilities",
-    "reset",
-    "state_dict",
-    "train",
-    "update",
-    "zero_grad",
-]
+FUNCTIONS += ["outputs", "outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset"]
+FUNCTIONS += ["state_dict", "train", "update", "zero_grad"]
 
 
 def test_the_matrix_has_every_function_and_every_parameter(subject):

@@ -49,7 +49,7 @@ def test_programs_have_what_compilers_get_wrong():
     assert {type(p.targets) for p in programs} == {Label, Floats, type(None)}
     assert {p.dtype for p in programs} == {"float32", "float64"}
     assert any(not p.loss._prev for p in programs)
-    assert any(not p.inputs.values for p in programs)
+    assert any(not p.input_values for p in programs)
     for program, recipe in zip(programs, recipes, strict=True):
         used = {n for node in recipe.nodes for n in node.operands}
         program.unused = sum(n not in used for n in recipe.leaves())

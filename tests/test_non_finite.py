@@ -100,7 +100,7 @@ class Systems:
             elif isinstance(system, Generated):
                 module = system.module  # its grad_dict() is a copy
                 module._grad[module._order[number]] = value
-                module._dirty.update(range(len(self.program.inputs.values)))
+                module._dirty.update(range(len(self.program.input_values)))
             else:
                 np.asarray(system.module.grad_dict()[place[0]])[place[1]] = value
 

@@ -297,7 +297,7 @@ def test_a_deep_graph_is_no_recursion():
 def marked(name: str) -> tuple[Value, Sequence[Value], Sequence[Value]]:
     """A model's loss, parameters and other leaves that are set, which now say what they are."""
     program = models.REGULAR[name]()
-    inputs = [*program.inputs.values, *program.target_values]
+    inputs = [*program.input_values, *program.target_values]
     for leaf in program.parameter_values:
         leaf._op = "weight"
     for leaf in inputs:

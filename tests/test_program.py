@@ -60,10 +60,16 @@ def test_tensors_know_their_shape_and_the_number_of_each_element():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"inputs": lambda v: [v["x"]]}, "inputs must be Pixels or Floats, not list"),
-        ({"inputs": lambda v: Label([v["x"]])}, "inputs must be Pixels or Floats, not Label"),
-        ({"targets": lambda v: [v["t"]]}, "targets must be a Label, Floats or None, not list"),
-        ({"targets": lambda v: Pixels([v["t"]])}, "targets must be a Label, Floats or None, not Pixels"),
+        (
+            {"inputs": lambda v: [v["x"]]},
+            "inputs must be Pixels, Floats, Tokens or a mapping, not list",
+        ),
+        ({"inputs": lambda v: Label([v["x"]])}, "inputs must be Pixels, Floats, Tokens or a mapping, not Label"),
+        ({"targets": lambda v: [v["t"]]}, "targets must be a Label, Floats, Tokens, a mapping or None, not list"),
+        (
+            {"targets": lambda v: Pixels([v["t"]])},
+            "targets must be a Label, Floats, Tokens, .* not Pixels",
+        ),
         ({"loss": 1.0}, "loss must be a Value or None, not float"),
         ({"loss": lambda v: [v["sum"]]}, "loss must be a Value or None, not list"),
         ({"outputs": lambda v: {"out": v["sum"]}}, "output 'out' must be a list of Values"),

@@ -80,7 +80,7 @@ def one_image(program, found, rng):
     system.data = [data.uniform(-1, 1) for _ in system.data]
     is_label, is_pixels = isinstance(program.targets, Label), isinstance(program.inputs, Pixels)
     target = rng.randrange(count) if is_label else [rng.uniform(-1, 1) for _ in range(count)]
-    inputs = [rng.choice([0, rng.randrange(256) if is_pixels else rng.uniform(-1, 1)]) for _ in program.inputs.values]
+    inputs = [rng.choice([0, rng.randrange(256) if is_pixels else rng.uniform(-1, 1)]) for _ in program.input_values]
     system.forward(target, inputs)
     system.backward()
     return system.state

@@ -22,7 +22,7 @@ def examples(extension, seed: int = 0):
     """Images and labels for any model: two thirds of the inputs 0."""
     program = extension.program
     rng = np.random.default_rng(seed)
-    shape = (COUNT, len(program.inputs.values))
+    shape = (COUNT, len(program.input_values))
     zero = rng.random(shape) < 0.66
     info = extension.module.info()
     if info["input_type"] == "uint8":

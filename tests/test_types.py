@@ -130,7 +130,8 @@ def test_help_says_what_goes_in_and_what_comes_out(function):
         )
     first = " ".join(text.partition("\n\n")[0].split())
     assert re.search(
-        r", as (a|an|n) (float|int|bytes|tuple|list|dict)|, as floats|{name: (tuple|memory)|Returns None", first
+        r", as (a|an|n) (float|int|bytes|tuple|list|dict|memoryview)|, as floats|{name: (tuple|memory)|Returns None",
+        first,
     )
     arguments = inspect.signature(function).parameters
     assert not arguments or ("TypeError" in text and "ValueError" in text)

@@ -83,13 +83,16 @@ def parts(values: Numbers, size: int) -> list[Numbers]:
     return [values[i : i + size] for i in range(0, len(values), size)]
 
 
-def regression(x: Numbers, y: Numbers, out: Numbers, w: Weights, loss: Value | None = None) -> Program:
+def regression(
+    x: Numbers, y: Numbers, out: Numbers, w: Weights, loss: Value | None = None, constants: Sequence[Value] = ()
+) -> Program:
     return Program(
         inputs=Floats(x),
         targets=Floats(y),
         parameters=w.named,
         loss=mse(out, y) if loss is None else loss,
         outputs={"out": out},
+        constants=constants,
     )
 
 
@@ -122,13 +125,14 @@ def lstm(x: Numbers, y: Numbers, steps: int = 8, hidden: int = 12) -> Program:
     """Gates i, f, g, o, as rows of one matrix."""
     w = Weights()
     wx, wh, b = w("wx", 4 * hidden, len(x) // steps), w("wh", 4 * hidden, hidden), w("b", 4 * hidden)
-    h = c = [Value(0.0)] * hidden
+    start = Value(0.0)
+    h = c = [start] * hidden
     for now in parts(x, len(x) // steps):
         sums = [total([bias, dot(row, now), dot(back, h)]) for bias, row, back in zip(b, wx, wh, strict=True)]
         i, f, g, o = parts(sums, hidden)
         c = [fk.sigmoid() * ck + ik.sigmoid() * gk.tanh() for ik, fk, gk, ck in zip(i, f, g, c, strict=True)]
         h = [ok.sigmoid() * ck.tanh() for ok, ck in zip(o, c, strict=True)]
-    return regression(x, y, affine(w("wy", len(y), hidden), w("by", len(y)), h), w)
+    return regression(x, y, affine(w("wy", len(y), hidden), w("by", len(y)), h), w, constants=[start])
 
 
 def gru(x: Numbers, y: Numbers, steps: int = 8, hidden: int = 12) -> Program:
@@ -137,7 +141,8 @@ def gru(x: Numbers, y: Numbers, steps: int = 8, hidden: int = 12) -> Program:
     size = len(x) // steps
     wx, wh, b = w("wx", 2 * hidden, size), w("wh", 2 * hidden, hidden), w("b", 2 * hidden)
     vx, vh, c = w("vx", hidden, size), w("vh", hidden, hidden), w("c", hidden)
-    h = [Value(0.0)] * hidden
+    start = Value(0.0)
+    h = [start] * hidden
 
     def gate(rows: Any, back: Any, bias: Numbers, now: Numbers, state: Numbers) -> Numbers:
         return [total([b, dot(r, now), dot(u, state)]) for b, r, u in zip(bias, rows, back, strict=True)]
@@ -146,7 +151,7 @@ def gru(x: Numbers, y: Numbers, steps: int = 8, hidden: int = 12) -> Program:
         z, r = parts([v.sigmoid() for v in gate(wx, wh, b, now, h)], hidden)
         new = [v.tanh() for v in gate(vx, vh, c, now, [ri * hi for ri, hi in zip(r, h, strict=True)])]
         h = [(1.0 - zi) * hi + zi * ci for zi, hi, ci in zip(z, h, new, strict=True)]
-    return regression(x, y, affine(w("wy", len(y), hidden), w("by", len(y)), h), w)
+    return regression(x, y, affine(w("wy", len(y), hidden), w("by", len(y)), h), w, constants=[start])
 
 
 def transformer(x: Numbers, y: Numbers, width: int = 8, heads: int = 2, blocks: int = 2) -> Program:

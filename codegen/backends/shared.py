@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from codegen.ir.loops import Kernel, statements
-from codegen.program import Floats, Label, Pixels, Program, Tensor
+from codegen.kinds import Inputs, Label, Pixels, Targets
+from codegen.program import Program, Tensor
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
 from micrograd.initial import Distribution, Normal
@@ -30,12 +31,12 @@ def drawn_from(distribution: Distribution) -> tuple[float, float, float, float]:
     return float(distribution[0]), float(distribution[1]), 0.0, 0.0
 
 
-def input_noun(inputs: Pixels | Floats) -> str:
+def input_noun(inputs: Inputs) -> str:
     """What messages call one example: an image, or a row of numbers."""
     return "image" if isinstance(inputs, Pixels) else "row"
 
 
-def targets_noun(targets: Label | Floats | None) -> str:
+def targets_noun(targets: Targets) -> str:
     return "labels" if isinstance(targets, Label) else "targets"
 
 

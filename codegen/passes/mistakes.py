@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
+from codegen.kinds import leaf_names
 from codegen.places import element
 from codegen.program import Program
 from micrograd.engine import Value
@@ -33,19 +34,21 @@ def expect_program(program: object, function: str) -> None:
     """Raises TypeError for anything but a Program, and says how to make one of what came instead."""
     if isinstance(program, Program):
         return
+    name = program.__name__ if isinstance(program, type) else type(program).__name__
+    advice = ""
     if isinstance(program, Value):
-        what = (
-            "a Value. A Program says what its leaves are: "
+        advice = (
+            ". A Program says what its leaves are: "
             "codegen.Program(inputs=..., targets=..., parameters={...}, loss=the Value)"
         )
     elif isinstance(program, str | os.PathLike):
-        what = f"a path. Load the file first: codegen.{function}(codegen.load({os.fspath(program)!r}))"
-    elif callable(program) and not isinstance(program, type):
-        name = getattr(program, "__name__", "")
-        what = f"a function. Call it, if it returns a Program: codegen.{function}({name or 'function'}())"
-    else:
-        what = f"a {program.__name__} itself" if isinstance(program, type) else f"a {type(program).__name__}"
-    raise TypeError(f"{function}() takes a codegen.Program, but got {what}")
+        advice = f", a path. Load the file first: codegen.{function}(codegen.load({os.fspath(program)!r}))"
+    elif isinstance(program, type):
+        advice = ", the class itself"
+    elif callable(program):
+        called = getattr(program, "__name__", "function")
+        advice = f". Call it, if it returns a Program: codegen.{function}({called}())"
+    raise TypeError(f"the program must be a codegen.Program, not {name}{advice}")
 
 
 def warn_of_mistakes(program: Program, graph: Graph, undeclared: Sequence[Value]) -> None:
@@ -96,11 +99,11 @@ def _unused_parameters(program: Program, graph: Graph) -> str:
 
 
 def _unread_inputs(program: Program, graph: Graph) -> list[str]:
-    count = len(program.inputs.values)
+    count = len(program.input_values)
     if not count:
         return []
     read = _leaves(graph, Op.INPUT, list(graph.roots()))
-    unread = [f"inputs[{i}]" for i in range(count) if i not in read]
+    unread = [name for i, name in enumerate(leaf_names("inputs", program.input_parts)) if i not in read]
     if unread:
         return [f"nothing reads {len(unread)} of {count} input{'s' * (count > 1)}: {_some(unread)}"]
     if program.loss is not None and not _leaves(graph, Op.INPUT, [graph.loss]):

@@ -132,7 +132,7 @@ def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: P
     is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
     index = leaf_number.copy()
     index[is_parameter] = declared[leaf_number[is_parameter]]
-    target_offset = aligned(len(program.inputs.values), cache_line)
+    target_offset = aligned(len(program.input_values), cache_line)
     index[op == Op.TARGET] += target_offset
     array = np.zeros(len(graph), dtype=np.int64)  # which array a leaf belongs to
     array[is_parameter] = tensor_of[leaf_number[is_parameter]]

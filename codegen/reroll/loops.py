@@ -73,7 +73,7 @@ def find_loops(graph: Graph, layout: Layout, shapes: Shapes, program: Program) -
         lengths={DATA: layout.data_count, VALUE: layout.value_count},
         tables=tables,
         regions=_regions(graph, layout, program),
-        inputs=len(program.inputs.values),
+        inputs=len(program.input_values),
     )
 
 
@@ -202,7 +202,7 @@ class _Nest:
 
 
 def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Regions]:
-    inputs, targets, line = len(program.inputs.values), len(program.target_values), layout.cache_line
+    inputs, targets, line = len(program.input_values), len(program.target_values), layout.cache_line
     values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
     if targets:
         values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))

@@ -129,8 +129,8 @@ def _without_rows(loops: Loops) -> Loops:
 
 
 def _values(loops: Loops) -> Loops:
-    """The kernels that run for each image of a batch; outputs are computed of one image at a time."""
-    needed = ir.Pass.LOSS | ir.Pass.GRADIENTS | ir.Pass.PREDICTION
+    """The kernels that run for each image of a batch."""
+    needed = ir.Pass.LOSS | ir.Pass.GRADIENTS | ir.Pass.PREDICTION | ir.Pass.OUTPUTS
     return loops.with_kernels([kernel for kernel in loops.kernels if kernel.passes & needed])
 
 

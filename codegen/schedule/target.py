@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Self
 
-from codegen.program import Pixels, Program
-
-PIXEL_DENSITY = 0.25  # most pixels of a drawing are background
+from codegen.program import Program
 
 
 @dataclass(frozen=True)
@@ -19,7 +17,9 @@ class Target:
 
     @classmethod
     def of(cls, program: Program) -> Self:
-        density = PIXEL_DENSITY if isinstance(program.inputs, Pixels) else 1.0
+        parts = program.input_parts
+        count = sum(part.count for part in parts)
+        density = sum(part.density * part.count for part in parts) / count if count else 1.0
         return cls(program.dtype, program.fma, program.reorder, density)
 
     @property

@@ -6,7 +6,7 @@ predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info(
 The parameters are layers.0.weight (50, 784), layers.0.bias (50,), layers.1.weight (10, 50) and layers.1.bias (10,).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, type_check_only
 
 from typing_extensions import Buffer
@@ -116,9 +116,48 @@ def predict_batch(
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
 
+def outputs_batch(
+    images: _Buffer,
+    *,
+    out: Mapping[str, _Buffer] | None = None,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> dict[str, Any]:
+    """The named outputs of n images, as a dict {name: a memoryview of n rows of float64}, which numpy.asarray()
+    reads without a copy. The GIL is released.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    out: {name: a writable C-contiguous buffer of float64} for the outputs that are wanted; default: new memory.
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+    progress: a callable, called periodically with (images done, n, None).
+
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
+    What an interrupted call has written into `out` stays there.
+    """
+
+def probabilities_batch(
+    images: _Buffer,
+    *,
+    out: _Buffer | None = None,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> Any:
+    """The probabilities of the classes of n images, as a memoryview of n rows of float64. The GIL is released.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    out: a writable C-contiguous buffer for them, which is then returned; default: new memory.
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+    progress: a callable, called periodically with (images done, n, None).
+
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
+    Raises RuntimeError if no output of the model is named 'probabilities'.
+    """
+
 def evaluate(
     images: _Buffer,
-    labels: _Buffer,
+    labels: _Buffer | Sequence[SupportsIndex],
     *,
     threads: SupportsIndex | None = 1,
     progress: Callable[[int, int, float], object] | None = None,
@@ -159,7 +198,7 @@ def accumulate(
 
 def train(
     images: _Buffer,
-    labels: _Buffer,
+    labels: _Buffer | Sequence[SupportsIndex],
     *,
     batch_size: SupportsIndex = 1,
     learning_rate: SupportsFloat | SupportsIndex | None = None,

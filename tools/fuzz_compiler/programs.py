@@ -359,17 +359,20 @@ def random_program(rng: Random, kind: str | None = None) -> Program:
     if rng.random() < 0.1:
         initial = {name: rng.choice([(-0.5, 0.5), (0.25, 0.25), (-0.0, 0.0), (0.0, 1.0)]) for name in parameters}
         _draw(parameters, initial, order, Random(seed))
+    scale = rng.choice(SCALES) if rng.random() < 0.5 else None
+    rate, dtype = rng.choice(RATES), "float32" if rng.random() < 0.06 else "float64"
+    most = 3e38 if dtype == "float32" else math.inf  # so that it is a number of the dtype
     return Program(
-        inputs=Pixels(inputs, rng.choice(SCALES)) if rng.random() < 0.5 else Floats(inputs),
+        inputs=Floats(inputs) if scale is None else Pixels(inputs, min(scale, most)),
         targets=targets,
         parameters=parameters,
         loss=loss,
         outputs=outputs,
-        learning_rate=rng.choice(RATES),
+        learning_rate=min(rate, most),
         order=order,
         initial=initial,
         seed=seed,
-        dtype="float32" if rng.random() < 0.06 else "float64",
+        dtype=dtype,
     )
 
 

@@ -60,7 +60,7 @@ class Recipe:
     @classmethod
     def of(cls, program: Program) -> Recipe:
         assert program.loss is not None
-        leaves = [*program.parameter_values, *program.inputs.values, *program.target_values]
+        leaves = [*program.parameter_values, *program.input_values, *program.target_values]
         order = creation([*program.roots(), *leaves])
         numbers = {id(value): i for i, value in enumerate(order)}
 
@@ -76,7 +76,7 @@ class Recipe:
                 else Node(data=v.data)
                 for v in order
             ),
-            inputs=tuple(number(program.inputs.values)),
+            inputs=tuple(number(program.input_values)),
             scale=program.inputs.scale if isinstance(program.inputs, Pixels) else None,
             targets=None if program.targets is None else tuple(number(program.target_values)),
             is_label=isinstance(program.targets, Label),

@@ -88,7 +88,7 @@ class Engine(Reference):
         program = self.program
         for values, numbers in (
             (program.parameter_values, self.data),
-            (program.inputs.values, inputs),
+            (program.input_values, inputs),
             (program.target_values, targets),
         ):
             for value, number in zip(values, numbers, strict=True):

@@ -121,7 +121,7 @@ def images(program: Program, examples: Sequence[Example]) -> tuple[Any, Any]:
 
 def example(program: Program, rng: Random, odd: float = 0.0) -> Example:
     """A random target and random inputs, many of them 0. `odd` is the share of examples with an odd number."""
-    count = len(program.inputs.values)
+    count = len(program.input_values)
     inputs: list[Any]
     if isinstance(program.inputs, Pixels):
         inputs = [rng.randrange(256) if rng.random() < 0.4 else 0 for _ in range(count)]
@@ -194,7 +194,7 @@ def compare(systems: Mapping[str, System], rng: Random, steps: int = 3, odd: flo
         same(f"step {step}: parameters", lambda s: s.data)
         if rng.random() < 0.5:
             same(f"step {step}: gradients after the update", lambda s: s.grads)
-    if len(program.inputs.values):  # images are told apart by their inputs
+    if len(program.input_values):  # images are told apart by their inputs
         is_long = rng.random() < 0.1  # a batch of more images than are in work at a time
         examples = [
             example(program, rng, odd / 8) for _ in range(rng.randint(66, 130) if is_long else rng.randint(1, 20))

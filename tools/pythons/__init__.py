@@ -8,5 +8,5 @@ built and the tests run that have most to do with threads.
 | source.py | fetches CPython's source by apt, from the next release of Debian |
 | build.py | configures and compiles it: some minutes each, once |
 | free_threaded.py | runs tests there, in a copy of the checkout |
-| musl.py | runs models, the self-check and threads with small stacks there, without NumPy |
+| musl.py | runs models and threads with small stacks there, without NumPy |
 """

@@ -17,7 +17,7 @@ import hashlib
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels
+from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, batch_passes_of
 from codegen.backends.c.module import (
     files,
     output_tables,
@@ -41,7 +41,7 @@ def inference_files(program: Program, kernels: Kernels, name: str, digest: str, 
         *output_tables(kernels),
         *kernels.tables,
     ]
-    batch_names = ["prediction"] if program.prediction is not None else []
+    batch_names = batch_passes_of(program)
     return files(program, kernels, name, digest, groups, tables, list(PREDICTION_PASSES), batch_names, "level")
 
 

@@ -93,6 +93,7 @@ BATCH_PASSES = {
     "training": Pass.LOSS | Pass.GRADIENTS,
     "evaluation": Pass.LOSS | Pass.PREDICTION,
     "prediction": Pass.PREDICTION,
+    "outputs": Pass.OUTPUTS,
 }
 PHASES = {
     Phase.ONCE: ("once", WORKSPACE),
@@ -258,6 +259,17 @@ def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str
     for function in names:
         lines += _calling(function, PASSES[function][1], [call for call in calls if call.is_in(function)])
     return lines
+
+
+def batch_passes_of(program: Program) -> list[str]:
+    """The passes over a batch that a module has."""
+    needs = {
+        "training": program.loss is not None,
+        "evaluation": program.loss is not None,
+        "prediction": program.prediction is not None,
+        "outputs": bool(program.outputs),
+    }
+    return [name for name in BATCH_PASSES if needs[name]]
 
 
 def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:

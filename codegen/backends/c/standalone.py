@@ -88,7 +88,7 @@ def _declarations(program: Program, name: str, functions: dict[str, str]) -> dic
 
 
 def _header(program: Program, kernels: Kernels, name: str, digest: str, functions: dict[str, str]) -> str:
-    guard, real, count = f"{name.upper()}_H_INCLUDED", _types(program)[1], len(program.inputs.values)
+    guard, real, count = f"{name.upper()}_H_INCLUDED", _types(program)[1], len(program.input_values)
     declared = _declarations(program, name, functions)
     public = [f"{name.upper()}_INPUTS", f"{name}_workspace", *functions.values(), *map(str.upper, functions.values())]
     public += [f"{name}_predict"] * ("" in declared)
@@ -178,7 +178,7 @@ def _definitions(program: Program, name: str, functions: dict[str, str]) -> list
         lines += [declaration, "{", "    set_inputs(w, inputs);"]
         if output == "":
             number = list(program.outputs).index(program.prediction or "")
-            lines += ["    compute_prediction(w);", f"    return argmax(w, &outputs[{number}]);"]
+            lines += ["    compute_prediction(w);", f"    return class_of(w, &outputs[{number}]);"]
         else:
             number, count = list(program.outputs).index(output), len(program.outputs[output])
             element = f"result[i] = output_element(w, &outputs[{number}], i);"

@@ -8,7 +8,7 @@ Example input: the MNIST program becomes nn.py, from top to bottom: the model's 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from codegen.backends.shared import (
 )
 from codegen.ir.graph import Graph
 from codegen.ir.loops import DATA, VALUE, Loops
+from codegen.kinds import Part, types_text
 from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
 from codegen.schedule.pipeline import Rerolled
@@ -51,7 +52,7 @@ def check_strict(program: Program) -> None:
 
 def is_small(program: Program, graph: Graph) -> bool:
     """Whether a model is small enough for one statement per root."""
-    leaves = len(program.parameter_values) + len(program.inputs.values) + len(program.target_values)
+    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_values)
     return len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
 
 
@@ -103,7 +104,10 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    runtime = [_runtime(part) for part in ("buffers", "arguments", "state", "state_dict", "model")]
+    needed = ["buffers", "arguments", "state", "state_dict", "model"]
+    if program.converts_inputs or program.converts_targets:
+        needed.insert(1, "parts")
+    runtime = [_runtime(part) for part in needed]
     imports = {line for found, _ in runtime for line in found} - {FUTURE} | {"import struct"}
     parts = [
         f'"""{name}: a micrograd model in plain Python.{comment_text(program.description)}',
@@ -129,24 +133,37 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
 
 
 def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[str]:
-    inputs = program.inputs
+    inputs, label = program.inputs, program.label
+    input_parts = program.input_parts if program.converts_inputs else ()
+    target_parts = program.target_parts if program.converts_targets else ()
+    plain = "none" if program.targets is None else "label" if isinstance(program.targets, Label) else "float64"
+    input_type = types_text(input_parts) or ("uint8" if isinstance(inputs, Pixels) else "float64")
+    target_type = types_text(target_parts) or plain
     initial = {tensor.name: drawn_from(tensor.initial) for tensor in program.tensors if tensor.initial is not None}
     entries: list[tuple[str, object]] = [
         ("VERSION", __version__),
         ("DESCRIPTION", program.description),
         ("DIGEST", digest),
         ("LOWERING", kernels.lowering),
-        ("INPUT_COUNT", len(inputs.values)),
+        ("INPUT_COUNT", len(program.input_values)),
         ("INPUT_PIXELS", isinstance(inputs, Pixels)),
         ("INPUT_NOUN", input_noun(inputs)),
         ("TARGETS_NOUN", targets_noun(program.targets)),
         ("INPUT_SCALE", float(inputs.scale) if isinstance(inputs, Pixels) else 1.0),
-        ("TARGET", len(inputs.values)),
+        ("TARGET", len(program.input_values)),
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_LABEL", isinstance(program.targets, Label)),
+        ("LABEL_FIRST", label.first if label is not None else 0),
+        ("LABEL_COUNT", label.count if label is not None else 0),
+        ("INPUT_PARTS", _part_table("input", input_parts)),
+        ("TARGET_PARTS", _part_table("target", target_parts)),
+        ("INPUT_TYPE", input_type),
+        ("TARGET_TYPE", target_type),
         ("VALUE_COUNT", kernels.value_count),
         ("LOSS", kernels.loss),
         ("PREDICTION", program.prediction),
+        ("THRESHOLD", program.threshold),
+        ("HAS_CLASSES", program.has_classes),
         ("LEARNING_RATE", float(program.learning_rate)),
         ("SEED", program.seed),
         ("INITIAL", initial if program.initial is not None else None),
@@ -165,6 +182,14 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         lines += _list(f"{head}[", map(str, place.tensor.numbers), "]),") if found is None else [f"{head}{found}),"]
     lines += ["]", "", "Active = list[tuple[int, float]]  # inputs that are not zero, with their values"]
     return [*lines, *_list("INITIAL_DATA = [", _initial_data(program, kernels), "]")]
+
+
+def _part_table(prefix: str, parts: Sequence[Part]) -> list[tuple[object, ...]]:
+    """The fields of Part in runtime/parts.py."""
+    return [
+        (part.name, part.what(prefix), part.one(prefix), part.kind, part.numbers, part.classes, float(part.scale))
+        for part in parts
+    ]
 
 
 def _list(start: str, items: Iterable[str], end: str) -> list[str]:

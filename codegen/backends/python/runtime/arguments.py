@@ -12,7 +12,7 @@ if TYPE_CHECKING:
         NOUNS,
         PIXELS,
         REALS,
-        check_labels,
+        check_classes,
         get_buffer,
         has_format,
         labels_below,
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from codegen.backends.python.runtime.declared import (
         INPUT_COUNT,
         INPUT_NOUN,
+        INPUT_PARTS,
         INPUT_PIXELS,
         LEARNING_RATE,
         TARGET_COUNT,
         TARGET_LABEL,
+        TARGET_PARTS,
         TARGETS_NOUN,
     )
+    from codegen.backends.python.runtime.parts import RowCount, get_parts
 
 INPUTS = PIXELS if INPUT_PIXELS else REALS
 TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS
@@ -91,19 +94,32 @@ def get_view(thing: Any, what: str, form: str, expected: str) -> memoryview[Any]
 
 
 def one_image(pixels: Any) -> Any:
+    if INPUT_PARTS:
+        return get_parts("inputs", INPUT_PARTS, pixels, None)[0]
+    if not INPUT_COUNT and pixels is None:
+        return b""
     if INPUT_PIXELS and type(pixels) is bytes and len(pixels) == INPUT_COUNT:
         return pixels
     return get_buffer(pixels, "pixels" if INPUT_PIXELS else "inputs", INPUTS, INPUT_COUNT)
 
 
 def get_images(images: Any) -> Any:
+    """The inputs of each example. Without any there is one example, or as many as there are targets."""
     if not INPUT_COUNT:
-        raise RuntimeError("this model has no inputs, so there is nothing to loop over")
-    flat = get_buffer(images, f"{INPUT_NOUN}s", INPUTS, per_row=INPUT_COUNT)
-    if not len(flat) or len(flat) % INPUT_COUNT:
-        needed = f"a multiple of {INPUT_COUNT} {INPUTS.noun}, and at least one {INPUT_NOUN}"
-        raise ValueError(f"{INPUT_NOUN}s must hold {needed}, got {len(flat)}")
-    return [flat[i : i + INPUT_COUNT] for i in range(0, len(flat), INPUT_COUNT)]
+        if images is not None:
+            raise TypeError(f"{INPUT_NOUN}s must be None: this model has no inputs")
+        return [()]
+    if INPUT_PARTS:
+        return get_parts("inputs", INPUT_PARTS, images, RowCount())
+    return get_rows(images, f"{INPUT_NOUN}s", INPUTS, INPUT_COUNT, row=f" {INPUT_NOUN}")
+
+
+def get_rows(thing: Any, what: str, elements: Any, width: int, count: int = -1, row: str = "") -> list[Any]:
+    flat = get_buffer(thing, what, elements, count, width)
+    if not len(flat) or len(flat) % width:
+        needed = f"a multiple of {width} {elements.noun}, and at least one{row}"
+        raise ValueError(f"{what} must hold {needed}, got {len(flat)}")
+    return [flat[i : i + width] for i in range(0, len(flat), width)]
 
 
 def images_text(batch: list[int], shuffled: bool) -> str:
@@ -115,17 +131,40 @@ def images_text(batch: list[int], shuffled: bool) -> str:
     return f"{INPUT_NOUN}s " + ", ".join(map(str, batch[:8])) + (f" and {rest} more" if rest > 0 else "")
 
 
+def get_one_target(label: Any) -> Any:
+    if TARGET_LABEL:
+        return parse_int(label, "label", 0, TARGET_COUNT - 1)
+    if TARGET_PARTS:
+        return get_parts("targets", TARGET_PARTS, label, None)[0]
+    if TARGET_COUNT:
+        return get_buffer(label, "targets", TARGETS, TARGET_COUNT)
+    if label is not None:
+        raise TypeError("the first argument must be None: this model has no targets")
+    return ()
+
+
 def get_labels(labels: Any, count: int) -> Any:
+    """The targets of `count` examples, 0 for as many as there are."""
     if not TARGET_COUNT:
         if labels is not None:
             raise TypeError(f"{TARGETS_NOUN} must be None: this model has no targets")
         return [()] * count
+    if TARGET_PARTS:
+        return get_parts("targets", TARGET_PARTS, labels, RowCount(count, "the inputs"))
+    width = 1 if TARGET_LABEL else TARGET_COUNT
+    rows = get_rows(labels, TARGETS_NOUN, TARGETS, width, count * width or -1)
     if not TARGET_LABEL:
-        flat = get_buffer(labels, TARGETS_NOUN, TARGETS, count * TARGET_COUNT, TARGET_COUNT)
-        return [flat[i : i + TARGET_COUNT] for i in range(0, len(flat), TARGET_COUNT)]
-    found = get_buffer(labels, TARGETS_NOUN, TARGETS, count, 1)
-    check_labels(found, TARGET_COUNT)
+        return rows
+    found = [row[0] for row in rows]
+    check_classes(found, TARGETS)
     return found
+
+
+def get_batch(images: Any, labels: Any) -> tuple[Any, Any]:
+    """Inputs and targets, as many of one as of the other."""
+    found = get_images(images)
+    targets = get_labels(labels, len(found) if INPUT_COUNT or not TARGET_COUNT else 0)
+    return (found if INPUT_COUNT else found * len(targets)), targets
 
 
 def check_options(threads: Any, progress: Any) -> None:

@@ -10,7 +10,7 @@ from array import array
 from typing import Any, NamedTuple
 
 BYTE_ORDER = "<" if sys.byteorder == "little" else ">"
-NOUNS = {"B": "unsigned bytes", "d": "float64"}
+NOUNS = {"B": "unsigned bytes", "d": "float64", "i": "ints"}
 
 
 class Elements(NamedTuple):
@@ -19,7 +19,8 @@ class Elements(NamedTuple):
     format: str
     convertible: str = ""
     things: str = ""
-    classes: int = 0  # of labels
+    classes: int = 0  # of labels and tokens
+    one: str = ""  # what messages call one of those
 
     @property
     def noun(self) -> str:
@@ -31,7 +32,11 @@ REALS = Elements("d", "?bBhHiIlLqQnNefd", "real numbers")
 
 
 def labels_below(count: int) -> Elements:
-    return Elements("B", "?bBhHiIlLqQnN", "ints", count)
+    return Elements("B", "?bBhHiIlLqQnN", "ints", count, "label")
+
+
+def classes_below(count: int, one: str) -> Elements:
+    return Elements("i", "?bBhHiIlLqQnN", "ints", count, one)
 
 
 def has_format(view: memoryview[Any], form: str) -> bool:
@@ -44,10 +49,10 @@ def check_rows(what: str, shape: Any, per_row: int) -> None:
         raise ValueError(f"{what} must have {per_row} numbers in each row, got the shape {shape}")
 
 
-def check_labels(labels: Any, count: int) -> None:
-    for i, label in enumerate(labels):
-        if not 0 <= label < count:
-            raise ValueError(f"label {i} must be 0..{count - 1}, got {label}")
+def check_classes(found: Any, elements: Elements) -> None:
+    for i, number in enumerate(found):
+        if not 0 <= number < elements.classes:
+            raise ValueError(f"{elements.one} {i} must be 0..{elements.classes - 1}, got {number}")
 
 
 def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_row: int = 0) -> Any:
@@ -56,13 +61,13 @@ def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_r
     if view is not None and has_format(view, elements.format) and (view.c_contiguous or elements.convertible):
         check_rows(what, view.shape, per_row)
         content = view.tobytes()
-        return _counted(content if elements.format == "B" else array("d", content), what, elements, count)
+        return _counted(content if elements.format == "B" else array(elements.format, content), what, elements, count)
     if not elements.convertible:
         if view is None or has_format(view, elements.format):
             raise TypeError(f"{what} must be a C-contiguous buffer of {elements.noun}, got {type(thing)!r}")
         expected = f"a buffer of {elements.noun} (format {elements.format!r})"
         raise TypeError(f"{what} must be {expected}, got format {view.format!r}")
-    if isinstance(thing, (bytes, bytearray)):
+    if not elements.classes and isinstance(thing, (bytes, bytearray)):
         raise TypeError(f"{what} must be {elements.things}, got {type(thing)!r}")
     if view is not None:
         check_rows(what, view.shape, per_row)
@@ -73,9 +78,9 @@ def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_r
         _flatten(thing, shape, what, elements, found)
         check_rows(what, shape, per_row)
     if elements.classes:
-        check_labels(found, elements.classes)
-        return _counted(bytes(found), what, elements, count)
-    return _counted(array("d", found), what, elements, count)
+        check_classes(found, elements)
+    converted = bytes(found) if elements.format == "B" else array(elements.format, found)
+    return _counted(converted, what, elements, count)
 
 
 def _counted(numbers: Any, what: str, elements: Elements, count: int) -> Any:
@@ -147,3 +152,23 @@ def _one_number(thing: Any, what: str, elements: Elements, i: int) -> Any:
         raise TypeError(f"{what} must be {elements.things}, got {type(thing)!r}") from None
     except OverflowError:
         raise ValueError(f"{what}: number {i} is an int beyond the range of float64") from None
+
+
+def new_room(images: int, count: int) -> memoryview[Any]:
+    """Memory for one output of all images."""
+    return memoryview(bytearray(8 * images * count)).cast("d", [images, count])
+
+
+def take_room(out: Any, name: str, elements: int) -> memoryview[Any]:
+    """The caller's memory for one output."""
+    try:
+        view = memoryview(out)
+    except (TypeError, ValueError, BufferError):
+        view = memoryview(b"")
+    if view.readonly or not view.c_contiguous:
+        raise TypeError(f"out for {name!r} must be a writable C-contiguous buffer of float64, got {type(out)!r}")
+    if not has_format(view, "d"):
+        raise TypeError(f"out for {name!r} must be a buffer of float64 (format 'd'), got format {view.format!r}")
+    if view.nbytes != 8 * elements:
+        raise ValueError(f"out for {name!r} must hold {elements} float64, got {view.nbytes // 8}")
+    return view

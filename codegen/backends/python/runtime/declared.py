@@ -10,16 +10,24 @@ DIGEST: str
 LOWERING: str
 INPUT_COUNT: int
 INPUT_PIXELS: bool
+INPUT_PARTS: list[tuple[str, str, str, str, int, int, float]]  # see parts.py; empty unless inputs are converted
+TARGET_PARTS: list[tuple[str, str, str, str, int, int, float]]
+INPUT_TYPE: str
+TARGET_TYPE: str
 INPUT_SCALE: float
 TARGET: int  # where the targets begin in value[]; the inputs begin at 0
 INPUT_NOUN: str  # one example in messages: image or row
 TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
+LABEL_FIRST: int  # the target that is a label, among all targets,
+LABEL_COUNT: int  # and its classes; 0 if there is none
 VALUE_COUNT: int
 LOSS: int  # -1 in a model that only predicts
 OUTPUTS: dict[str, list[int]]
 PREDICTION: str | None
+THRESHOLD: float | None
+HAS_CLASSES: bool
 LEARNING_RATE: float
 SEED: int
 TENSORS: list[tuple[str, tuple[int, ...], int, tuple[int, ...], Numbers]]

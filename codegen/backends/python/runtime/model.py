@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.arguments import (
-        TARGETS,
         check_options,
+        get_batch,
         get_images,
-        get_labels,
+        get_one_target,
         get_view,
         images_text,
         one_image,
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
         parse_rate,
         parse_seed,
     )
-    from codegen.backends.python.runtime.buffers import get_buffer
+    from codegen.backends.python.runtime.buffers import new_room, take_room
     from codegen.backends.python.runtime.declared import (
         DENSE_SPANS,
         DESCRIPTION,
         DIGEST,
+        HAS_CLASSES,
         INITIAL,
         INITIAL_DATA,
         INPUT_COUNT,
-        INPUT_PIXELS,
+        INPUT_TYPE,
         LEARNING_RATE,
         LOSS,
         LOWERING,
         OUTPUTS,
-        PREDICTION,
         ROW_TENSORS,
         SEED,
         TARGET_COUNT,
-        TARGET_LABEL,
+        TARGET_TYPE,
         VERSION,
         compute_evaluation,
         compute_gradients,
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
         PLACES,
         SHAPES,
         _active,
-        _argmax,
         _check_free,
         _check_loss,
+        _class_of,
         _classify,
         _data,
         _dirty,
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         _run_update,
         _set_inputs,
         _set_targets,
+        _target_class,
         _value,
         add_row_gradients,
     )
@@ -78,7 +79,8 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict"),
-    *("outputs", "predict", "predict_batch", "probabilities", "reset", "state_dict", "train", "update", "zero_grad"),
+    *("outputs", "outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset"),
+    *("state_dict", "train", "update", "zero_grad"),
 ]
 
 PROGRESS_IMAGES = 1000  # between two calls of a progress callback
@@ -87,14 +89,7 @@ PROGRESS_IMAGES = 1000  # between two calls of a progress callback
 def forward(label: Any, pixels: Any, /) -> float:
     """The loss of one image, as a float. backward() then goes back from it."""
     _check_loss()
-    if TARGET_LABEL:
-        targets: Any = parse_int(label, "label", 0, TARGET_COUNT - 1)
-    elif TARGET_COUNT:
-        targets = get_buffer(label, "targets", TARGETS, TARGET_COUNT)
-    elif label is not None:
-        raise TypeError("the first argument must be None: this model has no targets")
-    else:
-        targets = ()
+    targets = get_one_target(label)
     image = one_image(pixels)
     _check_free()
     return _run_forward(targets, image)
@@ -171,6 +166,50 @@ def predict_batch(images: Any, *, threads: Any = 1, progress: Any = None) -> byt
     return bytes(classes)
 
 
+def outputs_batch(
+    images: Any, *, out: Any = None, threads: Any = 1, progress: Any = None
+) -> dict[str, memoryview[Any]]:
+    """The named outputs of many images: {name: a memoryview of a row of float64 for each image}.
+
+    `out` maps names to writable buffers for the outputs that are wanted, which are then returned.
+    """
+    check_options(threads, progress)
+    if out is not None and (not hasattr(out, "keys") or not hasattr(out, "__getitem__")):
+        raise TypeError(f"out must map names of outputs to buffers, not {type(out)!r}")
+    found = get_images(images)
+    if out is None:
+        rooms = {name: new_room(len(found), len(places)) for name, places in OUTPUTS.items()}
+    else:
+        rooms = {name: take_room(out[name], name, len(found) * len(OUTPUTS[name])) for name in OUTPUTS if name in out}
+        if len(rooms) < len(out):
+            raise ValueError(f"out must name outputs of this model, of {[*OUTPUTS]!r}, got {[*out.keys()]!r}")
+    _fill(rooms, found, progress)
+    return rooms if out is None else {name: out[name] for name in rooms}
+
+
+def probabilities_batch(images: Any, *, out: Any = None, threads: Any = 1, progress: Any = None) -> Any:
+    """The probabilities of the classes of many images, as a memoryview of rows of float64, or in the buffer `out`."""
+    if "probabilities" not in OUTPUTS:
+        raise RuntimeError("this model declares no output named 'probabilities'")
+    check_options(threads, progress)
+    found = get_images(images)
+    count = len(OUTPUTS["probabilities"])
+    room = new_room(len(found), count) if out is None else take_room(out, "probabilities", len(found) * count)
+    _fill({"probabilities": room}, found, progress)
+    return room if out is None else out
+
+
+def _fill(rooms: dict[str, memoryview[Any]], images: Any, progress: Any) -> None:
+    numbers = {name: room.cast("B").cast("d") for name, room in rooms.items()}
+    for i, image in enumerate(images):
+        compute_outputs(_data, _inference, _set_inputs(_inference, image))
+        for name, to in numbers.items():
+            for k, place in enumerate(OUTPUTS[name], i * len(OUTPUTS[name])):
+                to[k] = _inference[place]
+        if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(images)):
+            _report(progress, i + 1, len(images), None)
+
+
 def evaluate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None) -> tuple[float, float | None]:
     """(mean loss, accuracy) over many images; the accuracy is None where the model has no classes.
 
@@ -178,19 +217,17 @@ def evaluate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None
     """
     _check_loss()
     check_options(threads, progress)
-    found = get_images(images)
-    targets = get_labels(labels, len(found))
-    classifies = TARGET_LABEL and PREDICTION is not None and len(OUTPUTS[PREDICTION]) == TARGET_COUNT
+    found, targets = get_batch(images, labels)
     total, right = 0.0, 0
     for i, image in enumerate(found):
         active = _set_inputs(_inference, image)
         _set_targets(_inference, targets[i])
         compute_evaluation(_data, _inference, active)
         total += _inference[LOSS]
-        right += classifies and _argmax(OUTPUTS[_prediction()], _inference) == targets[i]
+        right += HAS_CLASSES and _class_of(_inference) == _target_class(targets[i])
         if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(found)):
             _report(progress, i + 1, len(found), total / (i + 1))
-    return total / len(found), right / len(found) if classifies else None
+    return total / len(found), right / len(found) if HAS_CLASSES else None
 
 
 def accumulate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None) -> float:
@@ -200,8 +237,7 @@ def accumulate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = No
     """
     _check_loss()
     check_options(threads, progress)
-    found = get_images(images)
-    targets = get_labels(labels, len(found))
+    found, targets = get_batch(images, labels)
     _check_free()
     total = 0.0
     for i, image in enumerate(found):
@@ -241,8 +277,7 @@ def train(
     shuffler = None if start is None else random.Random(start)
     if type(check_finite) is not bool:
         raise TypeError(f"check_finite must be True or False, not {type(check_finite)!r}")
-    found = get_images(images)
-    targets = get_labels(labels, len(found))
+    found, targets = get_batch(images, labels)
     _check_free()
     if check_finite and (broken := _find_not_finite()) is not None:
         raise FloatingPointError(f"train() did not start: {' is '.join(broken)}")
@@ -366,9 +401,9 @@ def info() -> dict[str, Any]:
         "lowering": LOWERING,
         "parameters": PARAMETER_COUNT,
         "inputs": INPUT_COUNT,
-        "input_type": "uint8" if INPUT_PIXELS else "float64",
+        "input_type": INPUT_TYPE,
         "targets": TARGET_COUNT,
-        "target_type": "label" if TARGET_LABEL else "float64" if TARGET_COUNT else "none",
+        "target_type": TARGET_TYPE,
         "outputs": {name: len(places) for name, places in OUTPUTS.items()},
         "learning_rate": LEARNING_RATE,
         "seed": SEED,

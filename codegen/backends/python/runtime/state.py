@@ -16,6 +16,8 @@ if TYPE_CHECKING:
         INPUT_COUNT,
         INPUT_PIXELS,
         INPUT_SCALE,
+        LABEL_COUNT,
+        LABEL_FIRST,
         LOSS,
         OUTPUTS,
         PREDICTION,
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
         TARGET_COUNT,
         TARGET_LABEL,
         TENSORS,
+        THRESHOLD,
         VALUE_COUNT,
         Active,
         compute_loss,
@@ -163,7 +166,20 @@ def _argmax(places: list[int], value: list[float]) -> int:
 
 def _classify(inputs: Any) -> int:
     compute_prediction(_data, _inference, _set_inputs(_inference, inputs))
-    return _argmax(OUTPUTS[_prediction()], _inference)
+    return _class_of(_inference)
+
+
+def _class_of(value: list[float]) -> int:
+    """The index of the prediction's largest element, or whether its one is above the threshold."""
+    places = OUTPUTS[_prediction()]
+    return _argmax(places, value) if THRESHOLD is None else int(value[places[0]] > THRESHOLD)
+
+
+def _target_class(targets: Any) -> Any:
+    """The class that is right: a label, or whether a float is above the threshold."""
+    if LABEL_COUNT:
+        return targets if TARGET_LABEL else list(targets[LABEL_FIRST : LABEL_FIRST + LABEL_COUNT]).index(1.0)
+    return int(targets[0] > THRESHOLD)
 
 
 def _prediction() -> str:

@@ -1,0 +1,259 @@
+"""What inputs and targets are, and what a caller passes for them.
+
+Example: the inputs {"pixels": Pixels(image, 1 / 255), "word": Tokens(one_hot)}, with 784 pixels and 3 tokens out of 27,
+have two parts:
+
+    name      kind     leaves         a caller passes
+    pixels    pixels     0 .. 783     784 bytes
+    word      tokens   784 .. 864     3 ints below 27
+
+Inputs or targets of one kind alone have no name, and one part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+import numpy as np
+
+from codegen import checks
+from micrograd.engine import Value
+
+if TYPE_CHECKING:
+    from micrograd.nn import Nested
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"  # of Values, as micrograd.arrays makes them
+
+MAX_CLASSES = 256  # a label is one byte
+MAX_VOCABULARY = 2**31 - 1  # a token is an int of 32 bits
+PIXEL_DENSITY = 0.25  # most pixels of a drawing are background
+
+
+@dataclass(frozen=True)
+class Pixels:
+    """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype."""
+
+    values: Sequence[Value] | Array
+    scale: float = 1.0
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Inputs or targets that arrive as numbers of the Program's dtype."""
+
+    values: Sequence[Value] | Array
+
+
+@dataclass(frozen=True)
+class Label:
+    """A target that arrives as one class number; `one_hot` holds one Value per class, 1 for that class, else 0."""
+
+    one_hot: Sequence[Value] | Array
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Inputs or targets that arrive as ints. `one_hot` has a row for each token, with a Value for each word of the
+    vocabulary: 1 for the word that the token is, else 0. A single row is one token."""
+
+    one_hot: Sequence[Value] | Sequence[Sequence[Value]] | Array
+
+
+Kind: TypeAlias = Pixels | Floats | Label | Tokens
+Inputs: TypeAlias = Pixels | Floats | Tokens | Mapping[str, Pixels | Floats | Tokens]
+Targets: TypeAlias = Label | Floats | Tokens | Mapping[str, Label | Floats | Tokens] | None
+
+INPUT_KINDS, TARGET_KINDS = (Pixels, Floats, Tokens), (Label, Floats, Tokens)
+
+
+@dataclass(frozen=True)
+class Part:
+    """Leaves first .. first + count - 1, which a caller passes together. `name` is empty where there is no mapping."""
+
+    name: str
+    kind: str  # pixels, floats, label or tokens
+    first: int
+    count: int
+    scale: float = 1.0
+    classes: int = 0  # of a label or a token
+
+    @property
+    def numbers(self) -> int:
+        """How many numbers a caller passes for one example."""
+        return self.count // self.classes if self.classes else self.count
+
+    @property
+    def density(self) -> float:
+        """The share of leaves that are expected not to be 0."""
+        return 1.0 / self.classes if self.classes else PIXEL_DENSITY if self.kind == "pixels" else 1.0
+
+    def what(self, prefix: str) -> str:
+        """What messages call it. `prefix` is input or target."""
+        return f"{prefix}s[{self.name!r}]" if self.name else "tokens" if prefix == "input" else "targets"
+
+    def one(self, prefix: str) -> str:
+        """What messages call one of its classes."""
+        kind = "label" if self.kind == "label" else "token"
+        return f"{self.what(prefix)}: {kind}" if self.name else kind
+
+    @property
+    def type_text(self) -> str:
+        """As info() shows it."""
+        kind = self.kind.removesuffix("s") if self.numbers == 1 else self.kind
+        return f"{f'{self.name!r}: ' if self.name else ''}{self.numbers} {kind}" + f" below {self.classes}" * (
+            self.classes > 0
+        )
+
+    def leaf(self, what: str, i: int) -> str:
+        """Leaf i of all, for messages: `inputs['word'][2, 26]`. `what` is inputs or targets."""
+        where = what + (f"[{self.name!r}]" if self.name else "")
+        i -= self.first
+        return f"{where}[{i // self.classes}, {i % self.classes}]" if self.kind == "tokens" else f"{where}[{i}]"
+
+
+def parts(declared: Inputs | Targets) -> tuple[Part, ...]:
+    """The parts of inputs or targets that have been checked."""
+    found: list[Part] = []
+    first = 0
+    for name, kind in declared.items() if isinstance(declared, Mapping) else [("", declared)]:
+        if kind is None:
+            continue
+        count = len(leaves_of(kind))
+        part = Part(name, type(kind).__name__.lower(), first, count)
+        if isinstance(kind, Pixels):
+            part = replace(part, scale=kind.scale)
+        elif isinstance(kind, Label):
+            part = replace(part, classes=count)
+        elif isinstance(kind, Tokens):
+            part = replace(part, classes=len(cast("Any", kind.one_hot)[0]))
+        found.append(part)
+        first += count
+    return tuple(found)
+
+
+def leaves_of(kind: Kind) -> Sequence[Value]:
+    """The Values of something that has been checked, in order."""
+    if isinstance(kind, Tokens):
+        return [value for row in kind.one_hot for value in cast("Sequence[Value]", row)]
+    return cast("Sequence[Value]", kind.one_hot if isinstance(kind, Label) else kind.values)
+
+
+def types_text(found: Sequence[Part]) -> str:
+    """As info() and help texts show it: `{'image': 784 pixels, 'word': 3 tokens below 27}`."""
+    texts = ", ".join(part.type_text for part in found)
+    return f"{{{texts}}}" if found and found[0].name else texts
+
+
+def leaf_names(what: str, found: Sequence[Part]) -> list[str]:
+    """What messages call each leaf."""
+    return [part.leaf(what, i) for part in found for i in range(part.first, part.first + part.count)]
+
+
+def checked_inputs(inputs: object, dtype: str) -> Inputs:
+    if isinstance(inputs, Mapping):
+        return cast("Inputs", _checked_mapping("inputs", inputs, INPUT_KINDS, dtype))
+    if not isinstance(inputs, INPUT_KINDS):
+        raise TypeError(f"inputs must be Pixels, Floats, Tokens or a mapping, not {type(inputs).__name__}")
+    return cast("Inputs", _checked("inputs", inputs, dtype))
+
+
+def checked_targets(targets: object, dtype: str) -> Targets:
+    if targets is None:
+        return None
+    if isinstance(targets, Mapping):
+        return cast("Targets", _checked_mapping("targets", targets, TARGET_KINDS, dtype))
+    if not isinstance(targets, TARGET_KINDS):
+        raise TypeError(f"targets must be a Label, Floats, Tokens, a mapping or None, not {type(targets).__name__}")
+    return cast("Targets", _checked("targets", targets, dtype))
+
+
+def _checked_mapping(
+    what: str, mapping: Mapping[Any, Any], kinds: tuple[type, ...], dtype: str
+) -> dict[str, Pixels | Floats | Label | Tokens]:
+    found: dict[str, Pixels | Floats | Label | Tokens] = {}
+    for given, kind in mapping.items():
+        name = checks.name(f"a name of {what}", given)
+        if not isinstance(kind, kinds):
+            raise TypeError(
+                f"{what}[{name!r}] must be {' or '.join(each.__name__ for each in kinds)}, not {type(kind).__name__}"
+            )
+        if name in found:
+            raise ValueError(f"{what} must not have a name twice, got {list(mapping)}")
+        found[name] = _checked(f"{what}[{name!r}]", kind, dtype)
+        if not leaves_of(found[name]):
+            raise ValueError(f"{what}[{name!r}] must have at least one Value")
+    if not found:
+        raise ValueError(f"{what} must not be an empty mapping")
+    return found
+
+
+def _checked(what: str, kind: Any, dtype: str) -> Any:
+    """The same kind, of plain lists and numbers."""
+    if isinstance(kind, Pixels):
+        pixels = "the pixels" if what == "inputs" else what
+        return Pixels(leaves(what, kind.values), checks.number(f"the scale of {pixels}", kind.scale, dtype))
+    if isinstance(kind, Floats):
+        return Floats(leaves(what, kind.values))
+    if isinstance(kind, Label):
+        label = Label(leaves(what, kind.one_hot))
+        if not 1 <= len(label.one_hot) <= MAX_CLASSES:
+            raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(label.one_hot)}")
+        return label
+    return Tokens(_rows(what, kind.one_hot))
+
+
+def _rows(what: str, one_hot: Any) -> list[list[Value]]:
+    """A list of leaves for each token."""
+    rows = one_hot.tolist() if isinstance(one_hot, np.ndarray) else one_hot
+    if isinstance(rows, Sequence) and rows and all(isinstance(item, Value) for item in rows):
+        rows = [rows]
+    if not isinstance(rows, Sequence) or not all(isinstance(row, Sequence | np.ndarray) for row in rows):
+        raise TypeError(
+            f"{what}: Tokens take a list of Values for each token, or one such list, not {checks.shown(rows)}"
+        )
+    found = [leaves(what, row) for row in rows]
+    lengths = {len(row) for row in found}
+    if len(lengths) != 1 or min(lengths) < 1:
+        raise ValueError(f"{what}: Tokens have rows of one length, at least 1, got {sorted(lengths)}")
+    if max(lengths) > MAX_VOCABULARY:
+        raise ValueError(f"{what}: a vocabulary has at most {MAX_VOCABULARY} words")
+    return found
+
+
+def listed(values: Any) -> Any:
+    """An array or nested lists as one list, in C order. Anything else stays what it is, and is refused later."""
+    if isinstance(values, np.ndarray):
+        return values.ravel().tolist()
+    if not isinstance(values, Sequence) or not any(isinstance(item, np.ndarray | list | tuple) for item in values):
+        return values
+    found = [listed(item) if isinstance(item, np.ndarray | list | tuple) else [item] for item in values]
+    return [item for part in found for item in part]
+
+
+def elements(nested: Nested | Iterable[Any]) -> Iterable[Value]:
+    """The Values of lists of any depth, which need not be even."""
+    if isinstance(nested, Iterable) and not isinstance(nested, str | Value):
+        for item in nested:
+            yield from elements(item)
+    else:
+        yield nested  # type: ignore[misc]  # leaves() refuses anything else
+
+
+def values_of(what: str, values: object) -> list[Value]:
+    values = listed(values)
+    if not isinstance(values, Sequence):
+        raise TypeError(f"{what} must be a list of Values, not {type(values).__name__}")
+    for i, value in enumerate(values):
+        if not isinstance(value, Value):
+            raise TypeError(f"{what}: element {i} must be a Value, not {type(value).__name__}")
+    return list(values)
+
+
+def leaves(what: str, values: object) -> list[Value]:
+    found = values_of(what, values)
+    for i, value in enumerate(found):
+        if value._prev:
+            raise ValueError(f"{what}: element {i} is computed by {value._op!r}, but must be a leaf of the graph")
+    return found
