@@ -50,6 +50,8 @@ SIGNATURES = {
     "grad_dict": "()",
     "info": "()",
     "load_state_dict": "(mapping, /)",
+    "load_weights": "(path, /)",
+    "save_weights": "(path, /)",
     "outputs": "(pixels, /)",
     "predict": "(pixels, /)",
     "predict_batch": "(images, *, threads=1, progress=None)",
