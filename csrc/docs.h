@@ -198,7 +198,9 @@
     "save_weights($module, path, /)\n--\n\n" \
     "Writes all parameters to a safetensors file, in C order, with the names and shapes of state_dict(). An existing\n" \
     "file is replaced when the new one is whole. Returns None.\n\n" \
-    DOC_PATH "\n\nRaises TypeError for anything else, OSError if the file cannot be written."
+    DOC_PATH "\n\n" \
+    "Raises TypeError for anything else, ValueError for a path with a null character, OSError if the file cannot be\n" \
+    "written."
 
 #define DOC_LOAD_WEIGHTS \
     "load_weights($module, path, /)\n--\n\n" \

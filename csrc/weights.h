@@ -106,7 +106,7 @@ static int write_file(PyObject *name, PyObject *content)
 {
     PyObject *const number = call_python("os", "getpid", PyTuple_New(0));
     PyObject *const other =
-        number == NULL ? NULL : PyUnicode_FromFormat("%U.%S-%lx.tmp", name, number, PyThread_get_thread_ident());
+        number == NULL ? NULL : PyUnicode_FromFormat("%U.%S-%lu.tmp", name, number, PyThread_get_thread_ident());
     PyObject *const file = other == NULL ? NULL : call_python("io", "open", Py_BuildValue("(Os)", other, "xb"));
     int failed = file == NULL;
     if (!failed) {
