@@ -110,7 +110,8 @@ static float_state callers_floats;
 static struct call *calls;
 static int unfinished;        /* calls, and predictions that run without model_lock */
 static int writing;           /* whether one of the calls writes */
-static int writers_waiting;   /* threads that wait until nothing is unfinished */
+static int waiting;           /* threads that wait until they may begin something */
+static int writers_waiting;   /* those that wait until nothing is unfinished */
 static unsigned long version; /* of the model: another one in each chunk of train() */
 
 enum { TURN_MICROSECONDS = 100000, SIGNAL_MICROSECONDS = 50000 };
@@ -201,6 +202,7 @@ static int wait_to_begin(enum call_kind kind)
     const int turn = PyThread_acquire_lock(next_lock, NOWAIT_LOCK) || lock_timed(next_lock, TURN_MICROSECONDS);
     int failed = 0;
     lock_to_read();
+    waiting++;
     writers_waiting += kind == WRITES;
     while (!failed && !may_begin(kind)) {
         unlock();
@@ -211,6 +213,7 @@ static int wait_to_begin(enum call_kind kind)
         failed = PyErr_CheckSignals() < 0 || check_shutdown() < 0;
         lock_to_read();
     }
+    waiting--;
     writers_waiting -= kind == WRITES;
     if (turn)
         PyThread_release_lock(next_lock);
@@ -232,7 +235,7 @@ static int is_inside_call(void)
 static int lock_to_write(void)
 {
     lock_to_read();
-    if (!unfinished)
+    if (!unfinished && !waiting)
         return 0;
     const int inside = is_inside_call();
     unlock();
@@ -306,7 +309,7 @@ static void after_fork_in_parent(void) { PyThread_release_lock(model_lock); }
 /* Only the calls of this thread go on. */
 static void forget_calls_of_other_threads(void)
 {
-    unfinished = writing = writers_waiting = 0;
+    unfinished = writing = waiting = writers_waiting = 0;
     for (struct call **place = &calls; *place != NULL;)
         if ((*place)->thread == PyThread_get_thread_ident()) {
             unfinished++;

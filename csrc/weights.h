@@ -107,7 +107,12 @@ static int write_file(PyObject *name, PyObject *content)
     PyObject *const number = call_python("os", "getpid", PyTuple_New(0));
     PyObject *const other =
         number == NULL ? NULL : PyUnicode_FromFormat("%U.%S-%lu.tmp", name, number, PyThread_get_thread_ident());
-    PyObject *const file = other == NULL ? NULL : call_python("io", "open", Py_BuildValue("(Os)", other, "xb"));
+    PyObject *file = other == NULL ? NULL : call_python("io", "open", Py_BuildValue("(Os)", other, "xb"));
+    if (file == NULL && other != NULL && PyErr_ExceptionMatches(PyExc_FileExistsError)) { /* of a process that died */
+        PyErr_Clear();
+        if (works(call_python("os", "unlink", Py_BuildValue("(O)", other))))
+            file = call_python("io", "open", Py_BuildValue("(Os)", other, "xb"));
+    }
     int failed = file == NULL;
     if (!failed) {
         failed = !works(PyObject_CallMethod(file, "write", "O", content)) ||

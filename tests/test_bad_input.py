@@ -97,7 +97,8 @@ class Subject:
 
     def rooms(self) -> dict[str, Any]:
         """Buffers for the outputs of all images."""
-        return {name: np.zeros((COUNT, len(values)), self.real) for name, values in self.program.outputs.items()}
+        count = COUNT if self.width else 1
+        return {name: np.zeros((count, len(values)), self.real) for name, values in self.program.outputs.items()}
 
     def refused(self, function: str, parameter: str) -> Iterator[Bad]:
         """What a parameter refuses, where the function is there for this kind of model at all."""

@@ -114,9 +114,9 @@ def flags() -> Iterator[Case]:
 
 def lists() -> Iterator[Case]:
     x = Value(0.0)
-    for wrong in (None, 3, x, {x: 1}, {x}, (v for v in [x]), iter([x]), map(Value, [1]), np.array([0.0]), object()):
+    for wrong in (None, 3, x, {x: 1}, {x}, (v for v in [x]), iter([x]), map(Value, [1]), object()):
         yield case(wrong, TypeError, "must be a list of Values")
-    for wrong in ([1.0], [None], [x, 2.0], ["x"], "x", b"x", [[x]]):
+    for wrong in ([1.0], [None], [x, 2.0], ["x"], "x", b"x", [[x, 1.0]], np.array([0.0])):
         yield case(wrong, TypeError, "must be a Value, not|must be a list of Values")
 
 
@@ -140,16 +140,20 @@ def choices() -> Iterator[Case]:
 
 def kinds(what: str) -> Iterator[Case]:
     x = Value(0.0)
-    for wrong in (3, 1.0, "x", [x], (x,), {}, object(), iter([x])):
+    for wrong in (3, 1.0, "x", [x], (x,), object(), iter([x])):
         yield case(wrong, TypeError, f"{what} must be ")
+    yield case({}, ValueError if what != "the loss" else TypeError, f"{what} must ")
 
 
 def ranges() -> Iterator[Case]:
     for wrong in (None, 3, [("w", (0, 1))], "w", object()):
         if wrong is not None:
             yield case(wrong, TypeError, "initial must map names")
-    for bounds in (None, 3, (), (1.0,), (0, 1, 2), "01", {0, 1}, {0: 1, 1: 2}, iter([0, 1]), np.array([0.0, 1.0])):
-        yield case({"w": bounds, "b": (0, 1)}, TypeError, "the initial range of 'w' must be two numbers, not ")
+    for bounds in (None, (), (1.0,), (0, 1, 2), {0: 1, 1: 2}):
+        yield case({"w": bounds, "b": (0, 1)}, TypeError, r"the initial distribution of 'w' must be \(low, high\), ")
+    for bounds in ({0, 1}, iter([0, 1]), np.array([0.0, 1.0]), True):
+        yield case({"w": bounds, "b": (0, 1)}, TypeError, "the initial value of 'w' must be a number, not ")
+    yield case({"w": "01", "b": (0, 1)}, ValueError, "the initial distribution of 'w' must be one of zeros, ones, ")
     for make, error, message in numbers():
         yield case({"w": (make(), 1.0), "b": (0, 1)}, error, message)
         yield case({"w": (0.0, 1.0), "b": (0, make())}, error, message)
@@ -157,6 +161,13 @@ def ranges() -> Iterator[Case]:
     yield case({"w": (1, 0), "b": (0, 1)}, ValueError, "ordered")
     for names in ({}, {"w": (0, 1)}, {"w": (0, 1), "b": (0, 1), "c": (0, 1)}, {3: (0, 1), "b": (0, 1)}):
         yield case(names, TypeError if 3 in names else ValueError, "initial|a name of a parameter")
+
+
+def constants() -> Iterator[Case]:
+    x = Value(0.0)
+    for wrong in (3, 1.0, "x", [x, 2.0], [[x], [None]], object(), {"x": 1}):
+        yield case(wrong, TypeError, "constants: element [0-9] must be a Value, not ")
+    yield case([x * x], ValueError, "constants: element 0 is computed by ")
 
 
 FIELDS: dict[str, Iterator[Case]] = {
@@ -174,6 +185,8 @@ FIELDS: dict[str, Iterator[Case]] = {
     "order": (found for found in lists() if found[0]() is not None),
     "initial": ranges(),
     "prediction": (found for found in texts(MAX_TEXT, is_empty_good=True) if found[0]() is not None),
+    "constants": constants(),
+    "threshold": (found for found in numbers() if found[0]() is not None),
 }
 CASES = [(field, *found) for field, cases in FIELDS.items() for found in cases]
 

@@ -53,9 +53,11 @@ SIGNATURES = {
     "load_weights": "(path, /)",
     "save_weights": "(path, /)",
     "outputs": "(pixels, /)",
+    "outputs_batch": "(images, *, out=None, threads=1, progress=None)",
     "predict": "(pixels, /)",
     "predict_batch": "(images, *, threads=1, progress=None)",
     "probabilities": "(pixels, /)",
+    "probabilities_batch": "(images, *, out=None, threads=1, progress=None)",
     "reset": "(seed=None)",
     "state_dict": "()",
     "train": "(images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, progress=None, "

@@ -183,7 +183,7 @@ def test_wrong_kinds_are_named():
     with pytest.raises(TypeError, match="a name of a parameter or an output must be a string, not 5"):
         Program(Floats([x]), None, {}, x, {5: [x]})
     program = Program(Floats([x]), None, {}, x * x)
-    with pytest.raises(TypeError, match=r"compile_program\(\) takes a codegen.Program, but got a NoneType"):
+    with pytest.raises(TypeError, match=r"the program must be a codegen\.Program, not NoneType"):
         compile_program(None)
     with pytest.raises(TypeError, match="a module's name must be a string, not int"):
         compile_program(program, 5)

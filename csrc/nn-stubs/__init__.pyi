@@ -260,7 +260,8 @@ def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None
 
     path: a str, bytes or os.PathLike.
 
-    Raises TypeError for anything else, OSError if the file cannot be written.
+    Raises TypeError for anything else, ValueError for a path with a null character, OSError if the file cannot be
+    written.
     """
 
 def load_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
