@@ -192,6 +192,24 @@
     "Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or\n" \
     "unknown name and for a wrong shape; an error changes nothing."
 
+#define DOC_PATH "path: a str, bytes or os.PathLike."
+
+#define DOC_SAVE_WEIGHTS \
+    "save_weights($module, path, /)\n--\n\n" \
+    "Writes all parameters to a safetensors file, in C order, with the names and shapes of state_dict(). An existing\n" \
+    "file is replaced when the new one is whole. Returns None.\n\n" \
+    DOC_PATH "\n\n" \
+    "Raises TypeError for anything else, ValueError for a path with a null character, OSError if the file cannot be\n" \
+    "written."
+
+#define DOC_LOAD_WEIGHTS \
+    "load_weights($module, path, /)\n--\n\n" \
+    "Copies all parameters from a safetensors file of " DOC_REAL " or float32. Returns None.\n\n" \
+    "Names and shapes must be exactly those of state_dict().\n\n" \
+    DOC_PATH "\n\n" \
+    "Raises TypeError for anything else, OSError if the file cannot be read, ValueError or TypeError if it is not a\n" \
+    "whole file of this model's parameters; an error changes nothing."
+
 #define DOC_DATA \
     "data($module, i, /)\n--\n\n" \
     "Parameter i, as a float, in the order of the model's parameters().\n\n" \

@@ -19,6 +19,7 @@
 #include "random.h"
 #include "train.h"
 #include "views.h"
+#include "weights.h"
 #endif
 
 #if !FROZEN
@@ -318,6 +319,8 @@ static PyMethodDef methods[] = {
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},
     {"load_state_dict", api_load_state_dict, METH_O, DOC_LOAD_STATE_DICT},
+    {"save_weights", api_save_weights, METH_O, DOC_SAVE_WEIGHTS},
+    {"load_weights", api_load_weights, METH_O, DOC_LOAD_WEIGHTS},
     {"data", api_data, METH_O, DOC_DATA},
     {"grad", api_grad, METH_O, DOC_GRAD},
     {"reset", FAST(api_reset), METH_FASTCALL | METH_KEYWORDS, DOC_RESET},

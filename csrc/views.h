@@ -215,18 +215,23 @@ done:
     return failed;
 }
 
+/* The place in data[] of an element of a tensor; then moves to the next one, in C order. */
+static Py_ssize_t next_place(const struct tensor *t, Py_ssize_t *at)
+{
+    Py_ssize_t place = t->offset;
+    for (int d = 0; d < t->dimensions; d++)
+        place += at[d] * t->strides[d];
+    for (int d = t->dimensions - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
+        at[d] = 0;
+    return place;
+}
+
 /* Copies a tensor in C order to its place in data[]. */
 static void place_tensor(const struct tensor *t, const real *from)
 {
     Py_ssize_t at[MAX_DIMENSIONS] = {0};
-    for (Py_ssize_t i = 0; i < t->size; i++) {
-        Py_ssize_t place = t->offset;
-        for (int d = 0; d < t->dimensions; d++)
-            place += at[d] * t->strides[d];
-        data[place] = from[i];
-        for (int d = t->dimensions - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
-            at[d] = 0;
-    }
+    for (Py_ssize_t i = 0; i < t->size; i++)
+        data[next_place(t, at)] = from[i];
 }
 
 static void raise_not_a_mapping(PyObject *object)

@@ -267,6 +267,19 @@ def nones(what: str, absent: str = "targets") -> Iterator[Bad]:
         yield Bad(lambda x=wrong: x, TypeError, f"{what} must be None: this model has no {absent}")
 
 
+def paths() -> Iterator[Bad]:
+    """What is no path, or no path of a file that could be there."""
+    expected = "expected str, bytes or os.PathLike object, not "
+    for wrong in (None, 0, 3, -1, True, 1.5, 1j, [], ["w"], (), {}, set(), object(), print, bytearray(b"w"), range(2)):
+        yield Bad(lambda x=wrong: x, TypeError, expected + type(wrong).__name__)
+    yield Bad(lambda: memoryview(b"w"), TypeError, expected + "memoryview")
+    for wrong in ("w\0", b"w\0"):
+        yield Bad(lambda x=wrong: x, ValueError, "embedded null")
+    for nowhere in ("/nowhere/w", b"/nowhere/w", ""):
+        yield Bad(lambda x=nowhere: x, FileNotFoundError, "No such file or directory")
+    yield Bad(lambda: "w" * 5000, OSError, "too long")
+
+
 def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:
     """What is no mapping of the names to buffers of these shapes."""
 

@@ -50,6 +50,8 @@ SIGNATURES = {
     "grad_dict": "()",
     "info": "()",
     "load_state_dict": "(mapping, /)",
+    "load_weights": "(path, /)",
+    "save_weights": "(path, /)",
     "outputs": "(pixels, /)",
     "outputs_batch": "(images, *, out=None, threads=1, progress=None)",
     "predict": "(pixels, /)",

@@ -7,6 +7,7 @@ The parameters are layers.0.weight (50, 784), layers.0.bias (50,), layers.1.weig
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
 from typing import Any, Literal, Protocol, SupportsFloat, SupportsIndex, TypeAlias, TypedDict, type_check_only
 
 from typing_extensions import Buffer
@@ -251,6 +252,27 @@ def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
 
     Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
     unknown name and for a wrong shape; an error changes nothing.
+    """
+
+def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
+    """Writes all parameters to a safetensors file, in C order, with the names and shapes of state_dict(). An existing
+    file is replaced when the new one is whole. Returns None.
+
+    path: a str, bytes or os.PathLike.
+
+    Raises TypeError for anything else, ValueError for a path with a null character, OSError if the file cannot be
+    written.
+    """
+
+def load_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
+    """Copies all parameters from a safetensors file of float64 or float32. Returns None.
+
+    Names and shapes must be exactly those of state_dict().
+
+    path: a str, bytes or os.PathLike.
+
+    Raises TypeError for anything else, OSError if the file cannot be read, ValueError or TypeError if it is not a
+    whole file of this model's parameters; an error changes nothing.
     """
 
 def data(i: SupportsIndex, /) -> float:

@@ -104,7 +104,7 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    needed = ["buffers", "arguments", "state", "state_dict", "model"]
+    needed = ["buffers", "arguments", "state", "state_dict", "weights", "model"]
     if program.converts_inputs or program.converts_targets:
         needed.insert(1, "parts")
     runtime = [_runtime(part) for part in needed]

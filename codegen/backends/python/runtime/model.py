@@ -80,7 +80,7 @@ __version__ = VERSION
 __all__ = [
     *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict"),
     *("outputs", "outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset"),
-    *("state_dict", "train", "update", "zero_grad"),
+    *("load_weights", "save_weights", "state_dict", "train", "update", "zero_grad"),
 ]
 
 PROGRESS_IMAGES = 1000  # between two calls of a progress callback

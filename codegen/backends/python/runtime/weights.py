@@ -1,0 +1,83 @@
+"""Parameters in a safetensors file: a JSON header with its length before it, then the numbers, little-endian."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from array import array
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codegen.backends.python.runtime.model import load_state_dict, state_dict
+    from codegen.backends.python.runtime.state import PARAMETER_COUNT
+    from codegen.backends.python.runtime.state_dict import shaped
+
+MAX_HEADER = 1 << 24
+
+
+def save_weights(path: Any, /) -> None:
+    """Writes all parameters to a safetensors file. An existing one is replaced when the new one is whole."""
+    name, header, numbers, begin = os.fsdecode(path), {}, b"", 0
+    for tensor, view in state_dict().items():
+        end = begin + view.nbytes
+        header[tensor] = {"dtype": "F64", "shape": view.shape, "data_offsets": (begin, end)}
+        flat = array("d", view.tobytes())
+        if sys.byteorder == "big":
+            flat.byteswap()
+        numbers, begin = numbers + flat.tobytes(), end
+    text = json.dumps(header).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    temporary = f"{name}.{os.getpid()}.tmp"
+    with open(temporary, "xb") as file:
+        try:
+            file.write(len(text).to_bytes(8, "little") + text + numbers)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    try:
+        os.replace(temporary, name)
+    except OSError:
+        os.unlink(temporary)
+        raise
+
+
+def load_weights(path: Any, /) -> None:
+    """Copies all parameters from a safetensors file of float64 or float32."""
+    name = os.fsdecode(path)
+    if os.path.exists(name) and not os.path.isfile(name):
+        raise ValueError(f"{name} is not a file")
+    with open(name, "rb") as file:
+        content = file.read(8 + MAX_HEADER + 8 * PARAMETER_COUNT + 1)
+    try:
+        tensors = _parsed(content)
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError, RecursionError) as error:
+        raise ValueError(f"{name} is not a whole safetensors file: {error}") from None
+    load_state_dict(tensors)
+
+
+def _parsed(content: bytes) -> dict[str, Any]:
+    length = int.from_bytes(content[:8], "little")
+    if len(content) < 8 or length > min(len(content) - 8, MAX_HEADER):
+        raise ValueError(f"{len(content)} bytes with a header of {length}")
+    header = json.loads(content[8 : 8 + length].decode())
+    header.pop("__metadata__", None)
+    found, place, numbers = {}, 0, content[8 + length :]
+    entries = [(*entry["data_offsets"], name, entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()]
+    for begin, end, name, dtype, shape in sorted(entries):
+        if dtype not in ("F64", "F32"):
+            raise ValueError(f"{name!r} has the dtype {dtype!r}, expected F64 or F32")
+        if begin != place or not begin <= end <= len(numbers):
+            raise ValueError(f"{name!r} is not where the header says")
+        flat: array[float] = array("d" if dtype == "F64" else "f", numbers[begin:end])
+        if sys.byteorder == "big":
+            flat.byteswap()
+        if len(flat) != math.prod(shape):
+            raise ValueError(f"{name!r} has {len(flat)} numbers, but the shape {shape}")
+        found[name], place = shaped(array("d", flat), shape), end
+    if place != len(numbers):
+        raise ValueError(f"{len(numbers)} bytes of numbers, expected {place}")
+    return found
