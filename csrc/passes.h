@@ -37,10 +37,13 @@ static double compute_loss(struct workspace *w, const target_type *targets, cons
     return w->value[LOSS];
 }
 
+static int backward_done; /* whether `training` has the adjoints of the last forward() */
+
 static double run_forward(const target_type *targets, const input_type *inputs)
 {
     materialize_row_gradients(); /* before the workspace is overwritten */
     expect_any_weight();
+    backward_done = 0;
     training = with_list(block, &training_list);
     return compute_loss(training, targets, inputs);
 }
@@ -210,6 +213,7 @@ static void compute_all_gradients(int worker, int piece, void *argument)
 /* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
 static double run_block(double total, int whole_batch)
 {
+    backward_done = 0;
     materialize_row_gradients();
     expect_any_weight();
 #if SIDE_BY_SIDE
