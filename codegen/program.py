@@ -278,9 +278,7 @@ def _named(what: str, named: object) -> dict[str, Any]:
     """The mapping with plain strings as names."""
     if not isinstance(named, Mapping):
         raise TypeError(f"{what} must map names to Values, not be a {type(named).__name__}")
-    found = {
-        checks.name("a name of a parameter, an output or a metric", name): values for name, values in named.items()
-    }
+    found = {checks.name("a name of a parameter or an output", name): values for name, values in named.items()}
     if len(found) != len(named):
         raise ValueError(f"{what} must not have a name twice, got {list(named)}")
     return found
