@@ -144,7 +144,8 @@ def start_of(program: Program) -> Start:
 def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Toolchain, options: Sequence[str]) -> str:
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
     found = hashlib.sha256(graph_digest(graph).encode())
-    kinds = (program.input_parts, program.target_parts, program.converts_inputs, program.converts_targets)
+    converts = (program.converts_inputs, program.converts_targets)
+    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients)
     modes = (
         program.prediction,
         program.threshold,
@@ -156,7 +157,16 @@ def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Tool
     )
     platforms = (sysconfig.get_platform(), platform.machine(), sysconfig.get_config_var("EXT_SUFFIX"), sys.version)
     environment = [os.environ.get(name, "") for name in ("CFLAGS", "LDFLAGS")]
-    parts = (kinds, modes, platforms, environment, toolchain.identity(), list(options), generator_version())
+    parts = (
+        kinds,
+        program.input_gradients,
+        modes,
+        platforms,
+        environment,
+        toolchain.identity(),
+        list(options),
+        generator_version(),
+    )
     found.update(repr(parts).encode())
     for tensor in program.tensors:
         found.update(repr((tensor.name, tensor.shape, tensor.initial)).encode())

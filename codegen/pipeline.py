@@ -132,7 +132,7 @@ def traced(program: Program) -> Graph:
 def compile_traced(graph: Graph, program: Program, name: str, lowering: str | None, target: str) -> Compiled:
     """The forward graph of a Program in, which becomes the whole one; source files out."""
     with no_garbage_collection():
-        *_, (_, graph) = later_passes(graph)
+        *_, (_, graph) = later_passes(graph, program)
         if lowering is None:
             lowering = "straightline" if target == "python" and is_small(program, graph) else "loops"
         if lowering == "straightline":
@@ -183,12 +183,12 @@ def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
     graph = trace(program)  # Values -> forward ir, nodes in the engine's order
     _check_outputs(graph)
     yield "trace", graph
-    yield from later_passes(graph)
+    yield from later_passes(graph, program)
 
 
-def later_passes(graph: Graph) -> Iterator[tuple[str, Graph]]:
+def later_passes(graph: Graph, program: Program) -> Iterator[tuple[str, Graph]]:
     """The same for all passes after the trace."""
-    differentiate(graph)  # adjoint nodes appended, gradients accumulated in the engine's order
+    differentiate(graph, program.input_gradients)  # adjoint nodes appended, gradients accumulated in the engine's order
     yield "autodiff", graph
     graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
     yield "simplify", graph
@@ -222,7 +222,9 @@ def _check_outputs(graph: Graph) -> None:
     """Raises ValueError for an output that depends on a target: a prediction has none."""
     for name, nodes in graph.outputs.items():
         if Op.TARGET in compress(graph.op, graph.reachable(*nodes)):
-            raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
+            raise ValueError(
+                f"the output {name!r} depends on a target, but a prediction has none: declare it as a metric"
+            )
 
 
 def registered(graph: Graph) -> list[ops.Row]:
@@ -237,6 +239,8 @@ def graph_digest(graph: Graph) -> str:
         digest.update(np.frombuffer(column, dtype=np.intc).astype("<i4").tobytes())
     digest.update(np.array(graph.constants, dtype="<f8").tobytes())
     digest.update(repr((graph.loss, graph.outputs, sorted(graph.gradients.items()))).encode())
+    if graph.metrics or graph.input_gradients:
+        digest.update(repr((graph.metrics, sorted(graph.input_gradients.items()))).encode())
     for row in registered(graph):
         text = row.c_definition or source_of(row.function, row.name)
         digest.update(repr((row.number, row.name, text)).encode())

@@ -71,6 +71,8 @@ class Program:
                 predict() looks for (default: the first, if the targets are a Label; the first of its length, if
                 one of several targets is a Label); probabilities() returns the one named `probabilities`
     threshold   for a prediction of one element: predict() says 1 above it, else 0. 0.5 for a probability, 0 for a logit
+    metrics     name -> a Value that may depend on targets, an error for instance: metrics() computes their means
+    input_gradients   whether backward() computes the gradients of inputs too, for input_grad()
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
     initial     name -> (low, high) of a uniform distribution, a constant, micrograd.initial.Normal(mean, deviation), or
@@ -104,6 +106,8 @@ class Program:
     reorder: bool = False
     constants: Nested | Sequence[Nested] = ()
     threshold: float | None = None
+    metrics: Mapping[str, Value] = field(default_factory=dict)
+    input_gradients: bool = False
 
     def __post_init__(self) -> None:
         self.check()
@@ -116,6 +120,8 @@ class Program:
         self.inputs, self.targets = checked_inputs(self.inputs, self.dtype), checked_targets(self.targets, self.dtype)
         self.parameters = _named("parameters", self.parameters)
         self.outputs = {name: _output(name, values) for name, values in _named("outputs", self.outputs).items()}
+        self.metrics = {name: _metric(name, value) for name, value in _named("metrics", self.metrics).items()}
+        self._check_extras()
         if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
             raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
         if self.prediction is None:
@@ -149,6 +155,13 @@ class Program:
         self.learning_rate = checks.number("the learning rate", self.learning_rate, self.dtype)
         self.seed = checks.whole("the seed", self.seed, 2**64, "2**64")
         self.description = checks.text("the description", self.description)
+
+    def _check_extras(self) -> None:
+        self.input_gradients = checks.flag("input_gradients", self.input_gradients)
+        if self.loss is None and (self.metrics or self.input_gradients):
+            raise ValueError("a model without a loss has neither metrics nor gradients of inputs")
+        if self.input_gradients and not self.input_values:
+            raise ValueError("a model without inputs has no gradients of inputs")
 
     def _default_prediction(self) -> str | None:
         if self.threshold is not None:
@@ -254,6 +267,7 @@ class Program:
             yield self.loss
         for values in self.outputs.values():
             yield from values
+        yield from self.metrics.values()
 
 
 def _kinds(declared: Inputs | Targets) -> list[Any]:
@@ -297,6 +311,14 @@ def _output(name: str, values: object) -> list[Value]:
     if not isinstance(values, Sequence) or not values or not all(isinstance(value, Value) for value in values):
         raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
     return list(values)
+
+
+def _metric(name: str, value: object) -> Value:
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.item()
+    if not isinstance(value, Value):
+        raise TypeError(f"the metric {name!r} must be one Value, not {checks.shown(value)}")
+    return value
 
 
 def _initial(initial: object, shapes: Mapping[str, tuple[int, ...]], dtype: str) -> dict[str, Distribution]:

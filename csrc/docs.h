@@ -126,6 +126,12 @@
     "Adds the gradients of the last forward() to those of the parameters. Returns None.\n\n" \
     "Raises RuntimeError if forward() has not run since the import or the last reset()."
 
+#define DOC_INPUT_GRAD \
+    "input_grad($module, /)\n--\n\n" \
+    "The gradients of the loss by the inputs of the last forward(), after backward(), as a tuple of floats; as a dict\n" \
+    "of them if the inputs have names. They are of this image alone: unlike those of parameters, they do not add up.\n\n" \
+    "Raises RuntimeError without Program(input_gradients=True), and before a backward()."
+
 #define DOC_ZERO_GRAD "zero_grad($module, /)\n--\n\nSets the parameters' gradients to 0. Returns None."
 
 #define DOC_UPDATE \
@@ -151,6 +157,13 @@
     "progress: a callable, called periodically with (images done, n, mean loss so far). It may read the model;\n" \
     "    changing it raises RuntimeError. If it raises, the gradients of the images done stay.\n\n" \
     DOC_RAISES
+
+#define DOC_METRICS \
+    "metrics($module, images, labels, *, threads=1, progress=None)\n--\n\n" \
+    "{name: mean over n images} of the metrics that the model declares, as floats. The GIL is released.\n\n" \
+    DOC_IMAGES "\n" DOC_LABELS "\n" DOC_THREADS "\n" \
+    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "Raises RuntimeError if the model declares no metrics."
 
 #define DOC_TRAIN \
     "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, " \

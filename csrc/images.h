@@ -111,6 +111,7 @@ struct chunk {
     unsigned char *classes;     /* of the chunk, one byte each, so only the first 256 classes fit */
     double *losses;             /* of the chunk, for evaluate() */
     const struct output_room *rooms; /* for each output of the model, for outputs_batch() */
+    double *metrics, *totals;   /* of the images of the chunk, and the sums so far, for metrics() */
     double total, mean;         /* of the losses so far */
     int classifies;             /* whether evaluate() has an accuracy: */
     Py_ssize_t right;
@@ -235,6 +236,10 @@ static int run_chunk(const struct call *call, struct chunk *chunk, Py_ssize_t fi
 #if !FROZEN
     if (chunk->losses != NULL)
         add_results(chunk);
+#if METRIC_COUNT
+    for (int i = 0; chunk->metrics != NULL && i < chunk->count * METRIC_COUNT; i++)
+        chunk->totals[i % METRIC_COUNT] += chunk->metrics[i];
+#endif
 #endif
     restore_floats(floats);
     return 0;

@@ -56,7 +56,7 @@ static int start_model(const double *initial)
     draw_weights(SEED);
     mark_all_dirty();
     run_zero_grad();
-    forward_done = 0;
+    forward_done = backward_done = 0;
     unlock();
 #endif
     return 0;

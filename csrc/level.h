@@ -59,6 +59,9 @@ struct level {
     void (*compute_after_rows)(struct workspace *restrict);
     void (*compute_adjoints)(struct workspace *restrict);
     void (*compute_evaluation)(struct workspace *restrict);
+#if METRIC_COUNT
+    void (*compute_metrics)(struct workspace *restrict);
+#endif
     /* Adds the gradients of some images, in order; each of `parts` calls covers its part of the parameters. */
     void (*compute_gradients)(const struct workspace *images, int count, int part, int parts);
     void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);

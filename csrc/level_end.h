@@ -51,6 +51,9 @@ static const struct level AT_LEVEL(level) = {
     .compute_after_rows = AT_LEVEL(compute_after_rows),
     .compute_adjoints = AT_LEVEL(compute_adjoints),
     .compute_evaluation = AT_LEVEL(compute_evaluation),
+#if METRIC_COUNT
+    .compute_metrics = AT_LEVEL(compute_metrics),
+#endif
     .compute_gradients = AT_LEVEL(compute_gradients),
     .update_span = AT_LEVEL(update_span),
     .largest = AT_LEVEL(largest),

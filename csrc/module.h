@@ -16,6 +16,7 @@
 #include "predictions.h"
 #if !FROZEN
 #include "accumulate.h"
+#include "metrics.h"
 #include "random.h"
 #include "train.h"
 #include "views.h"
@@ -93,6 +94,7 @@ static PyObject *api_backward(PyObject *module, PyObject *Py_UNUSED(ignored))
     const int possible = forward_done;
     if (possible) {
         run_backward();
+        backward_done = 1;
         show_gradients();
     }
     unlock();
@@ -101,6 +103,55 @@ static PyObject *api_backward(PyObject *module, PyObject *Py_UNUSED(ignored))
         return NULL;
     }
     Py_RETURN_NONE;
+}
+
+#if INPUT_GRADIENTS
+/* A tuple of floats; a dict of them by name if the inputs have names. */
+static PyObject *named_inputs(const double *from)
+{
+#if INPUT_PARTS
+    PyObject *const dict = input_parts[0].name == NULL ? NULL : PyDict_New();
+    for (int p = 0; dict != NULL && p < INPUT_PARTS; p++) {
+        const struct argument_part *const part = &input_parts[p];
+        const int count = part->numbers * (part->classes ? part->classes : 1);
+        PyObject *const tuple = float_tuple(from + part->first, count);
+        const int failed = tuple == NULL || PyDict_SetItemString(dict, part->name, tuple) < 0;
+        Py_XDECREF(tuple);
+        if (failed) {
+            Py_DECREF(dict);
+            return NULL;
+        }
+    }
+    if (input_parts[0].name != NULL)
+        return dict;
+#endif
+    return float_tuple(from, INPUT_COUNT);
+}
+#endif
+
+static PyObject *api_input_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    if (expect_usable(module) < 0)
+        return NULL;
+#if INPUT_GRADIENTS
+    double *const found = PyMem_Malloc(INPUT_COUNT * sizeof(*found));
+    if (found == NULL)
+        return PyErr_NoMemory();
+    lock_to_read();
+    const int possible = backward_done;
+    for (int i = 0; i < INPUT_COUNT && possible; i++)
+        found[i] = 0.0 + (input_gradients[i] < 0 ? 0.0 : training->value[input_gradients[i]]); /* as the engine's, from 0 */
+    unlock();
+    PyObject *const result = possible ? named_inputs(found) : NULL;
+    PyMem_Free(found);
+    if (!possible)
+        PyErr_SetString(PyExc_RuntimeError, "input_grad() needs a forward() and a backward() before it");
+    return result;
+#else
+    PyErr_SetString(PyExc_RuntimeError,
+                    "this model keeps no gradients of inputs: declare Program(input_gradients=True)");
+    return NULL;
+#endif
 }
 
 static PyObject *api_zero_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
@@ -240,7 +291,7 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
     draw_weights(seed);
     notice_written_gradients();
     run_zero_grad();
-    forward_done = 0;
+    forward_done = backward_done = 0;
     unlock();
     Py_RETURN_NONE;
 }
@@ -303,6 +354,7 @@ static PyMethodDef methods[] = {
 #if !FROZEN
     {"forward", FAST(api_forward), METH_FASTCALL, DOC_FORWARD},
     {"backward", api_backward, METH_NOARGS, DOC_BACKWARD},
+    {"input_grad", api_input_grad, METH_NOARGS, DOC_INPUT_GRAD},
     {"zero_grad", api_zero_grad, METH_NOARGS, DOC_ZERO_GRAD},
     {"update", FAST(api_update), METH_FASTCALL | METH_KEYWORDS, DOC_UPDATE},
 #endif
@@ -315,6 +367,7 @@ static PyMethodDef methods[] = {
 #if !FROZEN
     {"evaluate", FAST(api_evaluate), METH_FASTCALL | METH_KEYWORDS, DOC_EVALUATE},
     {"accumulate", FAST(api_accumulate), METH_FASTCALL | METH_KEYWORDS, DOC_ACCUMULATE},
+    {"metrics", FAST(api_metrics), METH_FASTCALL | METH_KEYWORDS, DOC_METRICS},
     {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS, DOC_TRAIN},
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},

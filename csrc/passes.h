@@ -37,9 +37,12 @@ static double compute_loss(struct workspace *w, const target_type *targets, cons
     return w->value[LOSS];
 }
 
+static int backward_done; /* whether `training` has the adjoints of the last forward() */
+
 static double run_forward(const target_type *targets, const input_type *inputs)
 {
     materialize_row_gradients(); /* before the workspace is overwritten */
+    backward_done = 0;
     training = with_list(block, &training_list);
     return compute_loss(training, targets, inputs);
 }
@@ -209,6 +212,7 @@ static void compute_all_gradients(int worker, int piece, void *argument)
 /* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
 static double run_block(double total, int whole_batch)
 {
+    backward_done = 0;
     materialize_row_gradients();
 #if SIDE_BY_SIDE
     compute_once(level->training, &computed_once);

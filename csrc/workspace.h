@@ -141,6 +141,12 @@ static inline void begin_chunk(struct workspace *w, int input, int count)
 
 /* Outputs */
 
+/* A number of an image, whose mean metrics() returns. */
+struct metric {
+    const char *name;
+    int place; /* in value[] */
+};
+
 /* Elements first, first + step, ... of value[]. */
 struct span {
     int first, step, count;

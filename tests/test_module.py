@@ -63,6 +63,8 @@ SIGNATURES = {
     "train": "(images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, progress=None, "
     "check_finite=False)",
     "update": "(step=0, batch_size=1, *, learning_rate=None)",
+    "input_grad": "()",
+    "metrics": "(images, labels, *, threads=1, progress=None)",
     "zero_grad": "()",
 }
 

@@ -60,8 +60,9 @@ Column = npt.NDArray[np.intc]
 class Graph:
     """The nodes as columns, and which of them are observable.
 
-    `loss` is a node, or -1 in a model that only predicts. `outputs` names lists of nodes. `gradients` maps a parameter
-    to the node that is its new gradient; a parameter that is missing there keeps its gradient.
+    `loss` is a node, or -1 in a model that only predicts. `outputs` names lists of nodes, `metrics` nodes. `gradients`
+    maps a parameter to the node that is its new gradient; a parameter that is missing there keeps its gradient.
+    `input_gradients` maps an input to the loss's derivative by it; without an entry, that is 0 or nobody asked for it.
     """
 
     op: bytearray = field(default_factory=bytearray)
@@ -70,7 +71,9 @@ class Graph:
     constants: list[float] = field(default_factory=list)
     loss: int = -1
     outputs: dict[str, list[int]] = field(default_factory=dict)
+    metrics: dict[str, int] = field(default_factory=dict)
     gradients: dict[int, int] = field(default_factory=dict)
+    input_gradients: dict[int, int] = field(default_factory=dict)
     _constant_numbers: dict[bytes, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -103,7 +106,16 @@ class Graph:
             yield self.loss
         for nodes in self.outputs.values():
             yield from nodes
-        yield from self.gradients.values()
+        for named in (self.metrics, self.gradients, self.input_gradients):
+            yield from named.values()
+
+    def observe(self, graph: Graph, new: Sequence[int]) -> None:
+        """Takes over the observables of another graph, under their new numbers."""
+        self.loss = new[graph.loss] if graph.loss >= 0 else -1
+        self.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
+        self.metrics = {name: new[n] for name, n in graph.metrics.items()}
+        self.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
+        self.input_gradients = {i: new[n] for i, n in graph.input_gradients.items()}
 
     def columns(self) -> tuple[npt.NDArray[np.uint8], Column, Column]:
         """op, a and b for NumPy, without a copy: no node can be added while one of these views is alive."""
@@ -165,8 +177,12 @@ def graph_lines(graph: Graph) -> Iterator[str]:
         yield f"loss %{graph.loss}"
     for name, nodes in graph.outputs.items():
         yield f"output {name} {' '.join(f'%{n}' for n in nodes)}"
+    for name, n in graph.metrics.items():
+        yield f"metric {name} %{n}"
     for parameter, n in graph.gradients.items():
         yield f"gradient {parameter} %{n}"
+    for i, n in graph.input_gradients.items():
+        yield f"gradient of input {i} %{n}"
 
 
 def graph_text(graph: Graph) -> str:

@@ -72,6 +72,7 @@ class Pass(IntFlag):
     ROW_GRADIENTS = 32  # those of row tensors, which run-time code computes on demand: see schedule.rows
     ROW_STARTS = 64  # where sums over active inputs begin: see schedule.row_sums
     ROW_SUMS = 128  # and their terms, which may be added for some inputs at a time
+    METRICS = 256
 
 
 @dataclass(frozen=True, slots=True)

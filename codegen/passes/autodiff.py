@@ -22,7 +22,7 @@ becomes:
 Reverse accumulation in the engine's own order: nodes backwards, operands from left to right, each contribution added
 to the sum so far. A parameter's sum starts from its old gradient, any other from its first contribution, where the
 engine starts from 0.0: the results differ at most in the sign of a zero. Only nodes that depend on a parameter get an
-adjoint.
+adjoint, and those that depend on an input if the gradients of inputs are asked for.
 
 A contribution is `partial * g`, g being the adjoint of the node and the partial a row's in the op table. It is
 evaluated once for each op, on the nodes of a small graph, and copied from there for each node.
@@ -72,16 +72,19 @@ class Slope:
         return graph.add(Op.MUL, places[self.node], g)
 
 
-def differentiate(graph: Graph) -> None:
-    """Appends the adjoint nodes of `graph.loss`, if there is one, and fills `graph.gradients`."""
-    size, parameter = len(graph), Op.PARAM
+def differentiate(graph: Graph, input_gradients: bool = False) -> None:
+    """Appends the adjoint nodes of `graph.loss`, if there is one, and fills `graph.gradients`.
+
+    With `input_gradients` the graph's own too: what depends on an input gets an adjoint then.
+    """
+    size, leaves = len(graph), {int(Op.PARAM), int(Op.INPUT)} if input_gradients else {int(Op.PARAM)}
     op, a, b = graph.op, graph.a, graph.b
     slopes: list[tuple[Slope | None, ...]] = [() for _ in range(ops.count())]
     for used in set(op):
         if used >= ops.FIRST:
             row = ops.row(used)
             slopes[used] = tuple([Slope.of(row, i) for i in range(row.arity)])
-    needed = _needed(graph, bytes([any(slope is not None for slope in found) for found in slopes]))
+    needed = _needed(graph, bytes([any(slope is not None for slope in found) for found in slopes]), leaves)
     adjoint = [-1] * size
     gradients: dict[int, int] = {}
     if graph.loss >= 0 and needed[graph.loss]:
@@ -91,8 +94,8 @@ def differentiate(graph: Graph) -> None:
         if g < 0:
             continue
         o = op[n]
-        if o == parameter:
-            gradients[a[n]] = g
+        if o in leaves:
+            (gradients if o == Op.PARAM else graph.input_gradients)[a[n]] = g
             continue
         for operand, slope in zip((a[n], b[n]), slopes[o], strict=False):
             if needed[operand] and slope is not None:
@@ -100,14 +103,14 @@ def differentiate(graph: Graph) -> None:
     graph.gradients = dict(sorted(gradients.items()))
 
 
-def _needed(graph: Graph, passes_gradient: bytes) -> bytearray:
-    """For each node, 1 where it depends on a parameter by a path that carries gradient, else 0."""
-    last_leaf, parameter = Op.TARGET, Op.PARAM
+def _needed(graph: Graph, passes_gradient: bytes, leaves: set[int]) -> bytearray:
+    """For each node, 1 where it depends on such a leaf by a path that carries gradient, else 0."""
+    last_leaf = Op.TARGET
     needed = bytearray(len(graph) + 1)  # the last element is for the b that a unary op lacks, -1
     for n, (op, a, b) in enumerate(zip(graph.op, graph.a, graph.b, strict=True)):
         if op > last_leaf:
             needed[n] = passes_gradient[op] and (needed[a] or needed[b])
-        elif op == parameter:
+        elif op in leaves:
             needed[n] = 1
     return needed
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Program:
-    """The Program with these weights, without loss and targets.
+    """The Program with these weights, without loss, metrics and targets.
 
     Raises ValueError as set_weights() does, and for an output that depends on a target.
     """
@@ -38,7 +38,7 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
         if targets and not targets.isdisjoint(_reachable(values)):
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
     set_weights(program, weights)
-    return replace(program, targets=None, loss=None, order=None, initial=None)
+    return replace(program, targets=None, loss=None, order=None, initial=None, metrics={}, input_gradients=False)
 
 
 def _reachable(values: Iterable[Value]) -> set[int]:

@@ -72,9 +72,7 @@ def expand_powers(graph: Graph) -> Graph:
             new.append(out.add(Op.MUL, new[a], out.const(1.0 / graph.constants[graph.a[b]])))
         else:
             new.append(out.add(op, new[a], new[b] if b >= 0 else -1))
-    out.loss = new[graph.loss] if graph.loss >= 0 else -1
-    out.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
-    out.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
+    out.observe(graph, new)
     return simplify(out)
 
 

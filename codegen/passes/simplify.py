@@ -24,7 +24,6 @@ x * 1, x / 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
 from struct import pack
 
 import numpy as np
@@ -72,7 +71,7 @@ def _merge(graph: Graph) -> None:
         first = known[o].setdefault(x * size + y, n)
         if first != n:
             same[n] = first
-    _observe(graph, graph, same)
+    graph.observe(graph, same)
 
 
 def _without_dead_nodes(graph: Graph) -> Graph:
@@ -91,15 +90,8 @@ def _without_dead_nodes(graph: Graph) -> Graph:
     out.op = bytearray(op.tobytes())
     out.a.frombytes(a.tobytes())
     out.b.frombytes(b.tobytes())
-    _observe(out, graph, new.data)
+    out.observe(graph, new.data)
     return out
-
-
-def _observe(out: Graph, graph: Graph, new: Sequence[int]) -> None:
-    """Gives `out` the observables of `graph`, under their new numbers."""
-    out.loss = new[graph.loss] if graph.loss >= 0 else -1
-    out.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
-    out.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
 
 
 def _replacement(graph: Graph, op: int, a: int, b: int) -> int:

@@ -45,6 +45,7 @@ def trace(program: Program, undeclared: list[Value] | None = None) -> Graph:
     if program.loss is not None:
         graph.loss = numbers[id(program.loss)]
     graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
+    graph.metrics = {name: numbers[id(value)] for name, value in program.metrics.items()}
     return graph
 
 

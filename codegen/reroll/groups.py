@@ -45,8 +45,9 @@ def find_groups(graph: Graph, trees: Trees, prediction: str | None) -> list[Grou
     gradients = {n for parameter, n in graph.gradients.items() if trees.leaves_of[n] != (n,)}
     masks = passes_of(graph, prediction)
     members: dict[tuple[int, int, bool], list[int]] = {}
+    observed = set(graph.input_gradients.values())
     for n in trees.roots:
-        if n in gradients or masks[n] & ~Pass.GRADIENTS or trees.leaves_of[n] != (n,):
+        if n in gradients or n in observed or masks[n] & ~Pass.GRADIENTS or trees.leaves_of[n] != (n,):
             members.setdefault((trees.shape_of[n], masks[n], n in gradients), []).append(n)
     groups = [_group(trees, key, roots) for key, roots in members.items()]
     groups = [part for component in _components(len(graph), groups) for part in _by_depth(component)]
@@ -65,11 +66,12 @@ def passes_of(graph: Graph, prediction: str | None) -> list[int]:
         Pass.LOSS: [graph.loss] if graph.loss >= 0 else [],
         Pass.PREDICTION: graph.outputs[prediction] if prediction is not None else [],
         Pass.OUTPUTS: everything,
-        Pass.GRADIENTS: list(graph.gradients.values()),
+        Pass.GRADIENTS: [*graph.gradients.values(), *graph.input_gradients.values()],
+        Pass.METRICS: list(graph.metrics.values()),
     }
-    masks = np.zeros(len(graph), dtype=np.uint8)
+    masks = np.zeros(len(graph), dtype=np.uint16)
     for flag, roots in sets.items():
-        masks |= np.frombuffer(graph.reachable(*roots), dtype=np.uint8) * np.uint8(flag)
+        masks |= np.frombuffer(graph.reachable(*roots), dtype=np.uint8) * np.uint16(flag)
     result: list[int] = masks.tolist()
     return result
 

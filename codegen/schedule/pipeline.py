@@ -52,7 +52,14 @@ class Rerolled:
     @property
     def observed(self) -> list[int]:
         """The places in value[] that are read from outside."""
-        return [self.place_of(n) for n in (self.graph.loss, *chain(*self.graph.outputs.values())) if n >= 0]
+        graph = self.graph
+        nodes = (graph.loss, *chain(*graph.outputs.values()), *graph.metrics.values(), *graph.input_gradients.values())
+        return [self.place_of(n) for n in nodes if n >= 0]
+
+    @property
+    def input_gradients(self) -> dict[int, int]:
+        """Where the gradients of inputs are in value[]."""
+        return {i: self.place_of(n) for i, n in self.graph.input_gradients.items()}
 
 
 Pass = Callable[[Loops], Loops]

@@ -58,6 +58,13 @@ def backward() -> None:
     Raises RuntimeError if forward() has not run since the import or the last reset().
     """
 
+def input_grad() -> tuple[float, ...]:
+    """The gradients of the loss by the inputs of the last forward(), after backward(), as a tuple of floats; as a dict
+    of them if the inputs have names. They are of this image alone: unlike those of parameters, they do not add up.
+
+    Raises RuntimeError without Program(input_gradients=True), and before a backward().
+    """
+
 def zero_grad() -> None:
     """Sets the parameters' gradients to 0. Returns None."""
 
@@ -173,6 +180,25 @@ def evaluate(
     progress: a callable, called periodically with (images done, n, mean loss so far).
 
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
+    """
+
+def metrics(
+    images: _Buffer,
+    labels: _Buffer,
+    *,
+    threads: SupportsIndex | None = 1,
+    progress: Callable[[int, int, None], object] | None = None,
+) -> dict[str, float]:
+    """{name: mean over n images} of the metrics that the model declares, as floats. The GIL is released.
+
+    images: a C-contiguous buffer of n * 784 unsigned bytes, n >= 1, read in place:
+        bytes, bytearray, memoryview or a NumPy array.
+    labels: n ints, each below 10: a buffer of bytes is read in place, others are converted.
+    threads: an int, 1 <= threads <= 64. Results do not depend on it.
+    progress: a callable, called periodically with (images done, n, None).
+
+    Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
+    Raises RuntimeError if the model declares no metrics.
     """
 
 def accumulate(

@@ -84,6 +84,7 @@ PASSES = {
     "compute_prediction": (Pass.PREDICTION, WORKSPACE),
     "compute_outputs": (Pass.OUTPUTS, WORKSPACE),
     "compute_evaluation": (Pass.LOSS | Pass.PREDICTION, WORKSPACE),
+    "compute_metrics": (Pass.METRICS, WORKSPACE),
 }
 ROW_PASSES = Pass.ROW_STARTS | Pass.ROW_SUMS
 PREDICTION_PASSES = ("compute_prediction", "compute_outputs")  # of a model that only predicts
@@ -153,6 +154,8 @@ class Kernels:
     row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
     batch_calls: list[Call] = field(default_factory=list)
     batch: Batch | None = None
+    metrics: dict[str, int] = field(default_factory=dict)  # their places in value[], like those
+    input_gradients: dict[int, int] = field(default_factory=dict)  # of inputs that have one
 
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""
@@ -186,6 +189,8 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
         data_count=layout.data_count,
         loss=found.place_of(graph.loss),
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
+        metrics={name: found.place_of(n) for name, n in graph.metrics.items()},
+        input_gradients=found.input_gradients,
     )
 
 

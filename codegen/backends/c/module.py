@@ -43,10 +43,13 @@ def module_files(program: Program, kernels: Kernels, name: str, digest: str, ope
         *part_table("target", program.target_parts if program.converts_targets else (), program),
         *_tensor_table(program, kernels),
         *output_tables(kernels),
+        *_metric_table(kernels),
+        *_input_gradients(program, kernels),
         *_initial_data(program, kernels),
         *kernels.tables,
     ]
-    return files(program, kernels, name, digest, groups, tables, list(PASSES), batch_names, "rows")
+    passes = [name for name in PASSES if name != "compute_metrics" or program.metrics]
+    return files(program, kernels, name, digest, groups, tables, passes, batch_names, "rows")
 
 
 def files(
@@ -191,6 +194,8 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     return [
         ("TARGET_COUNT", len(program.target_values)),
         *part_constants("TARGET", program.target_parts if program.converts_targets else ()),
+        ("METRIC_COUNT", len(program.metrics)),
+        ("INPUT_GRADIENTS", int(program.input_gradients)),
         ("LABEL_FIRST", label.first if label is not None else 0),
         ("LABEL_COUNT", label.count if label is not None else 0),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
@@ -325,6 +330,19 @@ def output_tables(kernels: Kernels) -> list[str]:
             lines += [f"static const struct span output_{i}[] = {{", *(f"    {text}," for text in texts), "};"]
         rows.append(f"    {{{string(name)}, {len(places)}, {len(spans)}, output_{i}}},")
     return [*lines, f"static const struct output outputs[{max(len(rows), 1)}] = {{", *rows, *_empty(rows), "};", ""]
+
+
+def _metric_table(kernels: Kernels) -> list[str]:
+    rows = [f"    {{{string(name)}, {kernels.value_name(place)}}}," for name, place in kernels.metrics.items()]
+    return ["static const struct metric metrics[] = {", *rows, "};", ""] if rows else []
+
+
+def _input_gradients(program: Program, kernels: Kernels) -> list[str]:
+    """Where in value[] the gradient of each input is, -1 if it is 0."""
+    if not program.input_gradients:
+        return []
+    places = [str(kernels.input_gradients.get(i, -1)) for i in range(len(program.input_values))]
+    return table("static const int input_gradients", places)
 
 
 def _spans(places: Ints) -> list[tuple[int, int, int]]:

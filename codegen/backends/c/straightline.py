@@ -71,6 +71,8 @@ def straightline(graph: Graph, program: Program) -> Kernels:
         data_count=sum(tensor.size for tensor in tensors),
         loss=first + graph.loss if graph.loss >= 0 else -1,
         outputs={name: [first + n for n in nodes] for name, nodes in graph.outputs.items()},
+        metrics={name: first + n for name, n in graph.metrics.items()},
+        input_gradients={graph.a[n]: first + size + n for n in range(size) if graph.op[n] == Op.INPUT},
     )
 
 

@@ -51,6 +51,7 @@ PASSES = {
     "compute_prediction": Pass.PREDICTION,
     "compute_outputs": Pass.OUTPUTS,
     "compute_evaluation": Pass.LOSS | Pass.PREDICTION,
+    "compute_metrics": Pass.METRICS,
 }
 INDENT = "    "
 MAX_LINE = 116

@@ -68,6 +68,8 @@ class PythonKernels:
     value_count: int
     loss: int
     outputs: dict[str, list[int]]
+    metrics: dict[str, int]
+    input_gradients: dict[int, int]
 
 
 def loop_kernels(found: Rerolled, loops: Loops) -> PythonKernels:
@@ -82,6 +84,8 @@ def loop_kernels(found: Rerolled, loops: Loops) -> PythonKernels:
         value_count=found.layout.value_count,
         loss=found.place_of(found.graph.loss),
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in found.graph.outputs.items()},
+        metrics={name: found.place_of(n) for name, n in found.graph.metrics.items()},
+        input_gradients=found.input_gradients,
     )
 
 
@@ -99,6 +103,8 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
         value_count=written.inputs + written.targets + len(slots),
         loss=slots.get(graph.loss, -1),
         outputs={name: [slots[n] for n in nodes] for name, nodes in graph.outputs.items()},
+        metrics={name: slots[n] for name, n in graph.metrics.items()},
+        input_gradients={i: slots[n] for i, n in graph.input_gradients.items()},
     )
 
 
@@ -164,6 +170,9 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("PREDICTION", program.prediction),
         ("THRESHOLD", program.threshold),
         ("HAS_CLASSES", program.has_classes),
+        ("METRICS", kernels.metrics),
+        ("INPUT_GRADIENTS", kernels.input_gradients if program.input_gradients else None),
+        ("INPUT_NAMES", [(part.name, part.first, part.count) for part in program.input_parts if part.name]),
         ("LEARNING_RATE", float(program.learning_rate)),
         ("SEED", program.seed),
         ("INITIAL", initial if program.initial is not None else None),

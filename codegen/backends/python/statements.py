@@ -32,8 +32,9 @@ class StraightLine:
         self.inputs, self.targets = len(program.input_values), len(program.target_values)
         masks = passes_of(graph, program.prediction)
         parameter_of = {n: i for i, n in graph.gradients.items() if self.trees.leaves_of[n] != (n,)}
-        observed = [n for n in self.trees.roots if masks[n] & ~Pass.GRADIENTS]
-        adjoints = [n for n in self.trees.roots if masks[n] == Pass.GRADIENTS and n not in parameter_of]
+        kept = set(graph.input_gradients.values())
+        observed = [n for n in self.trees.roots if masks[n] & ~Pass.GRADIENTS or n in kept]
+        adjoints = [n for n in self.trees.roots if n not in observed and n not in parameter_of]
         order = sorted(observed, key=lambda n: not masks[n] & Pass.LOSS)
         self.slots = {n: self.inputs + self.targets + i for i, n in enumerate(order)}
         self.of_loss = sum(bool(masks[n] & Pass.LOSS) for n in order)

@@ -28,6 +28,9 @@ OUTPUTS: dict[str, list[int]]
 PREDICTION: str | None
 THRESHOLD: float | None
 HAS_CLASSES: bool
+METRICS: dict[str, int]  # their places in value[]
+INPUT_GRADIENTS: dict[int, int] | None  # the places of those that are not always 0, if the model has them
+INPUT_NAMES: list[tuple[str, int, int]]  # of parts, with their first input and how many they are
 LEARNING_RATE: float
 SEED: int
 TENSORS: list[tuple[str, tuple[int, ...], int, tuple[int, ...], Numbers]]
@@ -44,4 +47,5 @@ compute_loss: Pass
 compute_prediction: Pass
 compute_outputs: Pass
 compute_evaluation: Pass
+compute_metrics: Pass
 compute_gradients: Callable[[list[float], list[float], list[float], Active], None]  # data, grad, value, active

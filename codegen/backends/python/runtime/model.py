@@ -31,10 +31,13 @@ if TYPE_CHECKING:
         INITIAL,
         INITIAL_DATA,
         INPUT_COUNT,
+        INPUT_GRADIENTS,
+        INPUT_NAMES,
         INPUT_TYPE,
         LEARNING_RATE,
         LOSS,
         LOWERING,
+        METRICS,
         OUTPUTS,
         ROW_TENSORS,
         SEED,
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
         VERSION,
         compute_evaluation,
         compute_gradients,
+        compute_metrics,
         compute_outputs,
     )
     from codegen.backends.python.runtime.state import (
@@ -51,6 +55,7 @@ if TYPE_CHECKING:
         PLACES,
         SHAPES,
         _active,
+        _backward_done,
         _check_free,
         _check_loss,
         _class_of,
@@ -78,9 +83,9 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "load_state_dict"),
-    *("outputs", "outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset"),
-    *("load_weights", "save_weights", "state_dict", "train", "update", "zero_grad"),
+    *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "input_grad"),
+    *("load_state_dict", "load_weights", "metrics", "outputs", "outputs_batch", "predict", "predict_batch"),
+    *("probabilities", "probabilities_batch", "reset", "save_weights", "state_dict", "train", "update", "zero_grad"),
 ]
 
 PROGRESS_IMAGES = 1000  # between two calls of a progress callback
@@ -100,11 +105,26 @@ def backward() -> None:
 
     RuntimeError before any forward().
     """
+    global _backward_done
     _check_free()
     if not _forward_done:
         raise RuntimeError("backward() needs a forward() before it")
     compute_gradients(_data, _grad, _value, _active)
     add_row_gradients(_grad, _value, _active)
+    _backward_done = True
+
+
+def input_grad() -> Any:
+    """The gradients of the loss by the inputs of the last forward(), after backward(): of this image alone.
+
+    A tuple of floats; a dict of them by name if the inputs have names. RuntimeError before a backward().
+    """
+    if INPUT_GRADIENTS is None:
+        raise RuntimeError("this model keeps no gradients of inputs: declare Program(input_gradients=True)")
+    if not _backward_done:
+        raise RuntimeError("input_grad() needs a forward() and a backward() before it")
+    found = tuple([0.0 + _value[INPUT_GRADIENTS[i]] if i in INPUT_GRADIENTS else 0.0 for i in range(INPUT_COUNT)])
+    return {name: found[first : first + count] for name, first, count in INPUT_NAMES} or found
 
 
 def zero_grad() -> None:
@@ -248,6 +268,25 @@ def accumulate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = No
     return total
 
 
+def metrics(images: Any, labels: Any, *, threads: Any = 1, progress: Any = None) -> dict[str, float]:
+    """{name: mean} of the declared metrics over many images. progress(done, total, None) is called now and then."""
+    _check_loss()
+    if not METRICS:
+        raise RuntimeError("this model declares no metrics")
+    check_options(threads, progress)
+    found, targets = get_batch(images, labels)
+    totals = dict.fromkeys(METRICS, 0.0)
+    for i, image in enumerate(found):
+        active = _set_inputs(_inference, image)
+        _set_targets(_inference, targets[i])
+        compute_metrics(_data, _inference, active)
+        for name, place in METRICS.items():
+            totals[name] += _inference[place]
+        if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(found)):
+            _report(progress, i + 1, len(found), None)
+    return {name: total / len(found) for name, total in totals.items()}
+
+
 def train(
     images: Any,
     labels: Any,
@@ -268,6 +307,7 @@ def train(
     thread, whatever `threads` says. With check_finite, FloatingPointError stops it before a step that makes a parameter
     inf or nan; the parameters are those before the step, the gradients its own.
     """
+    global _backward_done
     _check_loss()
     check_options(threads, progress)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
@@ -292,6 +332,7 @@ def train(
             for i in batch:
                 total += _run_forward(targets[i], found[i])
                 backward()
+            _backward_done = False
             broken = _run_update(rate, float(len(batch)), check_finite)
             if broken is not None:
                 step = epoch * -(-count // size) + first // size + 1
@@ -374,7 +415,7 @@ def _draw_weights(seed: int) -> None:
 
 def reset(seed: Any = None) -> None:
     """Fresh weights, the same as those of the micrograd model made after random.seed(seed); gradients become 0."""
-    global _forward_done
+    global _forward_done, _backward_done
     given = parse_seed(seed)
     if given is not None and INITIAL is None:
         raise ValueError("this model declares no initial distribution: reset() takes no seed")
@@ -384,7 +425,7 @@ def reset(seed: Any = None) -> None:
     _dirty.clear()
     _nonfinite_rows.clear()
     _find_nonfinite_rows()
-    _forward_done = False
+    _forward_done = _backward_done = False
 
 
 def info() -> dict[str, Any]:

@@ -56,6 +56,7 @@ _value = [0.0] * VALUE_COUNT  # of the last forward()
 _inference = [0.0] * VALUE_COUNT  # of everything that must not disturb it
 _active: Active = []
 _forward_done = False
+_backward_done = False  # whether backward() has followed it
 _nonfinite_rows: set[int] = set()  # inputs in whose rows there is a weight that is inf or nan
 _dirty: set[int] = set()
 _reporting = False  # a progress callback runs
@@ -108,11 +109,11 @@ def _set_targets(value: list[float], targets: Any) -> None:
 
 
 def _run_forward(targets: Any, inputs: Any) -> float:
-    global _active, _forward_done
+    global _active, _forward_done, _backward_done
     _active = _set_inputs(_value, inputs)
     _set_targets(_value, targets)
     compute_loss(_data, _value, _active)
-    _forward_done = True
+    _forward_done, _backward_done = True, False
     return _value[LOSS]
 
 

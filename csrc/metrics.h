@@ -1,0 +1,75 @@
+/* metrics(): the means of numbers that may depend on targets, over many images. */
+
+#ifndef METRICS_H
+#define METRICS_H
+
+#include "arguments.h"
+#include "images.h"
+#include "level.h"
+#include "model.h"
+#include "passes.h"
+
+#if METRIC_COUNT
+static void metrics_of_images(struct inference *memory, const struct chunk *chunk, int at, int count)
+{
+    struct workspace *const w = workspaces_of(memory);
+    for (int k = 0; k < count; k++) {
+        level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
+        set_targets(&w[k], target_at(chunk->batch, chunk->first + at + k));
+        level->compute_metrics(&w[k]);
+        for (int m = 0; m < METRIC_COUNT; m++)
+            chunk->metrics[(at + k) * METRIC_COUNT + m] = w[k].value[metrics[m].place];
+    }
+}
+
+static PyObject *metric_means(const double *totals, Py_ssize_t count)
+{
+    PyObject *const dict = PyDict_New();
+    for (int m = 0; dict != NULL && m < METRIC_COUNT; m++) {
+        PyObject *const mean = PyFloat_FromDouble(totals[m] / (double)count);
+        const int failed = mean == NULL || PyDict_SetItemString(dict, metrics[m].name, mean) < 0;
+        Py_XDECREF(mean);
+        if (failed) {
+            Py_DECREF(dict);
+            return NULL;
+        }
+    }
+    return dict;
+}
+#endif
+
+static PyObject *api_metrics(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    static const struct signature signature = {"metrics", 2, 2, 4, {"images", "labels", "threads", "progress"}};
+    PyObject *values[4], *result = NULL;
+    struct batch_view b;
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
+        check_progress(values[3]) < 0)
+        return NULL;
+    const int threads = parse_threads(values[2]);
+    if (threads < 0 || get_batch(values[0], values[1], &b) < 0)
+        return NULL;
+#if METRIC_COUNT
+    double totals[METRIC_COUNT] = {0};
+    double *const found = PyMem_Malloc(CHUNK_IMAGES * METRIC_COUNT * sizeof(*found));
+    struct chunk chunk = {
+        .batch = &b,
+        .passes = level->evaluation,
+        .compute = metrics_of_images,
+        .threads = threads,
+        .metrics = found,
+        .totals = totals,
+    };
+    if (found == NULL)
+        PyErr_NoMemory();
+    else if (run_chunks(&chunk, values[3]) == 0)
+        result = metric_means(totals, b.count);
+    PyMem_Free(found);
+#else
+    PyErr_SetString(PyExc_RuntimeError, "this model declares no metrics");
+#endif
+    release_batch(&b);
+    return result;
+}
+
+#endif
