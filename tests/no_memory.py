@@ -31,6 +31,7 @@ from typing import Any
 SECONDS = 50  # for everything: a lock that was kept would be waited for
 IMAGES = 600  # more than two chunks of a large model, where train() looks at signals and calls progress
 COMMON = {"batch_size": 7, "learning_rate": 0.01, "epochs": 2}
+WARM = 300  # calls until Python's own caches, of a hundred blocks or so, grow no more
 TRAINING: dict[str, dict[str, Any]] = {
     "train": COMMON | {"seed": 5},
     "train checked": COMMON | {"check_finite": True},
@@ -102,6 +103,8 @@ class Subject:
         yield "load_state_dict refused", lambda: m.load_state_dict(wrong)
         yield "load_state_dict without one", lambda: m.load_state_dict({})
         yield "load_state_dict with another", lambda: m.load_state_dict(self.state | {"".join(("ä", "ö")): image})
+        yield "input_grad", m.input_grad
+        yield "metrics", lambda: m.metrics(images, labels)
         yield "save_weights refused", lambda: m.save_weights(3)  # else it runs io and json, which leak without memory
         yield "load_weights refused", lambda: m.load_weights(3)
         yield "accumulate", lambda: m.accumulate(images, labels, threads=3)
@@ -303,6 +306,8 @@ class Sweep:
         """Everything once more, without a look at the model: what is left behind each time?"""
         rounds = 4  # the first time round fills caches
         left = [array("q", bytes(8 * (rounds + 1))) for _ in memory()]
+        for _ in range(0 if self.forks or self.name in TRAINING else WARM):
+            outcome(self.call)
         for i in range(rounds + 1):
             for n in range(self.count if i else 0):
                 without_memory(self.call, n, n + 1)
