@@ -21,7 +21,6 @@ import json
 import os
 import signal
 import sys
-import tempfile
 from _testcapi import remove_mem_hooks, set_nomemory  # type: ignore[import-not-found]
 from array import array
 from collections.abc import Callable, Iterator
@@ -32,6 +31,7 @@ from typing import Any
 SECONDS = 50  # for everything: a lock that was kept would be waited for
 IMAGES = 600  # more than two chunks of a large model, where train() looks at signals and calls progress
 COMMON = {"batch_size": 7, "learning_rate": 0.01, "epochs": 2}
+OF_PYTHON = ("save_weights", "load_weights")  # they run Python's os, io and json, with failures of their own
 TRAINING: dict[str, dict[str, Any]] = {
     "train": COMMON | {"seed": 5},
     "train checked": COMMON | {"check_finite": True},
@@ -65,7 +65,7 @@ class Subject:
         self.target = 3 if self.labelled else labels[: info["targets"]] if labels else None
         self.state = {name: bytes_of(view) for name, view in module.state_dict().items()} if self.trains else {}
         self.calls = dict(self.all_calls(images, labels))
-        for name in [name for name in vars(module) if not name.startswith("_")]:
+        for name in [name for name in vars(module) if not name.startswith("_") and name not in OF_PYTHON]:
             assert any(call.split()[0] == name for call in self.calls), f"{name}() is never called"
 
     def all_calls(self, images: Any, labels: Any) -> Iterator[tuple[str, Call]]:
@@ -81,8 +81,9 @@ class Subject:
         yield "predict_batch", lambda: m.predict_batch(images, progress=lambda *_: None)
         yield "predict_batch refused", lambda: m.predict_batch(images, threads=huge)
         yield "predict_batch in threads", lambda: m.predict_batch(images, threads=3)
-        yield "outputs_batch", lambda: {name: bytes(view) for name, view in m.outputs_batch(images).items()}
-        yield "probabilities_batch", lambda: bytes(m.probabilities_batch(images, threads=3))
+        if hasattr(m, "outputs_batch"):
+            yield "outputs_batch", lambda: {name: bytes(view) for name, view in m.outputs_batch(images).items()}
+            yield "probabilities_batch", lambda: bytes(m.probabilities_batch(images, threads=3))
         if not self.trains:
             return
         yield "forward", lambda: m.forward(target, image)
@@ -103,12 +104,8 @@ class Subject:
         yield "load_state_dict refused", lambda: m.load_state_dict(wrong)
         yield "load_state_dict without one", lambda: m.load_state_dict({})
         yield "load_state_dict with another", lambda: m.load_state_dict(self.state | {"".join(("ä", "ö")): image})
-        path = os.path.join(tempfile.mkdtemp(), "w")
-        m.save_weights(path)
-        yield "save_weights", lambda: m.save_weights(path)
-        yield "save_weights refused", lambda: m.save_weights(3)
-        yield "load_weights", lambda: m.load_weights(path)
-        yield "load_weights refused", lambda: m.load_weights(os.devnull)
+        yield "input_grad", m.input_grad
+        yield "metrics", lambda: m.metrics(images, labels)
         yield "accumulate", lambda: m.accumulate(images, labels, threads=3)
         yield "accumulate refused", lambda: m.accumulate(images, short)
         yield "evaluate", lambda: m.evaluate(images, labels, progress=lambda *_: None)

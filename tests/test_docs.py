@@ -85,8 +85,8 @@ def test_the_python_of_the_essays_page_is_generated(compiled_mnist):
     assert len(listings) == len(texts)
     assert all(listing in text for listing, text in zip(listings, texts, strict=True))
     loops = texts[0].split("def groups_0")[1].split("# Arguments that hold many numbers")[0]
-    assert (len(texts[0].splitlines()) + 50) // 100 == 12
-    assert "has 1200 lines, of which the loops are 140" in page
+    assert (len(texts[0].splitlines()) + 50) // 100 == 13
+    assert "has 1,300 lines, of which the loops are 140" in page
     assert round(len(loops.splitlines()), -1) == 140
 
 
@@ -107,7 +107,7 @@ def test_the_readmes_own_model_runs(tmp_path, monkeypatch):
     assert tiny.outputs(array("d", [1.0, 2.0])) == {"out": (ieee.tanh(0.1 * 1.0 + -0.2 * 2.0),)}
     (usage,) = [listing for listing in fenced(README, "python") if "tiny.train" in listing]
     x = np.random.default_rng(0).random((50, 2))
-    namespace |= {"X": x, "Y": np.tanh(x @ [0.3, 0.5])}
+    namespace |= {"np": np, "X": x, "Y": np.tanh(x @ [0.3, 0.5])}
     before = tiny.evaluate(namespace["X"], namespace["Y"])[0]
     exec(usage, namespace)
     assert tiny.evaluate(namespace["X"], namespace["Y"])[0] < before
