@@ -109,8 +109,9 @@
 
 #define DOC_INPUT_GRAD \
     "input_grad($module, /)\n--\n\n" \
-    "The gradients of the loss by the inputs of the last forward(), after backward(): a tuple of floats, or a dict of\n" \
-    "tuples if the inputs have names. They are of this image alone: unlike those of parameters, they do not add up.\n\n" \
+    "The gradients of the loss by the inputs of the last forward(), after backward(), as a tuple of floats.\n\n" \
+    "If the inputs have names, a dict of tuples. They are of this image alone: unlike those of parameters, they do not\n" \
+    "add up.\n\n" \
     "Raises RuntimeError without Program(input_gradients=True), and before a backward()."
 
 #define DOC_ZERO_GRAD "zero_grad($module, /)\n--\n\nSets the parameters' gradients to 0. Returns None."

@@ -58,8 +58,10 @@ def backward() -> None:
     """
 
 def input_grad() -> tuple[float, ...]:
-    """The gradients of the loss by the inputs of the last forward(), after backward(): a tuple of floats, or a dict of
-    tuples if the inputs have names. They are of this image alone: unlike those of parameters, they do not add up.
+    """The gradients of the loss by the inputs of the last forward(), after backward(), as a tuple of floats.
+
+    If the inputs have names, a dict of tuples. They are of this image alone: unlike those of parameters, they do not
+    add up.
 
     Raises RuntimeError without Program(input_gradients=True), and before a backward().
     """
