@@ -157,16 +157,7 @@ def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Tool
     )
     platforms = (sysconfig.get_platform(), platform.machine(), sysconfig.get_config_var("EXT_SUFFIX"), sys.version)
     environment = [os.environ.get(name, "") for name in ("CFLAGS", "LDFLAGS")]
-    parts = (
-        kinds,
-        program.input_gradients,
-        modes,
-        platforms,
-        environment,
-        toolchain.identity(),
-        list(options),
-        generator_version(),
-    )
+    parts = (kinds, modes, platforms, environment, toolchain.identity(), list(options), generator_version())
     found.update(repr(parts).encode())
     for tensor in program.tensors:
         found.update(repr((tensor.name, tensor.shape, tensor.initial)).encode())

@@ -63,8 +63,11 @@ static int make_room(struct output_room *room, const struct output *output, Py_s
         PyErr_NoMemory();
         return -1;
     }
-    PyObject *const memory = PyByteArray_FromStringAndSize(NULL, images * output->count * (Py_ssize_t)sizeof(real));
-    PyObject *const bytes = memory == NULL ? NULL : PyMemoryView_FromObject(memory);
+    /* Made empty: without memory for its bytes, CPython would destroy an object that is not yet complete. */
+    PyObject *const memory = PyByteArray_FromStringAndSize(NULL, 0);
+    PyObject *bytes = NULL;
+    if (memory != NULL && PyByteArray_Resize(memory, images * output->count * (Py_ssize_t)sizeof(real)) == 0)
+        bytes = PyMemoryView_FromObject(memory);
     Py_XDECREF(memory);
     if (bytes == NULL)
         return -1;

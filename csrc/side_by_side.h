@@ -57,7 +57,7 @@ static inline void copy_image(struct workspace *w, const struct images *images, 
 #endif
 
 /* The class of each image, as class_of() has it. */
-static void classes_side_by_side(const struct images *images, const struct output *output, unsigned char *classes)
+static inline void classes_side_by_side(const struct images *images, const struct output *output, unsigned char *classes)
 {
     real largest[SIDE_BY_SIDE];
     int best[SIDE_BY_SIDE] = {0};
@@ -82,7 +82,7 @@ static void classes_side_by_side(const struct images *images, const struct outpu
 }
 
 /* One output of some images, one image after the other. */
-static void outputs_side_by_side(const struct images *images, const struct output *output, int count, real *to)
+static inline void outputs_side_by_side(const struct images *images, const struct output *output, int count, real *to)
 {
     for (int s = 0, i = 0; s < output->span_count; s++) {
         const struct span *const span = &output->spans[s];

@@ -102,7 +102,11 @@ def test_a_broken_model_is_explained_in_one_line(run: Callable, folder: Path, na
 def test_a_model_that_cannot_be_compiled(run: Callable, folder: Path):
     source = FOUR_NEURONS.read_text(encoding="utf-8").replace('{"out": [out]}', '{"out": [out - target]}')
     (folder / "model.py").write_text(source, encoding="utf-8")
-    expected = (2, "", "error: model.py: the output 'out' depends on a target, but a prediction has none\n")
+    expected = (
+        2,
+        "",
+        "error: model.py: the output 'out' depends on a target, but a prediction has none: declare it as a metric\n",
+    )
     assert run("model.py", "--what", "ir") == expected
     assert run("model.py", "--what", "loops") == expected
     assert run("model.py", "--output", "-")[0] == 0  # the graph of the loss is what it is

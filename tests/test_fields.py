@@ -170,6 +170,14 @@ def constants() -> Iterator[Case]:
     yield case([x * x], ValueError, "constants: element 0 is computed by ")
 
 
+def metrics() -> Iterator[Case]:
+    x = Value(0.0)
+    for wrong in (None, 3, [x], [("w", x)], "w", {"w"}, iter({}), object()):
+        yield case(wrong, TypeError, "metrics must map names to Values, not be a ")
+    for wrong in (3, 1.0, None, [x, x], "x"):
+        yield case({"error": wrong}, TypeError, "metric")
+
+
 FIELDS: dict[str, Iterator[Case]] = {
     "seed": wholes(),
     "learning_rate": numbers(),
@@ -186,6 +194,8 @@ FIELDS: dict[str, Iterator[Case]] = {
     "initial": ranges(),
     "prediction": (found for found in texts(MAX_TEXT, is_empty_good=True) if found[0]() is not None),
     "constants": constants(),
+    "metrics": (found for found in metrics()),
+    "input_gradients": flags(),
     "threshold": (found for found in numbers() if found[0]() is not None),
 }
 CASES = [(field, *found) for field, cases in FIELDS.items() for found in cases]

@@ -170,7 +170,15 @@ def test_the_same_weights_give_the_same_bytes():
 def test_a_frozen_module_can_only_predict(tmp_path):
     *_, module = frozen_modules(small_mlp(), tmp_path)
     public = {name for name in dir(module) if not name.startswith("__")}
-    assert public == {"info", "outputs", "predict", "predict_batch", "probabilities"}
+    assert public == {
+        "info",
+        "outputs",
+        "outputs_batch",
+        "predict",
+        "predict_batch",
+        "probabilities",
+        "probabilities_batch",
+    }
     with pytest.raises(ValueError, match="pixels must hold 9 unsigned bytes, got 8"):
         module.predict(bytes(8))
     with pytest.raises(TypeError, match="pixels must be a C-contiguous buffer"):

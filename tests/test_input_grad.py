@@ -56,9 +56,9 @@ def _with_gradients(program: Program) -> Program:
 
 
 def linear() -> Program:
-    """Gradients that are a parameter, a constant, a target, another input, and nothing."""
-    x, t, p = models.values(6), models.values(1), [Value(0.5), Value(-3.0)]
-    loss = p[0] * x[0] + x[1] * -2.0 + x[2] * t[0] + x[3] * x[4] + p[1] + x[5].detach()
+    """Gradients that are a parameter, constants, a target, another input, and nothing."""
+    x, t, p = models.values(7), models.values(1), [Value(0.5), Value(-3.0)]
+    loss = p[0] * x[0] + x[1] * -2.0 + x[2] * t[0] + x[3] * x[4] + p[1] + x[5].detach() + x[6]
     return Program(Floats(x), Floats(t), {"p": p}, loss, {"x": [x[1]]}, input_gradients=True)
 
 
@@ -82,9 +82,9 @@ def test_the_sign_of_a_zero_is_the_engine_s(tmp_path):
     """The engine adds to 0.0, so that -0.0 never comes out."""
     module = module_of("loops", linear(), tmp_path)
     module.load_state_dict({"p": np.array([-0.0, 1.0])})
-    module.forward(-0.0, [1, 2, 3, -0.0, -0.0, 5])
+    module.forward(-0.0, [1, 2, 3, -0.0, -0.0, 5, 6])
     module.backward()
-    assert exact(module.input_grad()) == exact([0.0, -2.0, 0.0, 0.0, 0.0, 0.0])
+    assert exact(module.input_grad()) == exact([0.0, -2.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
 @pytest.mark.parametrize("kind", KINDS)

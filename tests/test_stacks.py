@@ -13,10 +13,11 @@ import pytest
 from harness import Extension
 
 from codegen import Program
-from codegen.build import UNIX_FLAGS, write_sources
+from codegen.build import write_sources
 from codegen.files import csrc
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
+from codegen.toolchain import UNIX_FLAGS
 
 # Each model small, and with more of what it has.
 GROWING: dict[str, list[Callable[[], Program]]] = {

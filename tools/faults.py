@@ -200,9 +200,9 @@ FAULTS = [
     ),
     Fault(
         "sums one lane too few",
-        "codegen/schedule/lanes.py",
-        "Local(stmt.name, lane.count)",
-        "Local(stmt.name, lane.count - 1)",
+        "codegen/schedule/nest.py",
+        "Local(stmt.name, count, images=bool(image))",
+        "Local(stmt.name, count - 1, images=bool(image))",
     ),
     Fault(
         "lanes padded into the results of another group",
@@ -370,7 +370,7 @@ FAULTS = [
     ),
     Fault(
         "a buffer of the wrong size that is kept",
-        "csrc/arguments.h",
+        "csrc/buffers.h",
         "view->len / expected->size);\n        PyBuffer_Release(view);",
         "view->len / expected->size);",
         test=NO_MEMORY,
@@ -384,9 +384,9 @@ FAULTS = [
     ),
     Fault(
         "a shape with a hole in it",
-        "csrc/views.h",
-        "if (length == NULL || PyTuple_SetItem(tuple, d, length) < 0) {",
-        "if (PyTuple_SetItem(tuple, d, length) < 0) {",
+        "csrc/buffers.h",
+        "if (size == NULL || PyTuple_SetItem(tuple, d, size) < 0) {",
+        "if (PyTuple_SetItem(tuple, d, size) < 0) {",
         test=NO_MEMORY,
     ),
 ]

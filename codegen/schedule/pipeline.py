@@ -51,10 +51,8 @@ class Rerolled:
 
     @property
     def observed(self) -> list[int]:
-        """The places in value[] that are read from outside."""
-        graph = self.graph
-        nodes = (graph.loss, *chain(*graph.outputs.values()), *graph.metrics.values(), *graph.input_gradients.values())
-        return [self.place_of(n) for n in nodes if n >= 0]
+        """The places in value[] that are read from outside after a batch."""
+        return [self.place_of(n) for n in (self.graph.loss, *chain(*self.graph.outputs.values())) if n >= 0]
 
     @property
     def input_gradients(self) -> dict[int, int]:
