@@ -257,7 +257,7 @@ FAULTS = [
     Fault(
         "the values of the batch before are shared",
         "csrc/passes.h",
-        "    compute_once(level->training);",
+        "    compute_once(level->training, &computed_once);",
         "",
     ),
     Fault(
@@ -287,8 +287,8 @@ FAULTS = [
     Fault(
         "a zero input whose weight is infinite is skipped",
         "csrc/update.h",
-        "nonfinite_row[i] = !is_finite(largest);",
-        "nonfinite_row[i] = largest != largest;",
+        "nonfinite = !is_finite(largest_in_row[i]);",
+        "nonfinite = largest_in_row[i] != largest_in_row[i];",
     ),
     Fault(
         "a weight that becomes infinite is not noticed",
@@ -332,8 +332,8 @@ FAULTS = [
     Fault(
         "the mean loss of the last chunk alone",
         "csrc/train.h",
-        "*loss = total / (double)count;",
-        "*loss = total / (double)run->batch_size;",
+        "run->mean = total / (double)i;",
+        "run->mean = total / (double)run->batch_size;",
     ),
     Fault(
         "a nan that a maximum drops",
