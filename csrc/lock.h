@@ -294,6 +294,9 @@ static void end_call(struct call *call)
 #ifndef _WIN32
 #include <pthread.h>
 
+/* Called through data: in code, tcc has 32 bits for the distance to a C library that may be further away. */
+static int (*const volatile at_fork)(void (*)(void), void (*)(void), void (*)(void)) = pthread_atfork;
+
 static void renew(PyThread_type_lock *lock)
 {
     PyThread_type_lock const fresh = PyThread_allocate_lock();
@@ -360,9 +363,9 @@ static int make_locks(void)
     }
 #ifndef _WIN32
 #if FROZEN
-    failed = pthread_atfork(NULL, NULL, after_fork_in_child);
+    failed = at_fork(NULL, NULL, after_fork_in_child);
 #else
-    failed = pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+    failed = at_fork(before_fork, after_fork_in_parent, after_fork_in_child);
 #endif
     if (failed) {
         PyErr_SetString(PyExc_OSError, "pthread_atfork failed");

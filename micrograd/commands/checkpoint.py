@@ -107,7 +107,7 @@ def check_writable(path: str | Path) -> None:
     new = temporary(target)
     try:
         new.open("xb").close()
-        new.unlink()
+        new.unlink(missing_ok=True)  # another process that has the lock may have tidied up
     except OSError as error:
         raise type(error)(error.errno, error.strerror, str(path)) from error  # rather than the temporary name
 
