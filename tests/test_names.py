@@ -136,16 +136,16 @@ def in_c(declared: Program, folder: Path, module: str, compilers: Sequence[str] 
     )
     includes = "".join(f"#include <{name}>\n" for name in ("math.h", "stdio.h", "stdlib.h", "string.h", "stdint.h"))
     main = f"int main(void) {{ static struct {space} s; const double x[2] = {{0.5, -2.0}};\n{calls}return 0; }}\n"
-    (folder / "main.c").write_text(f'{includes}#include "{header.name}"\n{main}')
-    (folder / "main.cpp").write_text(f'#include <cmath>\n{includes}#include "{header.name}"\n{main}')
+    (folder / "calls_all.c").write_text(f'{includes}#include "{header.name}"\n{main}')
+    (folder / "calls_all.cpp").write_text(f'#include <cmath>\n{includes}#include "{header.name}"\n{main}')
     results = []
     for compiler in compilers:
         flags = ["-Wall", "-Werror"] if compiler == "tcc" else STRICT
-        run([compiler, *flags, "main.c", f"{module}.c", "-o", "main", "-lm"], folder)
-        lines = subprocess.run([folder / "main"], capture_output=True, text=True, check=True).stdout.splitlines()
+        run([compiler, *flags, "calls_all.c", f"{module}.c", "-o", "calls_all", "-lm"], folder)
+        lines = subprocess.run([folder / "calls_all"], capture_output=True, text=True, check=True).stdout.splitlines()
         results.append([[float.fromhex(x) for x in line.split()] for line in lines])
     if shutil.which("g++"):
-        run(["g++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "main.cpp"], folder)
+        run(["g++", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "calls_all.cpp"], folder)
     return results
 
 
