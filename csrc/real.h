@@ -35,8 +35,9 @@ static inline real larger(real a, real b) { return (a >= b || a != a) ? a : b; }
 static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
 
 /*
- * The largest absolute value. Without their sign bit, bit patterns sort as the numbers do, infinity after all finite
- * numbers and nan after infinity: the result is finite if and only if all elements are.
+ * No absolute value is larger. Without their sign bit, bit patterns sort as the numbers do, infinity after all finite
+ * numbers and nan after infinity: the result is finite if and only if all elements are. The sign goes to the lowest bit,
+ * which is at most one step up, so that -0.0 counts too: the result is 0 if and only if all bits of all elements are.
  */
 static inline real largest_magnitude(const real *x, ptrdiff_t count)
 {
@@ -45,7 +46,7 @@ static inline real largest_magnitude(const real *x, ptrdiff_t count)
     for (ptrdiff_t i = 0; i < count; i++) {
         real_bits bits;
         memcpy(&bits, &x[i], sizeof(bits));
-        bits &= (real_bits)-1 >> 1;
+        bits = (bits & (real_bits)-1 >> 1) | bits >> (8 * sizeof(bits) - 1);
         largest = bits > largest ? bits : largest;
     }
     memcpy(&result, &largest, sizeof(result));

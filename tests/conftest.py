@@ -25,6 +25,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-golden", action="store_true", help="rewrite tests/golden")
 
 
+def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
+    """Of states that differ, which numbers do: pages of bytes say nothing."""
+    from harness import State, differences
+
+    if op == "==" and isinstance(left, State) and isinstance(right, State):
+        return ["the same state", *differences(left, right)]
+    return None
+
+
 @pytest.fixture(scope="session")
 def digits() -> Callable[..., tuple[bytes, bytes]]:
     """digits(count, seed) -> images and labels: random bytes, four of five pixels 0, as in handwriting."""

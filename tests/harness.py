@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
+from typing import NamedTuple
 
 import numpy as np
 
@@ -24,8 +25,8 @@ from tools.fuzz_compiler.systems import LEVELS, Module, System, bits, example, i
 from tools.fuzz_compiler.systems import compare as systems_agree
 
 __all__ = [
-    "LEVELS", "WARNINGS", "Extension", "Generated", "batches_by_hand", "bits", "compare", "example", "gradients",
-    "many", "parameters", "state", "train_by_hand", "use_threads",
+    "LEVELS", "WARNINGS", "Extension", "Generated", "State", "batches_by_hand", "bits", "compare", "differences",
+    "example", "gradients", "many", "parameters", "state", "train_by_hand", "use_threads",
 ]  # fmt: skip
 
 _names = (f"model_{i}" for i in itertools.count(1))
@@ -66,9 +67,22 @@ def gradients(module: ModuleType) -> list[float]:
     return [module.grad(i) for i in range(module.info()["parameters"])]
 
 
-def state(module: ModuleType) -> tuple[bytes, bytes]:
+class State(NamedTuple):
+    parameters: bytes
+    gradients: bytes
+
+
+def state(module: ModuleType) -> State:
     """All bits of the parameters and of the gradients."""
-    return array("d", parameters(module)).tobytes(), array("d", gradients(module)).tobytes()
+    return State(array("d", parameters(module)).tobytes(), array("d", gradients(module)).tobytes())
+
+
+def differences(left: State, right: State) -> Iterator[str]:
+    """For a failed test: how many numbers differ, and the first of them."""
+    for name, a, b in zip(State._fields, left, right, strict=True):
+        numbers = zip(array("d", a), array("d", b), strict=False)
+        found = [f"[{i}] {x!r} != {y!r}" for i, (x, y) in enumerate(numbers) if a[8 * i :][:8] != b[8 * i :][:8]]
+        yield f"{len(found)} of {len(a) // 8} and {len(b) // 8} {name} differ: {', '.join(found[:4])}"
 
 
 TYPES = {"uint8": np.uint8, "label": np.uint8, "float32": np.float32, "float64": np.float64}

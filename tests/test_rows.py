@@ -136,6 +136,22 @@ def test_a_healed_weight_is_skipped_again(twins):
     assert math.isfinite(twins.forward(2, DIM))
 
 
+@pytest.mark.parametrize("viewed", [False, True], ids=["view dropped", "view alive"])
+def test_a_written_gradient_of_minus_zero_counts(twins, viewed):
+    """It equals 0, but -0.0 - rate * -0.0 is 0.0, and zero_grad() makes it 0.0."""
+    number = 3 * 13 + BLACK_PIXEL
+    twins.write(twins.module.state_dict, number, -0.0)
+    view = twins.write(twins.module.grad_dict, number, -0.0)
+    if not viewed:
+        del view
+    twins.update()
+    assert math.copysign(1, twins.module.data(number)) == 1
+    twins.zero_grad()
+    twins.forward(2, DIM)
+    twins.backward()
+    assert math.copysign(1, twins.module.grad(number)) == 1
+
+
 @pytest.mark.parametrize("viewed", [False, True], ids=["no view", "view alive"])
 def test_a_weight_that_an_update_overflows_poisons_the_loss(twins, viewed):
     """The update also makes all hidden units dead and every number but those weights finite: only 0 * inf is nan."""
