@@ -40,6 +40,10 @@ Rules: TypeAlias = "Rule | Function | Mapping[str, Rule | Function]"
 
 LEARNING_RATE = 0.1  # of rules that name none
 
+# Momentum that fades away would end as denormal numbers, which make most processors tens of times slower. So each number
+# of a state is rounded to a multiple of 2**-953 (in float32 of 2**-109): it comes back as (x + TINY) - TINY.
+TINY, TINY_FLOAT32 = 2.0**-900, 2.0**-85
+
 
 @dataclass(frozen=True)
 class Rule:
@@ -314,8 +318,8 @@ class Traced:
         return self.new_p, *self.new_state
 
 
-def traced(given: Rule) -> Traced:
-    """Calls a rule once. Raises TypeError or ValueError if it does not return a number and a tuple of numbers."""
+def traced(given: Rule, tiny: float = TINY) -> Traced:
+    """Calls a rule once. What it returns as its state, except what it has not changed, is rounded: see TINY. Raises TypeError or ValueError if it does not return a number and a tuple of numbers."""
     p, g, step, rate, norm = map(Value, (0.5, 0.25, 1.0, 0.125, 1.0))
     state = tuple([Value(first) for first in given.state.values()])
     try:
@@ -332,8 +336,9 @@ def traced(given: Rule) -> Traced:
             f"the rule {given.name} returned {len(new_state)} numbers of state, but it declares {len(state)}"
             + (f": {', '.join(given.state)}" if state else ": @rule(name=0.0) declares one")
         )
-    numbers = [_as_value(given.name, x) for x in (new_p, *new_state)]
-    found = Traced(p, g, state, step, rate, norm, numbers[0], tuple(numbers[1:]))
+    first, *numbers = [_as_value(given.name, x) for x in (new_p, *new_state)]
+    settled = [x if x is old else x + tiny + -tiny for x, old in zip(numbers, state, strict=True)]
+    found = Traced(p, g, state, step, rate, norm, first, tuple(settled))
     _check_leaves(given.name, found)
     return found
 
