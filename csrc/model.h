@@ -146,6 +146,14 @@ static struct {
 #if STATE_SLOTS
 static ALIGNED real state[STATE_SLOTS][DATA_COUNT]; /* what rules keep for each parameter, placed as in data[] */
 #endif
+
+/* A number of the state of a rule, of all parameters of a tensor. */
+struct state_tensor {
+    const char *name;
+    int tensor, slot;
+    double initial;
+};
+
 static int64_t steps; /* since the start or the last reset() */
 
 /* One step: its learning rate and the size of its batch. */

@@ -17,6 +17,7 @@ from codegen.backends.c.kernels import PASSES, Kernels, batch_functions, batch_p
 from codegen.backends.c.updates import gradient_rows, rule_constants, rule_functions, step_functions
 from codegen.backends.shared import comment_text, drawn_from, input_noun, number_strides, targets_noun, walk
 from codegen.kinds import Part, types_text
+from codegen.passes.updates import Updates
 from codegen.program import Label, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
@@ -44,6 +45,7 @@ def module_files(program: Program, kernels: Kernels, name: str, digest: str, ope
     tables = [
         *part_table("target", program.target_parts if program.converts_targets else (), program),
         *_tensor_table(program, kernels),
+        *_state_table(kernels.updates, program),
         *output_tables(kernels),
         *_metric_table(kernels),
         *_input_gradients(program, kernels),
@@ -330,6 +332,18 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
         "",
     ]
     return lines
+
+
+def _state_table(updates: Updates | None, program: Program) -> list[str]:
+    """The numbers that rules keep, by name, tensor by tensor."""
+    if updates is None or not updates.slots:
+        return []
+    rows = [
+        f"    {{{string(f'{tensor.name}.{slot}')}, {t}, {k}, {Arithmetic().literal(first)}}},"
+        for t, tensor in enumerate(program.tensors)
+        for k, (slot, first) in enumerate(updates.of(t).rule.state.items())
+    ]
+    return ["static const struct state_tensor state_tensors[] = {", *rows, "    {NULL, 0, 0, 0},", "};", ""]
 
 
 def _empty(rows: Sequence[object]) -> list[str]:
