@@ -156,8 +156,11 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
     graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
     updates = compiled.updates
     if target == "python":
-        written = loop_kernels(found, loops) if found and loops else statement_kernels(graph, program)
-        return {f"{name}.py": module_text(program, written, name, digest, python_definitions(used_rows(graph)))}
+        written = (
+            loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
+        )
+        rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
+        return {f"{name}.py": module_text(program, written, name, digest, python_definitions(rows))}
     kernels = (
         kernels_of(found, loops, program, compiled.batch, updates)
         if found and loops
@@ -236,8 +239,7 @@ def _check_outputs(graph: Graph) -> None:
 
 def registered(*graphs: Graph) -> list[ops.Row]:
     """The user-registered ops of graphs, in the order of the op table."""
-    found = {row.number: row for graph in graphs for row in used_rows(graph) if row.is_registered}
-    return [row for _, row in sorted(found.items())]
+    return [row for row in used_rows(*graphs) if row.is_registered]
 
 
 def graph_digest(graph: Graph, updates: Updates | None = None) -> str:

@@ -209,7 +209,7 @@ def definitions(rows: Iterable[ops.Row], updates: Updates | None, arithmetic: Ar
     graphs = [] if updates is None else [update.each for update in updates.rules]
     if updates is not None and not arithmetic.is_float32:
         graphs += [update.once for update in updates.rules]
-    found = {row.number: row for row in [*rows, *(row for graph in graphs for row in used_rows(graph))]}
+    found = {row.number: row for row in [*rows, *used_rows(*graphs)]}
     return c_definitions([row for _, row in sorted(found.items())], arithmetic.literal, arithmetic.is_float32)
 
 

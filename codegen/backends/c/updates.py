@@ -111,8 +111,7 @@ def step_functions(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequen
 
 def _in_double(updates: Updates, lines: list[str]) -> list[str]:
     """Code whose `real` is double, with definitions of its own, in a model of floats."""
-    rows = [row for update in updates.rules for row in used_rows(update.once)]
-    rows = sorted({row.number: row for row in rows}.values(), key=lambda row: row.number)
+    rows = used_rows(*(update.once for update in updates.rules))
     names = c_names(rows)
     return [
         "#include <double_begin.h>",
