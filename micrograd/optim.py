@@ -477,7 +477,8 @@ def global_norm(numbers: Sequence[float]) -> float:
         part = (square + high) - high
         total += part
         rest += ((square - part) + low) - low
-    return math.ldexp(ops.sqrt.function(total + rest), exponent)
+    root = ops.sqrt.function(total + rest)
+    return math.ldexp(root, exponent) if exponent + math.frexp(root)[1] <= 1024 else math.inf
 
 
 def norm_cuts(count: int) -> tuple[float, float]:
