@@ -268,12 +268,14 @@ def _reduce(model: Any) -> tuple[Any, ...]:
     """How a Model is pickled and copied: by the key of its code, with copies of its numbers."""
     key, start = _origins[model]
     if not hasattr(model, "train"):
-        return _restore, (key, processor_level(), start, {}, {})
-    data, grad = ({name: np.array(view) for name, view in d.items()} for d in (model.state_dict(), model.grad_dict()))
-    return _restore, (key, processor_level(), start, data, grad)
+        return _restore, (key, processor_level(), start, {}, {}, {})
+    views = (model.state_dict(), model.grad_dict(), model.optimizer_state())
+    return _restore, (key, processor_level(), start, *({name: np.array(v) for name, v in d.items()} for d in views))
 
 
-def _restore(key: str, level: int | None, start: Start, data: dict[str, Any], grad: dict[str, Any]) -> Model:
+def _restore(
+    key: str, level: int | None, start: Start, data: dict[str, Any], grad: dict[str, Any], state: dict[str, Any]
+) -> Model:
     model: Any = claim(key, start)
     if model is None and level == processor_level():
         place = writable_folder()
@@ -288,6 +290,7 @@ def _restore(key: str, level: int | None, start: Start, data: dict[str, Any], gr
         model.load_state_dict(data)
         for name, view in model.grad_dict().items():
             np.asarray(view)[...] = grad[name]
+        model.load_optimizer_state(state)
     return model  # type: ignore[no-any-return]
 
 

@@ -170,7 +170,10 @@ class Program:
             return None
         if self.loss is None:
             raise ValueError("a model without a loss has no update")
-        return optim.rules_of(self.update, self.parameters)
+        rules = optim.rules_of(self.update, self.parameters)
+        for rule in {id(rule): rule for rule in rules.values()}.values():
+            optim.traced(rule)  # which names what is wrong with it
+        return rules
 
     def _check_extras(self) -> None:
         self.input_gradients = checks.flag("input_gradients", self.input_gradients)
