@@ -156,9 +156,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
     graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
     updates = compiled.updates
     if target == "python":
-        written = (
-            loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
-        )
+        written = loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
         rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
         return {f"{name}.py": module_text(program, written, name, digest, python_definitions(rows))}
     kernels = (

@@ -34,8 +34,8 @@ from codegen.kinds import (
     values_of,
 )
 from codegen.places import check_declared_once
-from micrograd.engine import Value
 from micrograd import optim
+from micrograd.engine import Value
 from micrograd.initial import Distribution, Initial, Normal, resolved
 
 if TYPE_CHECKING:
@@ -227,6 +227,12 @@ class Program:
             f"<codegen.Program{f' {self.description}' if self.description else ''}: {kinds}, "
             f"{len(self.parameter_values):,} parameters ({tensors}), outputs {list(self.outputs)}, {self.dtype}>"
         )
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, which check() has found."""
+        assert self.learning_rate is not None
+        return self.learning_rate
 
     @property
     def input_parts(self) -> tuple[Part, ...]:
