@@ -231,7 +231,7 @@ def test_check_finite_takes_back_the_state_too(built):
     for system in built("rows").values():
         module, data = system.module, many(system.program, 6)
         module.train(*data, batch_size=2, check_finite=True)
-        with pytest.raises(FloatingPointError, match="stopped before step 2 .*images 2..3"):
+        with pytest.raises(FloatingPointError, match=r"stopped before step 2 .*images 2\.\.3"):
             module.train(*data, batch_size=2, learning_rate=1e308, check_finite=True)
         taken_back = bits(system.data), state_of(module)
         assert taken_back[1]["step"] == [4]
@@ -241,7 +241,7 @@ def test_check_finite_takes_back_the_state_too(built):
         assert (bits(system.data), state_of(module)) == taken_back
         module.train(*data, batch_size=2, learning_rate=1e308)
         assert not np.isfinite(system.data).all()
-        with pytest.raises(FloatingPointError, match="train.. did not start"):
+        with pytest.raises(FloatingPointError, match="did not start"):
             module.train(*data, check_finite=True)
 
 
