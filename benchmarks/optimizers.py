@@ -1,4 +1,4 @@
-"""Training with SGD with momentum and with Adam: the MNIST net, ours compiled from a rule, against optax and PyTorch."""
+"""Training with momentum and with Adam: the MNIST net, ours compiled from a rule, against optax and PyTorch."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """PyTorch on the CPU.
 
-`Sequential`: Linear and ReLU modules, CrossEntropyLoss, SGD(foreach=True) or Adam(fused=True); batches are tensors cut beforehand.
+`Sequential`: Linear and ReLU modules, CrossEntropyLoss, SGD(foreach=True) or Adam(fused=True); batches are tensors cut
+beforehand.
 `torch.compile`: the same with the loss compiled, which leaves dispatch, autograd and the optimiser as they are.
 `by hand`: no autograd, no optimiser: gradients written out in a dozen calls that work in place, under inference_mode.
 Inference goes through the Sequential or through addmm, whichever is faster, and stops at the logits.
