@@ -77,7 +77,7 @@ def only_traces(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_model_has_the_bits_and_the_functions_of_a_built_module(tmp_path):
     program = models.mlp()
     model = codegen.compile(program)
-    built = codegen.load_extension(codegen.build(program, tmp_path, "functions_of"))
+    built = codegen.load_extension(codegen.build(program, tmp_path, "functions_of", flags=["-O0"]))
     names = {name for name in dir(built) if not name.startswith("_")}
     assert {name for name in dir(model) if not name.startswith("_")} == names
     data = many(program, 20)
@@ -253,6 +253,7 @@ def test_whatever_refers_to_a_model_keeps_it(keep):
     assert gone() is None
 
 
+@pytest.mark.slow
 def test_two_hundred_models_need_the_memory_of_one(run_python, empty):
     if not Path("/proc/self/statm").exists():
         pytest.skip("needs Linux's /proc")

@@ -114,5 +114,5 @@ def test_a_file_that_a_killed_process_left_goes_after_a_day(empty):
 def test_the_cache_is_where_the_system_keeps_caches(monkeypatch):
     import pooch
 
-    monkeypatch.delenv("MICROGRAD_CACHE")
+    monkeypatch.delenv("MICROGRAD_CACHE", raising=False)
     assert cache.folder() == Path(pooch.os_cache("micrograd-nn")) / "models"

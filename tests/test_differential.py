@@ -6,7 +6,7 @@ from harness import compare, slow_but
 
 from benchmarks.small.models import MODELS
 
-QUICK = ["mlp", "xor", "convolution", "attention", "shared_weights", "edges"]
+QUICK = ["mlp", "xor", "convolution", "edges"]
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, models.REGULAR))
@@ -21,8 +21,8 @@ def test_rows_with_a_cache_line_between_them(tmp_path):
 
 @pytest.mark.parametrize("seed", slow_but([0], range(2)))
 def test_random_graphs(seed, tmp_path):
-    """50 graphs a seed. `make fuzz-compiler` has many more."""
-    compare(models.random_programs(seed, 50), tmp_path, steps=3, seed=seed, flags=["-O0"])
+    """Many more are in `make fuzz-compiler`."""
+    compare(models.random_programs(seed, 50 if seed else 20), tmp_path, steps=3, seed=seed, flags=["-O0"])
 
 
 @pytest.mark.slow

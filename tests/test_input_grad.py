@@ -153,7 +153,7 @@ def test_training_has_the_same_bits_with_and_without(tmp_path):
 
 def test_all_systems_agree(tmp_path):
     assert LEVELS
-    compare(models.mlp_of_floats(input_gradients=True), tmp_path)
+    compare(models.mlp_of_floats(input_gradients=True), tmp_path, flags=["-O1"])
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -128,8 +128,8 @@ def test_loops_of_fast_programs_are_legal(name):
 
 
 def test_random_graphs():
-    check(models.random_programs(3, 6), steps=2)
-    check_batch(models.random_programs(3, 6))
+    check(models.random_programs(3, 3), steps=2)
+    check_batch(models.random_programs(3, 3))
 
 
 @pytest.mark.parametrize("name", NOT_WIDE)

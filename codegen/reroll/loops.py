@@ -202,7 +202,7 @@ class _Nest:
 
 
 def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Regions]:
-    inputs, targets, line = len(program.input_values), len(program.target_values), layout.cache_line
+    inputs, targets, line = len(program.input_values), len(program.target_leaves), layout.cache_line
     values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
     if targets:
         values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))

@@ -44,7 +44,7 @@ def straightline(graph: Graph, program: Program) -> Kernels:
         _inline_weights(graph, program)
     size = len(graph)
     target_offset = len(program.input_values)
-    first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
+    first = target_offset + len(program.target_leaves)  # node n is value[first + n], its adjoint comes `size` later
     texts = _Arrays(graph, places, target_offset, first, Arithmetic.of(program))
 
     statements: list[tuple[Pass, str]] = []

@@ -52,7 +52,7 @@ def check_strict(program: Program) -> None:
 
 def is_small(program: Program, graph: Graph) -> bool:
     """Whether a model is small enough for one statement per root."""
-    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_values)
+    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_leaves)
     return len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
 
 
