@@ -39,6 +39,7 @@ from codegen.ir.graph import Graph
 from codegen.model import Model
 from codegen.passes.mistakes import expect_program
 from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
+from codegen.passes.updates import updates_of
 from codegen.program import Program
 from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
@@ -143,7 +144,7 @@ def start_of(program: Program) -> Start:
 
 def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Toolchain, options: Sequence[str]) -> str:
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
-    found = hashlib.sha256(graph_digest(graph).encode())
+    found = hashlib.sha256(graph_digest(graph, updates_of(program)).encode())
     converts = (program.converts_inputs, program.converts_targets)
     kinds = (program.input_parts, program.target_parts, converts, program.input_gradients, rows(program.noises))
     modes = (

@@ -40,9 +40,18 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
     set_weights(program, weights)
     for noise in program.noises:
         noise.rest()
-    constants = [program.constants, program.noise_values]
-    frozen = {"targets": None, "loss": None, "order": None, "initial": None, "metrics": {}, "input_gradients": False}
-    return replace(program, **frozen, noise=(), constants=constants)  # type: ignore[arg-type]
+    return replace(
+        program,
+        targets=None,
+        loss=None,
+        order=None,
+        initial=None,
+        metrics={},
+        input_gradients=False,
+        update=None,
+        noise=(),
+        constants=[program.constants, program.noise_values],
+    )
 
 
 def _reachable(values: Iterable[Value]) -> set[int]:
