@@ -2,7 +2,8 @@
 
 `nn.train(learning_rate=...)` takes any function of the step, these or your own, and evaluates it for all steps of all
 epochs before the first one; `nn.update(step, learning_rate=...)` calls it with the step. Each docstring names the class
-of torch.optim.lr_scheduler whose formula it is. After the last step of a schedule its last rate stays.
+of torch.optim.lr_scheduler whose formula it is. After the last step of a schedule its last rate stays. The functions of
+micrograd.ieee make the same rates of them on every platform.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import math
 from array import array
 from collections.abc import Callable
 from typing import TypeAlias
+
+from micrograd.ieee import cos, power
 
 Schedule: TypeAlias = Callable[[int], float]
 
@@ -23,7 +26,7 @@ def constant(rate: float) -> Schedule:
 def step(rate: float, every: int, gamma: float = 0.1) -> Schedule:
     """rate * gamma ** (step // every), as StepLR(step_size=every) has it."""
     _positive("every", every)
-    return lambda step: rate * gamma ** (step // every)
+    return lambda step: rate * power(gamma, float(step // every))
 
 
 def cosine(rate: float, steps: int, lowest: float = 0.0) -> Schedule:
@@ -74,7 +77,7 @@ def rates(schedule: Schedule | float, steps: int) -> array[float]:
 
 def _between(first: float, last: float, part: float) -> float:
     """From the first to the last rate along half a cosine."""
-    return last + (first - last) * (1 + math.cos(math.pi * part)) / 2
+    return last + (first - last) * (1 + cos(math.pi * part)) / 2
 
 
 def _positive(name: str, number: int) -> None:
