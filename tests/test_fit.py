@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import models
 import nn
 import numpy as np
 import pytest
-from harness import bits, many
+from harness import Generated, bits, many
 
-import codegen
 from codegen import Floats, Program
 from micrograd import schedules, training
 from micrograd.data import shift
@@ -103,17 +103,9 @@ def test_early_stopping_and_the_best_weights() -> None:
     def each(epoch: training.Epoch) -> None:
         seen.append((epoch.validation_accuracy, weights(nn)))
 
-    history = training.fit(
-        nn,
-        images,
-        labels,
-        epochs=50,
-        learning_rate=0.01,
-        validation=0.3,
-        early_stopping=3,
-        keep_best=True,
-        each_epoch=each,
-    )
+    options: dict[str, Any] = {"epochs": 50, "learning_rate": 0.01, "validation": 0.3}
+    options |= {"early_stopping": 3, "keep_best": True}
+    history = training.fit(nn, images, labels, each_epoch=each, **options)
     scores = [score for score, _ in seen]
     best = scores.index(max(scores))
     assert history.stopped_early
@@ -151,11 +143,11 @@ def test_wrong_uses_change_nothing(options: dict[str, Any], message: str, data: 
     assert weights(nn) == before
 
 
-def test_a_model_of_numbers_without_classes() -> None:
+def test_a_model_of_numbers_without_classes(tmp_path: Path) -> None:
     """The best epoch is that of the smallest loss."""
     x, y, w = Value(0), Value(0), Value(0.1)
     line = Program(Floats([x]), Floats([y]), {"w": w}, (w * x - y) ** 2, learning_rate=0.1)
-    model = codegen.compile(line)
+    model = Generated(line, tmp_path).module
     inputs = np.linspace(-1, 1, 40)
     history = training.fit(model, inputs, 2 * inputs, epochs=3, batch_size=4, validation=(inputs, 2 * inputs))
     losses = [epoch.validation_loss for epoch in history.epochs]
@@ -166,9 +158,9 @@ def test_a_model_of_numbers_without_classes() -> None:
 
 
 @pytest.mark.parametrize("name", ["mlp", "mlp_of_floats", "shared_weights"])
-def test_examples_are_counted_and_held_out_in_rows_of_any_kind(name: str) -> None:
+def test_examples_are_counted_and_held_out_in_rows_of_any_kind(name: str, tmp_path: Path) -> None:
     program = getattr(models, name)()
-    model = codegen.compile(program)
+    model = Generated(program, tmp_path).module
     images, targets = many(program, 30, seed=2)
     assert training.count_examples(model, images, targets) == 30
     history = training.fit(model, images, targets, epochs=2, batch_size=4, validation=0.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -49,7 +50,13 @@ def compiled_model(name: str = "nn") -> ModuleType:
 
 
 def load_weights(nn: Any, path: Path) -> None:
-    nn.load_state_dict(checkpoint.load(path, shapes(nn)))
+    put_weights(nn, checkpoint.load(path, shapes(nn)))
+
+
+def put_weights(model: Any, tensors: Mapping[str, Any]) -> None:
+    """float64 tensors into a model of any dtype."""
+    dtype = model.info()["dtype"]
+    model.load_state_dict({name: tensor.astype(dtype) for name, tensor in tensors.items()})
 
 
 def shapes(nn: Any) -> dict[str, tuple[int, ...]]:

@@ -21,7 +21,7 @@ from typing import IO, TYPE_CHECKING, Any
 from micrograd.commands import checkpoint
 from micrograd.commands.checkpoint import CheckpointError, DamagedError
 from micrograd.commands.command_line import UsageError
-from micrograd.commands.inputs import shapes
+from micrograd.commands.inputs import put_weights, shapes
 from micrograd.commands.train_model import WITHOUT_END, Recipe
 from micrograd.data.mnist import Data
 from micrograd.files import identity, is_temporary
@@ -121,7 +121,7 @@ class Checkpoints:
                 continue
             if path == self.previous:
                 self._set_aside(damage)
-            nn.load_state_dict(tensors)
+            put_weights(nn, tensors)
             self.written = run.place(count)
             return run
         if damage:

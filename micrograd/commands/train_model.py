@@ -107,8 +107,8 @@ class Recipe:
             return compile(program)
         except CompilerError as error:
             raise UsageError(
-                "every model but that of nn is compiled on the spot, and that failed. Without a C compiler, "
-                f"pip install 'micrograd-nn[compiler]' brings one. {str(error).splitlines()[0]}"
+                f"{str(error).splitlines()[0].rstrip('.')}: every model but that of nn is compiled on the spot, and "
+                "pip install 'micrograd-nn[compiler]' brings a compiler"
             ) from error
         except ValueError as error:
             raise UsageError(f"{self.model or 'the model'}: {error}") from error
