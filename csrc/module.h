@@ -19,6 +19,7 @@
 #include "metrics.h"
 #include "optimizer.h"
 #include "random.h"
+#include "rates.h"
 #include "train.h"
 #include "views.h"
 #include "weights.h"
@@ -169,15 +170,15 @@ static PyObject *api_update(PyObject *module, PyObject *const *args, Py_ssize_t 
 {
     static const struct signature signature = {"update", 2, 0, 3, {"step", "batch_size", "learning_rate"}};
     PyObject *values[3];
-    Py_ssize_t batch_size = 1;
+    Py_ssize_t step = 0, batch_size = 1;
     double rate = LEARNING_RATE;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
-    if (values[0] != NULL && parse_int(values[0], "step", 0, PY_SSIZE_T_MAX) < 0)
+    if (values[0] != NULL && (step = parse_int(values[0], "step", 0, PY_SSIZE_T_MAX)) < 0)
         return NULL;
     if (values[1] != NULL && (batch_size = parse_int(values[1], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
-    if (is_given(values[2]) && parse_rate(values[2], &rate) < 0)
+    if (is_given(values[2]) && parse_rate_of_step(values[2], step, &rate) < 0)
         return NULL;
     if (lock_to_write() < 0)
         return NULL;

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.arguments import (
         check_options,
+        count_rates,
         get_batch,
         get_images,
         get_one_target,
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
         images_text,
         one_image,
         parse_int,
-        parse_rate,
         parse_seed,
+        rate_of_step,
+        rates_of_steps,
     )
     from codegen.backends.python.runtime.buffers import new_room, take_room
     from codegen.backends.python.runtime.declared import (
@@ -142,12 +144,12 @@ def zero_grad() -> None:
 def update(step: Any = 0, batch_size: Any = 1, *, learning_rate: Any = None) -> None:
     """data -= learning_rate * grad / batch_size for each parameter, or one step of the model's rules.
 
-    The learning rate is the model's own where it is not given; `step` is for loops that count, and changes nothing:
-    the model counts its steps.
+    The learning rate is the model's own where it is not given. A sequence of rates has one for each `step`, and a
+    schedule is called with it; otherwise `step` changes nothing: the model counts its steps.
     """
-    parse_int(step, "step", 0, sys.maxsize)
+    number = parse_int(step, "step", 0, sys.maxsize)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
-    rate = parse_rate(learning_rate)
+    rate = rate_of_step(learning_rate, number)
     _check_free()
     _run_update(rate, float(size))
 
@@ -313,13 +315,16 @@ def train(
     _check_loss()
     check_options(threads, progress)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
-    rate = parse_rate(learning_rate)
+    is_number = count_rates(learning_rate) is None and not callable(learning_rate)
+    rate = rate_of_step(learning_rate, 0) if is_number else 0.0
     rounds = parse_int(epochs, "epochs", 0, 1000000000)
     start = parse_seed(seed)
     shuffler = None if start is None else random.Random(start)
     if type(check_finite) is not bool:
         raise TypeError(f"check_finite must be True or False, not {type(check_finite)!r}")
     found, targets = get_batch(images, labels)
+    steps = -(-len(found) // size)
+    rates = None if is_number else rates_of_steps(learning_rate, rounds * steps)
     _check_free()
     if check_finite and (broken := _find_not_finite()) is not None:
         raise FloatingPointError(f"train() did not start: {' is '.join(broken)}")
@@ -335,12 +340,12 @@ def train(
                 total += _run_forward(targets[i], found[i])
                 backward()
             _backward_done = False
-            broken = _run_update(rate, float(len(batch)), check_finite)
+            step = epoch * steps + first // size
+            broken = _run_update(rates[step] if rates else rate, float(len(batch)), check_finite)
             if broken is not None:
-                step = epoch * -(-count // size) + first // size + 1
                 where = f"epoch {epoch + 1}, " * (rounds > 1) + images_text(batch, shuffler is not None)
                 raise FloatingPointError(
-                    f"train() stopped before step {step} ({where}), which makes {' '.join(broken)}"
+                    f"train() stopped before step {step + 1} ({where}), which makes {' '.join(broken)}"
                 )
             done = first + len(batch)
             if progress and (done // PROGRESS_IMAGES > first // PROGRESS_IMAGES or done == count):
