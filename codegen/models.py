@@ -38,8 +38,8 @@ from codegen.files import csrc
 from codegen.ir.graph import Graph
 from codegen.model import Model
 from codegen.passes.mistakes import expect_program
-from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
 from codegen.passes.updates import updates_of
+from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
 from codegen.program import Program
 from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
@@ -146,7 +146,8 @@ def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Tool
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
     found = hashlib.sha256(graph_digest(graph, updates_of(program)).encode())
     converts = (program.converts_inputs, program.converts_targets)
-    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients, rows(program.noises))
+    noise = [(len(one.values), one.distribution) for one in program.noises]
+    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients, noise)
     modes = (
         program.prediction,
         program.threshold,

@@ -1,24 +1,18 @@
-"""Checks of a Program's noise, and its table for the backends.
-
-Example: Noise([a, b], Bernoulli(0.8, 1.25)) becomes two leaves behind the targets, and the row
-
-    count 2, low 0.0, high 1.25, deviation 0.0, limit inf, probability 0.8, mean 1.0
-"""
+"""Checks of a Program's noise: lists of leaves, and distributions of plain floats."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from math import inf, isfinite
-from typing import NamedTuple
 
 from codegen import checks
 from codegen.kinds import leaves
 from micrograd.initial import Normal
-from micrograd.noise import Bernoulli, Noise, Randomness, mean
+from micrograd.noise import Bernoulli, Noise, Randomness
 
 
 def checked_noise(noise: object, dtype: str) -> tuple[Noise, ...]:
-    """Noise, or a list of Noises, with lists of leaves and plain floats. Raises TypeError or ValueError for all else."""
+    """Noise, or a list of Noises, of plain lists and floats. Raises TypeError or ValueError for all else."""
     listed = [noise] if isinstance(noise, Noise) else noise
     if not isinstance(listed, Sequence) or not all(isinstance(one, Noise) for one in listed):
         raise TypeError(f"noise must be a Noise or a list of them, not {checks.shown(noise)}")
@@ -51,27 +45,3 @@ def _distribution(what: str, given: object, dtype: str) -> Randomness:
             raise ValueError(f"{what}: (low, high) must be a range of finite width, got ({low}, {high})")
         return low, high
     raise TypeError(f"{what}: the distribution must be (low, high), a Normal or a Bernoulli, not {checks.shown(given)}")
-
-
-class Row(NamedTuple):
-    """Fields of struct noise in csrc/noise.h."""
-
-    count: int
-    low: float
-    high: float
-    deviation: float
-    limit: float
-    probability: float
-    mean: float
-
-
-def rows(noise: Sequence[Noise]) -> list[Row]:
-    return [_row(len(one.values), one.distribution) for one in noise]
-
-
-def _row(count: int, given: Randomness) -> Row:
-    if isinstance(given, Bernoulli):
-        return Row(count, 0.0, given.value, 0.0, inf, given.probability, mean(given))
-    if isinstance(given, Normal):
-        return Row(count, given.mean, given.mean, given.deviation, given.limit, -1.0, mean(given))
-    return Row(count, *given, 0.0, inf, -1.0, mean(given))

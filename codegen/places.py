@@ -32,9 +32,7 @@ def check_declared_once(
             )
 
 
-def _places(
-    parameters: Shaped, examples: Sequence[Named], constants: Sequence[Value]
-) -> Iterable[tuple[str, Value]]:
+def _places(parameters: Shaped, examples: Sequence[Named], constants: Sequence[Value]) -> Iterable[tuple[str, Value]]:
     for name, (shape, values) in parameters.items():
         for i, value in enumerate(values):
             yield f"the parameter {element(name, shape, i)}", value

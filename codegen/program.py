@@ -35,8 +35,8 @@ from codegen.kinds import (
 )
 from codegen.noise import checked_noise
 from codegen.places import check_declared_once
-from micrograd.engine import Value
 from micrograd import optim
+from micrograd.engine import Value
 from micrograd.initial import Distribution, Initial, Normal, resolved
 from micrograd.noise import Noise
 

@@ -21,6 +21,7 @@ from codegen.backends.shared import (
     declared_layout,
     drawn_from,
     input_noun,
+    noise_rows,
     number_strides,
     targets_noun,
     walk,
@@ -81,7 +82,10 @@ def loop_kernels(found: Rerolled, loops: Loops, updates: Updates | None = None) 
     return PythonKernels(
         lowering="loops",
         functions=functions(loops, found.loops),
-        offsets=[*tensors, *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "LOSS"))],
+        offsets=[
+            *tensors,
+            *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "NOISE", "LOSS")),
+        ],
         tensors=found.layout.tensors,
         row_tensors=list(found.rows.values()),
         value_count=found.layout.value_count,
@@ -164,6 +168,8 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("INPUT_SCALE", float(inputs.scale) if isinstance(inputs, Pixels) else 1.0),
         ("TARGET", len(program.input_values)),
         ("TARGET_COUNT", len(program.target_values)),
+        ("NOISE", len(program.input_values) + len(program.target_values)),
+        ("NOISES", [tuple(row) for row in noise_rows(program.noises)]),
         ("TARGET_LABEL", isinstance(program.targets, Label)),
         ("LABEL_FIRST", label.first if label is not None else 0),
         ("LABEL_COUNT", label.count if label is not None else 0),

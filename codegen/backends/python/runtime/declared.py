@@ -20,6 +20,8 @@ INPUT_NOUN: str  # one example in messages: image or row
 TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
+NOISE: int  # where the noise begins in value[]
+NOISES: list[tuple[int, float, float, float, float, float, float]]  # see NoiseRow in codegen/backends/shared.py
 LABEL_FIRST: int  # the target that is a label, among all targets,
 LABEL_COUNT: int  # and its classes; 0 if there is none
 VALUE_COUNT: int
