@@ -176,7 +176,10 @@ class Program:
             return None
         if self.loss is None:
             raise ValueError("a model without a loss has no update")
-        return optim.rules_of(self.update, self.parameters)
+        rules = optim.rules_of(self.update, self.parameters)
+        for rule in {id(rule): rule for rule in rules.values()}.values():
+            optim.traced(rule)  # which names what is wrong with it
+        return rules
 
     def _check_extras(self) -> None:
         self.input_gradients = checks.flag("input_gradients", self.input_gradients)
@@ -231,6 +234,12 @@ class Program:
             f"<codegen.Program{f' {self.description}' if self.description else ''}: {kinds}, "
             f"{len(self.parameter_values):,} parameters ({tensors}), outputs {list(self.outputs)}, {self.dtype}>"
         )
+
+    @property
+    def rate(self) -> float:
+        """The learning rate, which check() has found."""
+        assert self.learning_rate is not None
+        return self.learning_rate
 
     @property
     def input_parts(self) -> tuple[Part, ...]:

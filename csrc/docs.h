@@ -216,8 +216,8 @@
 #define DOC_OPTIMIZER_STATE \
     "optimizer_state($module, /)\n--\n\n" \
     "What the optimizer keeps, as {name: memoryview}: writable and shared with the model, as those of state_dict().\n\n" \
-    "'step' is the number of steps taken since the start or reset(), one int64; 'NAME.KIND', for a parameter NAME and each\n" \
-    "number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers."
+    "'step' is the number of steps taken since the start or reset(), one int64. 'NAME.KIND', for a parameter NAME and\n" \
+    "each number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers."
 
 #define DOC_LOAD_OPTIMIZER_STATE \
     "load_optimizer_state($module, mapping, /)\n--\n\n" \

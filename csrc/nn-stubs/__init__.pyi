@@ -259,8 +259,8 @@ def train(
         may read the model; changing it raises RuntimeError. In other threads, evaluate(), predict_batch() and
         calls that change the model wait until train() is done: a progress() that waits for one of them deadlocks.
     check_finite: if True, FloatingPointError stops train() before a step that would make a parameter inf or nan,
-        or at the start if one is already. It names the parameter, the step and its images. The parameters are
-        then those before the step, the gradients those of the step.
+        or at the start if one is already. It names the parameter, the step and its images. The parameters and
+        the optimizer's state are then those before the step, the gradients those of the step.
 
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
@@ -283,6 +283,22 @@ def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
 
     Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
     unknown name and for a wrong shape; an error changes nothing.
+    """
+
+def optimizer_state() -> dict[str, memoryview[float]]:
+    """What the optimizer keeps, as {name: memoryview}: writable and shared with the model, as those of state_dict().
+
+    'step' is the number of steps taken since the start or reset(), one int64. 'NAME.KIND', for a parameter NAME and
+    each number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers.
+    """
+
+def load_optimizer_state(mapping: Mapping[str, _Buffer | SupportsIndex], /) -> None:
+    """Copies the optimizer's state from {name: buffer}. Returns None.
+
+    Names and shapes must be exactly those of optimizer_state(); 'step' may be an int too.
+
+    Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
+    unknown name and for a wrong shape or number; an error changes nothing.
     """
 
 def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
@@ -324,7 +340,7 @@ def grad(i: SupportsIndex, /) -> float:
 
 def reset(seed: SupportsIndex | None = None) -> None:
     """Draws fresh weights, the same as those of the micrograd model made after random.seed(seed), and clears the
-    gradients. Returns None.
+    gradients and the optimizer's state. Returns None.
 
     seed: an int, 0 <= seed < 2**64; None draws a different one each time.
 

@@ -47,7 +47,7 @@ class Reference:
         self.last: tuple[list[float], list[float]] = ([], [])  # targets and noise, and inputs, of the last forward()
         self.optimizer = optim.Optimizer(tensors, program.rules) if program.rules else None
 
-    def _run_rules(self, batch_size: int, rate: float | None) -> None:
+    def _run_rules(self, batch_size: int, rate: float) -> None:
         values = self.program.parameter_values
         before = [(value.data, value.grad) for value in values]
         for value, data, grad in zip(values, self.data, self.grads, strict=True):
@@ -108,7 +108,7 @@ class Reference:
 
     def update(self, batch_size: int = 1, learning_rate: float | None = None) -> None:
         """data -= learning_rate * grad / batch_size, or what the Program's rules say."""
-        rate = self.program.learning_rate if learning_rate is None else learning_rate
+        rate = self.program.rate if learning_rate is None else learning_rate
         if self.optimizer is not None:
             self._run_rules(batch_size, rate)
             return

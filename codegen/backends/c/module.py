@@ -219,7 +219,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("TARGET_LABEL", int(isinstance(targets, Label))),
         ("TARGETS_NOUN", string(targets_noun(targets))),
         ("HAS_CLASSES", int(program.has_classes)),
-        ("LEARNING_RATE", Arithmetic().literal(float(program.learning_rate))),
+        ("LEARNING_RATE", Arithmetic().literal(program.rate)),
         ("SEED", f"{program.seed}ULL"),
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),
         ("TENSOR_COUNT", len(kernels.tensors)),
@@ -319,7 +319,7 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
         for place in kernels.tensors:
             places[list(place.tensor.numbers)] = place.offset + walk(place.tensor.shape, place.strides)
         lines += table("static const int32_t parameter_places", [str(x) for x in places.tolist()])
-    rows = []
+    rows: list[str] = []
     for place, name, found in zip(kernels.tensors, kernels.tensor_names, numbers, strict=True):
         first, strides = found if found is not None else (0, (0,) * len(place.strides))
         low, high, deviation, limit = drawn_from(place.tensor.initial or (0.0, 0.0))

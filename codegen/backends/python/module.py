@@ -119,7 +119,9 @@ def statement_kernels(graph: Graph, program: Program, updates: Updates | None = 
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    needed = ["buffers", "arguments", "state", "optimizer", "state_dict", "weights", "model"]
+    needed = ["buffers", "arguments", "state", "descent", "state_dict", "weights", "model"]
+    if kernels.updates is not None:
+        needed[needed.index("descent")] = "optimizer"
     if program.converts_inputs or program.converts_targets:
         needed.insert(1, "parts")
     runtime = [_runtime(part) for part in needed]
@@ -185,7 +187,7 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("METRICS", kernels.metrics),
         ("INPUT_GRADIENTS", kernels.input_gradients if program.input_gradients else None),
         ("INPUT_NAMES", [(part.name, part.first, part.count) for part in program.input_parts if part.name]),
-        ("LEARNING_RATE", float(program.learning_rate)),
+        ("LEARNING_RATE", program.rate),
         ("SEED", program.seed),
         ("INITIAL", initial if program.initial is not None else None),
         ("ROW_TENSORS", [(row.place.offset, row.row_length, row.lanes, row.factor) for row in kernels.row_tensors]),

@@ -40,7 +40,7 @@ INITIAL: dict[str, tuple[float, float, float, float]] | None  # low, high; if no
 INITIAL_DATA: list[float]
 ROW_TENSORS: list[tuple[int, int, int, int]]  # offset, length of a row, lanes, first factor in value[]
 DENSE_SPANS: list[tuple[int, int]]  # what is not in rows
-RULES: list[Rule]  # empty for plain gradient descent
+RULES: list[Rule]
 TENSOR_RULES: dict[int, int]  # offset of a tensor -> which rule
 STATE: dict[str, tuple[str, int, float]]  # name of a number that a rule keeps -> tensor, slot, first value
 STATE_SLOTS: int

@@ -90,19 +90,8 @@ __version__ = VERSION
 __all__ = [
     *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "input_grad"),
     *("load_optimizer_state", "load_state_dict", "load_weights", "metrics", "optimizer_state", "outputs"),
-    *(
-        "outputs_batch",
-        "predict",
-        "predict_batch",
-        "probabilities",
-        "probabilities_batch",
-        "reset",
-        "save_weights",
-        "state_dict",
-        "train",
-        "update",
-        "zero_grad",
-    ),
+    *("outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset", "save_weights"),
+    *("state_dict", "train", "update", "zero_grad"),
 ]
 
 PROGRESS_IMAGES = 1000  # between two calls of a progress callback
