@@ -107,15 +107,17 @@ def test_schedules(train: Train, tmp_path: Path, name: str) -> None:
 
 def test_the_rate_that_is_not_given_follows_the_batch() -> None:
     rates = [Recipe().default_rate(nn, size) for size in (1, 8, 1000)]
-    assert rates == [0.015, 0.12, 0.5]
-    assert Recipe(momentum=0.9).default_rate(nn, 8) == pytest.approx(0.012)
+    assert rates == [0.0125, 0.1, 0.5]
+    assert Recipe(momentum=0.9).default_rate(nn, 8) == pytest.approx(0.01)
     assert Recipe(optimizer="adam", momentum=0.0).default_rate(nn, 8) == 0.001
 
 
 def test_defaults(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from micrograd.__main__ import main
 
-    written = "--batch-size 8 --learning-rate 0.12 --schedule cosine --shift 1 --seed 1 --epochs 10 --optimizer sgd"
+    written = (
+        "--batch-size 8 --learning-rate 0.1 --schedule linear-warmup --shift 1 --seed 1 --epochs 10 --optimizer sgd"
+    )
     written += " --momentum 0 --weight-decay 0 --hidden 50 --activation relu --dtype float64"
     for name, options in (("plain", []), ("written", written.split())):
         assert main(["train", "--data", str(data), *options, "--save", str(tmp_path / name)]) == 0

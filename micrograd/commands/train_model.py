@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 ACTIVATIONS = ("relu", "tanh", "sigmoid")
 DTYPES = ("float64", "float32")
-RATE_OF_AN_IMAGE, MAX_RATE = 0.015, 0.5  # of gradient descent: the rate is that of an image times the batch size
+RATE_OF_AN_IMAGE, MAX_RATE = 0.0125, 0.5  # of gradient descent: the rate is that of an image times the batch size
 RATES = {"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "lion": 1e-4}
 OPTIMIZERS = ("sgd", *RATES)
 
@@ -31,6 +31,7 @@ SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
     "linear-warmup": lambda rate, steps: with_warmup(rate, steps, -(-steps // 10)),
     "one-cycle": lambda rate, steps: schedules.one_cycle(rate, steps),
 }
+SCHEDULE = "linear-warmup"  # by default
 WITHOUT_END = ("constant",)  # these do not depend on the number of epochs
 
 

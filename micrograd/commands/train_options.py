@@ -9,7 +9,7 @@ from typing import Any
 from micrograd.commands.command_line import UsageError, rate, share, whole
 from micrograd.commands.inputs import data_options
 from micrograd.commands.resume import Checkpoints
-from micrograd.commands.train_model import ACTIVATIONS, DTYPES, OPTIMIZERS, SCHEDULES
+from micrograd.commands.train_model import ACTIVATIONS, DTYPES, OPTIMIZERS, SCHEDULE, SCHEDULES
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
 from micrograd.files import identity
@@ -64,16 +64,16 @@ def add_steps(group: Any) -> None:
         "--learning-rate",
         type=rate,
         metavar="X",
-        help="the highest of the schedule (default: 0.015 times the batch size, at most 0.5; with --momentum M, 1 - M "
+        help="the highest of the schedule (default: 0.0125 times the batch size, at most 0.5; with --momentum M, 1 - M "
         "times that; 0.001 for other optimizers than sgd, 0.01 for adagrad, 0.0001 for lion; for --model the model's)",
     )
     add(
         "--schedule",
         choices=SCHEDULES,
-        default="cosine",
-        help="how the rate changes from step to step: cosine falls to a hundredth, linear-warmup rises for a tenth of "
-        "the steps and then does the same, one-cycle rises from a 25th and falls to nothing, step falls to a tenth "
-        "after each third of the epochs (default: cosine)",
+        default=SCHEDULE,
+        help="how the rate changes from step to step: linear-warmup rises from 0 for a tenth of the steps, then falls "
+        "along a cosine to a hundredth; cosine only falls; one-cycle rises from a 25th and falls to nothing; step "
+        "falls to a tenth after each third of the steps (default: linear-warmup)",
     )
     add("--optimizer", choices=OPTIMIZERS, default="sgd", help="how a step uses the gradients (default: sgd)")
     add("--momentum", type=share(0), default=0.0, metavar="X", help="of sgd or rmsprop, from 0 to below 1 (default: 0)")
