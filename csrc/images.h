@@ -30,15 +30,15 @@ static void release_batch(struct batch_view *b)
 
 static const input_type *image_at(const struct batch_view *b, Py_ssize_t i)
 {
-    return b->has_images ? (const input_type *)b->images.buf + i * INPUT_COUNT : no_inputs;
+    return b->has_images ? (const input_type *)b->images.buf + i * INPUT_NUMBERS : no_inputs;
 }
 
 /* Without inputs there is one image, or as many as there are targets. */
 static int get_images(PyObject *images, struct batch_view *b)
 {
-    b->has_images = INPUT_COUNT > 0;
+    b->has_images = INPUT_NUMBERS > 0;
     b->has_labels = 0;
-#if INPUT_COUNT == 0
+#if INPUT_LEAVES == 0
     b->count = 1;
     if (images == Py_None)
         return 0;

@@ -72,6 +72,10 @@ struct level {
     void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
     void (*add_images_to_rows)(int first, int end, int images);
     void (*update_row)(int input, const struct step *);
+#if TOKEN_TABLE_COUNT
+    real (*largest_word_factor)(const struct workspace *); /* see tokens.h */
+    void (*add_word_gradients)(const struct workspace *images, int count, int part, int parts);
+#endif
     void (*update_pending_image)(const struct workspace *, const struct step *);
     void (*update_pending_rows)(int worker, int first, int end, int images, const struct step *);
 #endif
