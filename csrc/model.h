@@ -74,6 +74,11 @@ static struct workspace *workspaces_of(struct inference *memory)
     return memory->images;
 }
 
+/* How an example was declared; no dimensions if as a list. */
+struct example_shape {
+    int dimensions, sizes[8];
+};
+
 /* Some of the inputs, or of the targets, which a caller passes together: see parts.h. */
 struct argument_part {
     const char *name; /* NULL if there is no mapping of names */
@@ -84,6 +89,7 @@ struct argument_part {
     int classes;        /* each of which is below this, and 1 among so many zeros */
     int by_index;       /* if it is not stored as the number that it is, */
     real scale;         /* or times this */
+    struct example_shape shape;
     int leaf, leaves;   /* its first one of all Values that are inputs or targets, and how many they are */
 };
 

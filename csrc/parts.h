@@ -29,10 +29,11 @@ struct row_count {
 
 static MAYBE_UNUSED struct elements elements_of(const struct argument_part *part)
 {
-    static const struct elements classes = {"ints", 'i', sizeof(int32_t), FROM_INTEGERS, 0, NULL};
+    static const struct elements classes = {"ints", 'i', sizeof(int32_t), FROM_INTEGERS, 0, NULL, {0, {0}}};
     struct elements found = part->kind == PIXEL_PART ? byte_elements : part->kind == REAL_PART ? real_elements : classes;
     found.classes = part->classes;
     found.one = part->one;
+    found.shape = part->shape;
     return found;
 }
 

@@ -20,7 +20,7 @@
  */
 static double weight_bound, grad_bound;
 
-enum { HAS_ROWS = ROW_TENSOR_COUNT || TOKEN_TABLE_COUNT };
+enum { HAS_ROWS = ROW_TENSOR_COUNT + TOKEN_TABLE_COUNT > 0 };
 
 /* The same for all other parameters, if train(check_finite=True) keeps it up to date. */
 static double dense_bound;

@@ -166,6 +166,7 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
         ("INPUT_COUNT", count),
         ("TOKEN_COUNT", sum(part.numbers for part in kernels.by_index)),
         ("INPUT_SPACE", max(count, 1)),
+        *_declared_shape("INPUT", program.input_parts),
         ("INPUT_PIXELS", int(scale is not None)),
         ("INPUT_NOUN", string(input_noun(program.inputs))),
         ("INPUT_SCALE", arithmetic.literal(scale) if scale is not None else "1.0"),
@@ -202,6 +203,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     return [
         ("TARGET_COUNT", len(program.target_values)),
         *part_constants("TARGET", program.target_parts if program.converts_targets else ()),
+        *_declared_shape("TARGET", program.target_parts),
         ("METRIC_COUNT", len(program.metrics)),
         ("INPUT_GRADIENTS", int(program.input_gradients)),
         ("LABEL_FIRST", label.first if label is not None else 0),
@@ -242,7 +244,7 @@ def part_table(prefix: str, parts: Sequence[Part], program: Program, by_index: S
     for part in parts:
         names = [string(part.name) if part.name else "NULL", string(part.what(prefix)), string(part.one(prefix))]
         numbers = [first[part], part.numbers, part.classes, int(part in by_index), literal(part.scale)]
-        entries = [*names, kinds[part.kind], *numbers, part.first, part.count]
+        entries = [*names, kinds[part.kind], *numbers, _shape(part), part.first, part.count]
         rows.append(f"    {{{', '.join(map(str, entries))}}},")
     return [f"static const struct argument_part {prefix}_parts[] = {{", *rows, "};", ""] if rows else []
 
@@ -261,6 +263,15 @@ def _row_table(program: Program, kernels: Kernels) -> list[str]:
     comments = [f" * {comment}" for comment in kernels.row_comments]
     head = [f"/* Row tensors: {', '.join(ROW_COLUMNS)}.", *comments]
     return [*head[:-1], f"{head[-1]} */", " \\\n".join(["#define ROW_TENSORS(X)", *rows]), ""]
+
+
+def _shape(part: Part) -> str:
+    """A struct example_shape."""
+    return f"{{{len(part.shape)}, {_list(part.shape)}}}"
+
+
+def _declared_shape(prefix: str, parts: Sequence[Part]) -> Constants:
+    return [(f"{prefix}_SHAPE", _shape(parts[0]))] if len(parts) == 1 and parts[0].shape else []
 
 
 def _token_tables(kernels: Kernels) -> list[str]:
