@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,9 +33,12 @@ from codegen.kinds import (
     parts,
     values_of,
 )
+from codegen.noise import checked_noise
 from codegen.places import check_declared_once
+from micrograd import optim
 from micrograd.engine import Value
 from micrograd.initial import Distribution, Initial, Normal, resolved
+from micrograd.noise import Noise
 
 if TYPE_CHECKING:
     from micrograd.nn import Nested
@@ -73,6 +76,8 @@ class Program:
     threshold   for a prediction of one element: predict() says 1 above it, else 0. 0.5 for a probability, 0 for a logit
     metrics     name -> a Value that may depend on targets, an error for instance: metrics() computes their means
     input_gradients   whether backward() computes the gradients of inputs too, for input_grad()
+    noise       a micrograd.noise.Noise or a list of them: leaves that each training example draws anew, and that have
+                the means of their distributions in predictions and evaluations
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
     initial     name -> (low, high) of a uniform distribution, a constant, micrograd.initial.Normal(mean, deviation), or
@@ -82,6 +87,9 @@ class Program:
     dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
     fma         whether a product that is added may be rounded once instead of twice, where the processor can
     reorder     whether a long sum of few lanes may be added up in several parts
+    update      a rule of micrograd.optim, which update() and train() apply to each parameter; or a mapping of names of
+                parameters, or of patterns like "*.bias", to rules. Default: p - learning_rate * grad / batch_size
+    learning_rate   the one of calls that name none; default: the (first) rule's own, or 0.1 without `update`
     constants   leaves, in nested lists, that are constants and meant to be; any other undeclared leaf is one too, but
                 the compiler warns of it
 
@@ -95,7 +103,7 @@ class Program:
     parameters: Mapping[str, Nested | Array]
     loss: Value | None
     outputs: Mapping[str, Sequence[Value] | Array] = field(default_factory=dict)
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     prediction: str | None = None
     order: Sequence[Value] | Array | None = None
     initial: Mapping[str, Initial] | None = None
@@ -108,6 +116,8 @@ class Program:
     threshold: float | None = None
     metrics: Mapping[str, Value] = field(default_factory=dict)
     input_gradients: bool = False
+    noise: Noise | Sequence[Noise] = ()
+    update: optim.Rules | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -116,11 +126,13 @@ class Program:
         """Checks every field, and replaces numbers, texts and lists by plain ones of their own. The compiler does it
         again: fields may have been set since."""
         self._check_loss()
+        self.parameters = _named("parameters", self.parameters)
+        self.rules = self._checked_rules()
         self._check_numbers()
         self.inputs, self.targets = checked_inputs(self.inputs, self.dtype), checked_targets(self.targets, self.dtype)
-        self.parameters = _named("parameters", self.parameters)
         self.outputs = {name: _output(name, values) for name, values in _named("outputs", self.outputs).items()}
         self.metrics = {name: _metric(name, value) for name, value in _named("metrics", self.metrics).items()}
+        self.noise = checked_noise(self.noise, self.dtype)
         self._check_extras()
         if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
             raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
@@ -152,14 +164,27 @@ class Program:
     def _check_numbers(self) -> None:
         self.dtype = checks.choice("dtype", self.dtype, DTYPES)
         self.fma, self.reorder = checks.flag("fma", self.fma), checks.flag("reorder", self.reorder)
+        if self.learning_rate is None:
+            self.learning_rate = next(iter(self.rules.values())).rate if self.rules else optim.LEARNING_RATE
         self.learning_rate = checks.number("the learning rate", self.learning_rate, self.dtype)
         self.seed = checks.whole("the seed", self.seed, 2**64, "2**64")
         self.description = checks.text("the description", self.description)
 
+    def _checked_rules(self) -> dict[str, optim.Rule] | None:
+        """The rule of each parameter; None for gradient descent."""
+        if self.update is None:
+            return None
+        if self.loss is None:
+            raise ValueError("a model without a loss has no update")
+        rules = optim.rules_of(self.update, self.parameters)
+        for rule in {id(rule): rule for rule in rules.values()}.values():
+            optim.traced(rule)  # which names what is wrong with it
+        return rules
+
     def _check_extras(self) -> None:
         self.input_gradients = checks.flag("input_gradients", self.input_gradients)
-        if self.loss is None and (self.metrics or self.input_gradients):
-            raise ValueError("a model without a loss has neither metrics nor gradients of inputs")
+        if self.loss is None and (self.metrics or self.input_gradients or self.noise):
+            raise ValueError("a model without a loss has neither metrics nor gradients of inputs nor noise")
         if self.input_gradients and not self.input_values:
             raise ValueError("a model without inputs has no gradients of inputs")
 
@@ -180,6 +205,7 @@ class Program:
             shaped,
             dict(zip(leaf_names("inputs", self.input_parts), self.input_values, strict=True)),
             dict(zip(leaf_names("targets", self.target_parts), self.target_values, strict=True)),
+            {f"noise[{k}], element {i}": v for k, noise in enumerate(self.noises) for i, v in enumerate(noise.values)},
             self.constant_values,
         )
         numbers = {id(value): i for i, value in enumerate(order)}
@@ -210,6 +236,12 @@ class Program:
         )
 
     @property
+    def rate(self) -> float:
+        """The learning rate, which check() has found."""
+        assert self.learning_rate is not None
+        return self.learning_rate
+
+    @property
     def input_parts(self) -> tuple[Part, ...]:
         return parts(self.inputs)
 
@@ -224,6 +256,20 @@ class Program:
     @property
     def target_values(self) -> Sequence[Value]:
         return [value for kind in _kinds(self.targets) for value in leaves_of(kind)]
+
+    @property
+    def noises(self) -> tuple[Noise, ...]:
+        """All noise, after the check."""
+        return cast("tuple[Noise, ...]", self.noise)
+
+    @property
+    def noise_values(self) -> Sequence[Value]:
+        return [value for noise in self.noises for value in noise.values]
+
+    @property
+    def target_leaves(self) -> Sequence[Value]:
+        """Targets, then noise: for the compiler both are numbers that an example brings besides its inputs."""
+        return [*self.target_values, *self.noise_values]
 
     @property
     def converts_inputs(self) -> bool:

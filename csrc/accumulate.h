@@ -35,18 +35,17 @@ static int accumulate_images(const struct training_run *run, double *total)
 
 static PyObject *api_accumulate(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const struct signature signature = {"accumulate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
-    PyObject *values[4];
-    struct training_run run = {.order = NULL};
+    struct batch_call arguments;
+    if (parse_batch_call(module, "accumulate", args, nargs, kwnames, &arguments) < 0)
+        return NULL;
+    struct training_run run = {
+        .batch = arguments.batch,
+        .batch_size = arguments.batch.count,
+        .threads = arguments.threads,
+        .progress = arguments.progress,
+        .random = MODEL_RANDOM,
+    };
     double total = 0.0;
-    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
-        check_progress(values[3]) < 0)
-        return NULL;
-    run.threads = parse_threads(values[2]);
-    run.progress = values[3];
-    if (run.threads < 0 || get_batch(values[0], values[1], &run.batch) < 0)
-        return NULL;
-    run.batch_size = run.batch.count;
     PyObject *room = PyFloat_FromDouble(0.0); /* a sum that cannot be returned changes nothing */
     struct call *const call = room == NULL ? NULL : begin_call(WRITES);
     int failed = call == NULL;

@@ -364,6 +364,26 @@ static int get_batch(PyObject *images, PyObject *labels, struct batch_view *b)
     return -1;
 }
 
+/* The arguments of a call that reads all images with their labels: release_batch() when it is done. */
+struct batch_call {
+    struct batch_view batch;
+    PyObject *progress;
+    int threads;
+};
+
+static int parse_batch_call(PyObject *module, const char *function, PyObject *const *args, Py_ssize_t nargs,
+                            PyObject *kwnames, struct batch_call *call)
+{
+    const struct signature signature = {function, 2, 2, 4, {"images", "labels", "threads", "progress"}};
+    PyObject *values[4];
+    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
+        check_progress(values[3]) < 0)
+        return -1;
+    call->threads = parse_threads(values[2]);
+    call->progress = values[3];
+    return call->threads < 0 ? -1 : get_batch(values[0], values[1], &call->batch);
+}
+
 static void evaluate_images(struct inference *memory, const struct chunk *chunk, int at, int count)
 {
     struct workspace *const w = workspaces_of(memory);
@@ -392,34 +412,29 @@ static void evaluate_images(struct inference *memory, const struct chunk *chunk,
 
 static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const struct signature signature = {"evaluate", 2, 2, 4, {"images", "labels", "threads", "progress"}};
-    PyObject *values[4], *result = NULL;
-    struct batch_view b;
-    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
-        check_progress(values[3]) < 0)
+    struct batch_call call;
+    if (parse_batch_call(module, "evaluate", args, nargs, kwnames, &call) < 0)
         return NULL;
-    const int threads = parse_threads(values[2]);
-    if (threads < 0 || get_batch(values[0], values[1], &b) < 0)
-        return NULL;
+    PyObject *result = NULL;
     double *const losses = PyMem_Malloc(CHUNK_IMAGES * sizeof(*losses));
-    unsigned char *const classes = PyMem_Malloc((size_t)b.count);
+    unsigned char *const classes = PyMem_Malloc((size_t)call.batch.count);
     struct chunk chunk = {
-        .batch = &b,
+        .batch = &call.batch,
         .passes = level->evaluation,
         .compute = evaluate_images,
-        .threads = threads,
+        .threads = call.threads,
         .all_classes = classes,
         .losses = losses,
         .classifies = HAS_CLASSES,
     };
     if (losses == NULL || classes == NULL)
         PyErr_NoMemory();
-    else if (run_chunks(&chunk, values[3]) == 0)
+    else if (run_chunks(&chunk, call.progress) == 0)
         result = chunk.classifies ? Py_BuildValue("dd", chunk.mean, chunk.accuracy)
                                   : Py_BuildValue("dO", chunk.mean, Py_None);
     PyMem_Free(classes);
     PyMem_Free(losses);
-    release_batch(&b);
+    release_batch(&call.batch);
     return result;
 }
 

@@ -10,10 +10,11 @@
 #include "scan.h"
 
 #if !FROZEN
+#if !RULES
 /* p -= rate * g / batch, in this order. */
-static inline void AT_LEVEL(descend)(real *restrict p, const real *restrict g, Py_ssize_t count,
-                                     const struct step *step)
+static inline int AT_LEVEL(descend)(ptrdiff_t at, const real *restrict g, ptrdiff_t count, const struct step *step)
 {
+    real *restrict const p = data + at;
     const real rate = (real)step->rate, batch = (real)step->batch, share = (real)step->share;
     if (share == 1)
         for (Py_ssize_t i = 0; i < count; i++)
@@ -24,12 +25,11 @@ static inline void AT_LEVEL(descend)(real *restrict p, const real *restrict g, P
     else
         for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i] / batch;
+    return 0;
 }
 
-static void AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
-{
-    AT_LEVEL(descend)(data + offset, grad + offset, count, step);
-}
+static update_function *const AT_LEVEL(rules)[] = {AT_LEVEL(descend)};
+#endif
 
 static real AT_LEVEL(largest)(const real *x, Py_ssize_t count) { return largest_magnitude(x, count); }
 
@@ -56,7 +56,7 @@ static const struct level AT_LEVEL(level) = {
     .compute_metrics = AT_LEVEL(compute_metrics),
 #endif
     .compute_gradients = AT_LEVEL(compute_gradients),
-    .update_span = AT_LEVEL(update_span),
+    .rules = AT_LEVEL(rules),
     .largest = AT_LEVEL(largest),
     .find_largest_in_rows = AT_LEVEL(find_largest_in_rows),
     .compute_row_gradients = AT_LEVEL(compute_row_gradients),
@@ -67,7 +67,11 @@ static const struct level AT_LEVEL(level) = {
     .largest_word_factor = AT_LEVEL(largest_word_factor),
     .add_word_gradients = AT_LEVEL(add_word_gradients),
 #endif
+#if RULES
+    .update_image_rows = AT_LEVEL(update_image_rows),
+#else
     .update_pending_image = AT_LEVEL(update_pending_image),
+#endif
     .update_pending_rows = AT_LEVEL(update_pending_rows),
 #endif
 #if SIDE_BY_SIDE

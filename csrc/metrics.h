@@ -40,35 +40,29 @@ static PyObject *metric_means(const double *totals, Py_ssize_t count)
 
 static PyObject *api_metrics(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const struct signature signature = {"metrics", 2, 2, 4, {"images", "labels", "threads", "progress"}};
-    PyObject *values[4], *result = NULL;
-    struct batch_view b;
-    if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
-        check_progress(values[3]) < 0)
+    struct batch_call call;
+    if (parse_batch_call(module, "metrics", args, nargs, kwnames, &call) < 0)
         return NULL;
-    const int threads = parse_threads(values[2]);
-    if (threads < 0 || get_batch(values[0], values[1], &b) < 0)
-        return NULL;
+    PyObject *result = NULL;
 #if METRIC_COUNT
-    double totals[METRIC_COUNT] = {0};
-    double *const found = PyMem_Malloc(CHUNK_IMAGES * METRIC_COUNT * sizeof(*found));
+    double *const found = PyMem_Calloc((CHUNK_IMAGES + 1) * METRIC_COUNT, sizeof(*found)); /* of a chunk, and the totals */
     struct chunk chunk = {
-        .batch = &b,
+        .batch = &call.batch,
         .passes = level->evaluation,
         .compute = metrics_of_images,
-        .threads = threads,
+        .threads = call.threads,
         .metrics = found,
-        .totals = totals,
+        .totals = found == NULL ? NULL : found + CHUNK_IMAGES * METRIC_COUNT,
     };
     if (found == NULL)
         PyErr_NoMemory();
-    else if (run_chunks(&chunk, values[3]) == 0)
-        result = metric_means(totals, b.count);
+    else if (run_chunks(&chunk, call.progress) == 0)
+        result = metric_means(chunk.totals, call.batch.count);
     PyMem_Free(found);
 #else
     PyErr_SetString(PyExc_RuntimeError, "this model declares no metrics");
 #endif
-    release_batch(&b);
+    release_batch(&call.batch);
     return result;
 }
 

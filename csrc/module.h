@@ -17,7 +17,10 @@
 #if !FROZEN
 #include "accumulate.h"
 #include "metrics.h"
+#include "noise.h"
+#include "optimizer.h"
 #include "random.h"
+#include "rates.h"
 #include "train.h"
 #include "views.h"
 #include "weights.h"
@@ -72,7 +75,7 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
     PyObject *room = image == NULL ? NULL : PyFloat_FromDouble(0.0); /* a loss that cannot be returned changes nothing */
     if (room != NULL && lock_to_write() == 0) {
         notice_written_weights();
-        const double loss = run_forward(target, image);
+        const double loss = run_forward(target, image, MODEL_RANDOM);
         show_gradients();
         forward_done = 1;
         unlock();
@@ -167,15 +170,15 @@ static PyObject *api_update(PyObject *module, PyObject *const *args, Py_ssize_t 
 {
     static const struct signature signature = {"update", 2, 0, 3, {"step", "batch_size", "learning_rate"}};
     PyObject *values[3];
-    Py_ssize_t batch_size = 1;
+    Py_ssize_t step = 0, batch_size = 1;
     double rate = LEARNING_RATE;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
-    if (values[0] != NULL && parse_int(values[0], "step", 0, PY_SSIZE_T_MAX) < 0)
+    if (values[0] != NULL && (step = parse_int(values[0], "step", 0, PY_SSIZE_T_MAX)) < 0)
         return NULL;
     if (values[1] != NULL && (batch_size = parse_int(values[1], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
-    if (is_given(values[2]) && parse_rate(values[2], &rate) < 0)
+    if (is_given(values[2]) && parse_rate_of_step(values[2], step, &rate) < 0)
         return NULL;
     if (lock_to_write() < 0)
         return NULL;
@@ -240,20 +243,29 @@ static PyObject *api_data(PyObject *module, PyObject *object) { return parameter
 
 static PyObject *api_grad(PyObject *module, PyObject *object) { return parameter_element(module, object, grad); }
 
-/* Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. */
+/*
+ * Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. Noise is
+ * drawn next.
+ */
 static void draw_weights(uint64_t seed)
 {
-#if HAS_DISTRIBUTIONS
+#if HAS_DISTRIBUTIONS || NOISE_COUNT
     struct random_state random;
     random_seed(&random, seed);
+#else
+    (void)seed;
+#endif
+#if HAS_DISTRIBUTIONS
     for (Py_ssize_t i = 0; i < PARAMETER_COUNT; i++) {
         const struct tensor *t = NULL;
         const Py_ssize_t place = parameter_place(i, &t);
-        data[place] = (real)random_initial(&random, t);
+        data[place] = (real)random_number(&random, t->low, t->high, t->deviation, t->limit);
     }
 #else
-    (void)seed;
     memcpy(data, initial_data, sizeof(data));
+#endif
+#if NOISE_COUNT
+    model_random = random;
 #endif
     find_nonfinite_rows();
 }
@@ -262,7 +274,7 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
 {
     static const struct signature signature = {"reset", 1, 0, 1, {"seed"}};
     PyObject *values[1];
-    uint64_t seed = 0;
+    uint64_t seed = SEED;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
     const int given = parse_seed(values[0], &seed);
@@ -288,6 +300,7 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (lock_to_write() < 0)
         return NULL;
     draw_weights(seed);
+    clear_optimizer_state();
     notice_written_gradients();
     run_zero_grad();
     forward_done = backward_done = 0;
@@ -371,6 +384,8 @@ static PyMethodDef methods[] = {
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},
     {"load_state_dict", api_load_state_dict, METH_O, DOC_LOAD_STATE_DICT},
+    {"optimizer_state", api_optimizer_state, METH_NOARGS, DOC_OPTIMIZER_STATE},
+    {"load_optimizer_state", api_load_optimizer_state, METH_O, DOC_LOAD_OPTIMIZER_STATE},
     {"save_weights", api_save_weights, METH_O, DOC_SAVE_WEIGHTS},
     {"load_weights", api_load_weights, METH_O, DOC_LOAD_WEIGHTS},
     {"data", api_data, METH_O, DOC_DATA},
@@ -400,7 +415,11 @@ static int module_exec(PyObject *module)
 #if !FROZEN
     if (add_view_types(module) < 0)
         return -1;
+    set_mean_noise(&at_model_lock);
+    for (int place = 0; place < MAX_WORKERS; place++)
+        set_mean_noise(&inference[place]);
     draw_weights(SEED);
+    clear_optimizer_state();
 #elif WIDENS
     for (Py_ssize_t i = 0; i < DATA_COUNT; i++)
         data[i] = weights[i];

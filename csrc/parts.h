@@ -163,9 +163,12 @@ static PyObject *part_argument(const struct parts *all, const struct argument_pa
 /* Gets a buffer of all examples, as the model stores them. */
 static int get_parts(const struct parts *all, PyObject *object, struct row_count *count, Py_buffer *view)
 {
-    enum { MAX_PARTS = INPUT_PARTS > TARGET_PARTS ? INPUT_PARTS : TARGET_PARTS };
     const Py_ssize_t size = all->as_bytes ? 1 : (Py_ssize_t)sizeof(real);
-    Py_buffer buffers[MAX_PARTS];
+    Py_buffer *const buffers = PyMem_Malloc((size_t)all->count * sizeof(*buffers));
+    if (buffers == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
     PyObject *bytes = NULL;
     int held = 0, failed = all->parts[0].name == NULL ? 0 : check_part_names(all, object);
     while (held < all->count && !failed) {
@@ -188,6 +191,7 @@ static int get_parts(const struct parts *all, PyObject *object, struct row_count
         failed = put_part(all, &all->parts[p], buffers[p].buf, rows, PyBytes_AsString(bytes)) < 0;
     for (int p = 0; p < held; p++)
         PyBuffer_Release(&buffers[p]);
+    PyMem_Free(buffers);
     failed = failed || PyObject_GetBuffer(bytes, view, PyBUF_SIMPLE) < 0;
     Py_XDECREF(bytes);
     return failed ? -1 : 0;

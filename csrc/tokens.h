@@ -3,7 +3,7 @@
  * time in proportion to the vocabulary, except after a number that is not finite or that came from outside.
  *
  * TOKEN_TABLES(X) is the generated table, with constants for X(number, offset, words, lanes, length, word, first, tokens,
- * rows, gradients):
+ * rows, gradients, rule):
  *
  *     data[offset + length * k + lane]     a parameter of word k, 0 <= k < words, 0 <= lane < lanes
  *     word                                 its first word is this one of those of all tables
@@ -32,11 +32,11 @@ static unsigned char nonfinite_word[TOKEN_WORDS];
 
 struct token_table {
     Py_ssize_t offset, length;
-    int words, lanes, word;
+    int words, lanes, word, rule;
 };
 
-#define TOKEN_TABLE(number, offset, words, lanes, length, word, first, tokens, rows, gradients) \
-    {offset, length, words, lanes, word},
+#define TOKEN_TABLE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    {offset, length, words, lanes, word, rule},
 static const struct token_table token_tables[] = {TOKEN_TABLES(TOKEN_TABLE)};
 #undef TOKEN_TABLE
 
@@ -58,7 +58,7 @@ static void mark_word_dirty(int word)
 static void expect_word_gradients(const struct workspace *images, int count, double largest)
 {
     dirty_words.all |= !is_finite(largest);
-#define MARK(number, offset, words, lanes, length, word, first, tokens, rows, gradients) \
+#define MARK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
     for (int image = 0; image < count; image++) \
         for (int g = 0; g < gradients; g++) \
             mark_word_dirty(word + images[image].token[token_gradients_##number[g].token]);
@@ -66,10 +66,9 @@ static void expect_word_gradients(const struct workspace *images, int count, dou
 #undef MARK
 }
 
-/* The row of dirty word i, of all if all are dirty; returns its table. */
-static const struct token_table *dirty_row(int i, Py_ssize_t *offset)
+/* The row of a word; returns its table. */
+static const struct token_table *find_row(int word, Py_ssize_t *offset)
 {
-    const int word = dirty_words.all ? i : dirty_words.listed[i];
     const struct token_table *table = token_tables;
     while (word >= table->word + table->words)
         table++;
@@ -77,7 +76,10 @@ static const struct token_table *dirty_row(int i, Py_ssize_t *offset)
     return table;
 }
 
-static int dirty_row_count(void) { return dirty_words.all ? TOKEN_WORDS : dirty_words.count; }
+/* The words with gradients, or all: word i of so many is word_at(i). */
+static int word_count(int all) { return all || dirty_words.all ? TOKEN_WORDS : dirty_words.count; }
+
+static int word_at(int i, int all) { return all || dirty_words.all ? i : dirty_words.listed[i]; }
 
 /* The largest magnitude in the rows of all words, of data[] or grad[]; `mark` is told about each row. */
 static real look_at_words(const real *array, void (*mark)(int word, real largest))
@@ -143,10 +145,10 @@ static MAYBE_UNUSED void mark_all_words_dirty(void)
 static void clear_dirty_words(int piece, int pieces)
 {
 #if TOKEN_TABLE_COUNT
-    const int count = dirty_row_count(), end = part_start(count, piece + 1, pieces);
+    const int count = word_count(0), end = part_start(count, piece + 1, pieces);
     for (int i = part_start(count, piece, pieces); i < end; i++) {
         Py_ssize_t offset;
-        const struct token_table *const table = dirty_row(i, &offset);
+        const struct token_table *const table = find_row(word_at(i, 0), &offset);
         memset(grad + offset, 0, (size_t)table->lanes * sizeof(real));
     }
 #else
@@ -165,20 +167,23 @@ static void forget_dirty_words(void)
 #endif
 }
 
-static void update_dirty_words(const struct step *step, int piece, int pieces)
+/* A step of a piece of the words; returns whether a parameter has become inf or nan: see level.h. */
+static int update_words(const struct step *step, int piece, int pieces)
 {
+    int nonfinite = 0;
 #if TOKEN_TABLE_COUNT
-    const int count = dirty_row_count(), end = part_start(count, piece + 1, pieces);
+    const int count = word_count(!step->skips), end = part_start(count, piece + 1, pieces);
     for (int i = part_start(count, piece, pieces); i < end; i++) {
         Py_ssize_t offset;
-        const struct token_table *const table = dirty_row(i, &offset);
-        level->update_span(offset, table->lanes, step);
+        const struct token_table *const table = find_row(word_at(i, !step->skips), &offset);
+        nonfinite |= level->rules[table->rule](offset, grad + offset, table->lanes, step);
     }
 #else
     (void)step;
     (void)piece;
     (void)pieces;
 #endif
+    return nonfinite;
 }
 
 static int is_token_table(Py_ssize_t offset)
@@ -224,7 +229,7 @@ static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
 {
     for (int t = 0; t < TOKEN_COUNT; t++)
         w->token[t] = (int)input_value(inputs, INPUT_COUNT + t);
-#define COPY(number, offset, words, lanes, length, word, first, tokens, rows, gradients) \
+#define COPY(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
     AT_LEVEL(copy_words)(w, offset, words, lanes, length, word, first, tokens, rows);
     TOKEN_TABLES(COPY)
 #undef COPY
@@ -236,7 +241,7 @@ static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
 static real AT_LEVEL(largest_word_factor)(const struct workspace *w)
 {
     real largest = 0;
-#define LOOK(number, offset, words, lanes, length, word, first, tokens, rows, gradients) \
+#define LOOK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
     for (int g = 0; g < gradients; g++) \
         largest = larger(largest, largest_magnitude(w->value + token_gradients_##number[g].factor, lanes));
     TOKEN_TABLES(LOOK)
@@ -273,7 +278,7 @@ SPECIALISED void AT_LEVEL(add_words)(const struct workspace *images, int count, 
 /* Adds the gradients of some images, in order, to one of `parts` parts of the words. */
 static void AT_LEVEL(add_word_gradients)(const struct workspace *images, int count, int part, int parts)
 {
-#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients) \
+#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
     AT_LEVEL(add_words)(images, count, part, parts, number, token_gradients_##number, gradients, lanes);
     TOKEN_TABLES(ADD)
 #undef ADD

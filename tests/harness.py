@@ -7,13 +7,14 @@ import os
 import random
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 
 from codegen import Program, build
 from codegen.ir.graph import Graph, verify
@@ -26,7 +27,7 @@ from tools.fuzz_compiler.systems import compare as systems_agree
 
 __all__ = [
     "LEVELS", "WARNINGS", "Extension", "Generated", "State", "batches_by_hand", "bits", "compare", "differences",
-    "example", "gradients", "many", "parameters", "state", "train_by_hand", "use_threads",
+    "example", "gradients", "many", "parameters", "slow_but", "state", "train_by_hand", "use_threads",
 ]  # fmt: skip
 
 _names = (f"model_{i}" for i in itertools.count(1))
@@ -55,6 +56,11 @@ class Generated(Module):
         path = folder / f"{name}.py"
         path.write_text(compile_program(program, name, lowering, target="python").text, encoding="utf-8")
         super().__init__(program, path, name)
+
+
+def slow_but(quick: Collection[object], cases: Iterable[object]) -> list[object]:
+    """For parametrize: the quick cases run always, the others in `make test-slow`."""
+    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
 
 
 def parameters(module: ModuleType) -> list[float]:

@@ -37,6 +37,7 @@ TRAINING: dict[str, dict[str, Any]] = {
     "train checked": COMMON | {"check_finite": True},
     "train to inf": {"batch_size": 9, "learning_rate": 1e308, "check_finite": True},
     "train in threads": COMMON | {"threads": 3},
+    "train by a schedule": COMMON | {"learning_rate": lambda step: 0.01},
 }
 REFUSALS = (TypeError, ValueError, RuntimeError, FloatingPointError)
 CAUGHT = (*REFUSALS, SystemError)
@@ -64,6 +65,8 @@ class Subject:
         self.other_image = self.image[:1] * len(self.image)
         self.target = 3 if self.labelled else labels[: info["targets"]] if labels else None
         self.state = {name: bytes_of(view) for name, view in module.state_dict().items()} if self.trains else {}
+        self.steps = dict(module.optimizer_state()) if self.trains else {}
+        self.steps = {name: bytes_of(view) if name != "step" else 3 for name, view in self.steps.items()}
         self.calls = dict(self.all_calls(images, labels))
         for name in [name for name in vars(module) if not name.startswith("_") and name not in OF_PYTHON]:
             assert any(call.split()[0] == name for call in self.calls), f"{name}() is never called"
@@ -100,6 +103,8 @@ class Subject:
             function = getattr(m, name)
             yield name, lambda f=function: bytes_of_all(f())
         yield "update", lambda: m.update(3, 2, learning_rate=0.01)
+        yield "update by rates", lambda: m.update(1, 2, learning_rate=[0.01, 0.02])
+        yield "update without a rate", lambda: m.update(1, 2, learning_rate=[0.01])
         yield "update refused", lambda: m.update(learning_rate="much")
         yield "data", lambda: m.data(self.parameters - 1)
         yield "data refused", lambda: m.data(self.parameters)
@@ -112,6 +117,10 @@ class Subject:
         yield "load_state_dict refused", lambda: m.load_state_dict(wrong)
         yield "load_state_dict without one", lambda: m.load_state_dict({})
         yield "load_state_dict with another", lambda: m.load_state_dict(self.state | {"".join(("ä", "ö")): image})
+        yield "optimizer_state", lambda: bytes_of_all(m.optimizer_state())
+        yield "load_optimizer_state", lambda: m.load_optimizer_state(self.steps)
+        yield "load_optimizer_state refused", lambda: m.load_optimizer_state({"step": -1})
+        yield "load_optimizer_state without one", lambda: m.load_optimizer_state({})
         yield "input_grad", m.input_grad
         yield "metrics", lambda: m.metrics(images, labels)
         yield "accumulate", lambda: m.accumulate(images, labels, threads=3)
@@ -127,6 +136,7 @@ class Subject:
         """A model with gradients, and a forward() whose backward() is still to come."""
         if self.trains:
             self.module.load_state_dict(self.state)
+            self.module.load_optimizer_state(self.steps)
             self.module.zero_grad()
             self.module.forward(self.target, self.image)
             self.module.backward()
@@ -136,7 +146,8 @@ class Subject:
         """The bits of the model, with what its next backward() adds."""
         if not self.trains:
             return self.module.outputs(self.image)
-        seen = [bytes_of_all(self.module.state_dict()), bytes_of_all(self.module.grad_dict())]
+        views = (self.module.state_dict(), self.module.grad_dict(), self.module.optimizer_state())
+        seen = [*map(bytes_of_all, views)]
         try:
             self.module.backward()
         except RuntimeError as error:

@@ -254,6 +254,7 @@ def test_an_epoch_is_that_of_the_command(tmp_path, monkeypatch):
 
 
 @needs_gcc
+@pytest.mark.slow
 def test_a_program_without_python_and_generated_python_go_through_an_epoch_as_the_module_does(tmp_path):
     here = builds.Target("here")
     rng = np.random.default_rng(1)

@@ -2,12 +2,14 @@
 
 import models
 import pytest
-from harness import compare
+from harness import compare, slow_but
 
 from benchmarks.small.models import MODELS
 
+QUICK = ["mlp", "xor", "convolution", "edges"]
 
-@pytest.mark.parametrize("name", models.REGULAR)
+
+@pytest.mark.parametrize("name", slow_but(QUICK, models.REGULAR))
 def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
 
@@ -17,10 +19,10 @@ def test_rows_with_a_cache_line_between_them(tmp_path):
     compare(models.mlp((3, 4, 128, 2)), tmp_path, steps=2, flags=["-O1"])
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", slow_but([0], range(2)))
 def test_random_graphs(seed, tmp_path):
-    """2 x 50 graphs. `make fuzz-compiler` has many more."""
-    compare(models.random_programs(seed, 50), tmp_path, steps=3, seed=seed, flags=["-O0"])
+    """Many more are in `make fuzz-compiler`."""
+    compare(models.random_programs(seed, 50 if seed else 20), tmp_path, steps=3, seed=seed, flags=["-O0"])
 
 
 @pytest.mark.slow

@@ -85,8 +85,8 @@ def test_the_python_of_the_essays_page_is_generated(compiled_mnist):
     assert len(listings) == len(texts)
     assert all(listing in text for listing, text in zip(listings, texts, strict=True))
     loops = texts[0].split("def groups_0")[1].split("# Arguments that hold many numbers")[0]
-    assert (len(texts[0].splitlines()) + 50) // 100 == 13
-    assert "has 1,300 lines, of which the loops are 140" in page
+    assert (len(texts[0].splitlines()) + 50) // 100 == 14
+    assert "has 1,400 lines, of which the loops are 140" in page
     assert round(len(loops.splitlines()), -1) == 140
 
 
@@ -122,6 +122,14 @@ def test_the_page_about_a_model_of_ones_own_runs(tmp_path, monkeypatch):
     assert names["losses"][-1] < 0.1 < names["losses"][0]
     assert names["accuracy"] > 0.95
     assert len(list((tmp_path / "models").iterdir())) == 3
+
+
+def test_the_page_about_training_runs():
+    names: dict[str, object] = {}
+    for listing in fenced((ROOT / "docs" / "training.md").read_text(encoding="utf-8"), "python"):
+        exec(listing, names)
+    assert len(names["accuracy"]) == 5
+    assert max(names["accuracy"]) > 0.8
 
 
 def test_the_readme_counts_the_glyphs():

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, bits, example, many
+from harness import LEVELS, Extension, bits, example, many, slow_but
 from models import REGULAR, mlp
 
 from codegen import compile_program
@@ -45,9 +45,9 @@ def distance(expected, got) -> float:
 
 
 CASES = [(name, mode) for name in MODELS for mode in TOLERANCE]
-QUICK = [case for case in CASES if "deep_mlp" in case or ALL_AT_ONCE in case]
+QUICK = [("deep_mlp", "float32"), ("deep_mlp", "fused"), ("convolution", ALL_AT_ONCE)]
+CASES += [("mnist", "float32"), ("mnist", ALL_AT_ONCE)]
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in QUICK]
-QUICK += [("mnist", "float32"), ("mnist", ALL_AT_ONCE)]
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_fast_modes_stay_close_to_strict_mode(name, mode, strict_mode, tmp_path)
         assert distance(strict.data, fast.data) < tolerance
 
 
-@pytest.mark.parametrize("name", ["mlp", "convolution", "recurrence"])
+@pytest.mark.parametrize("name", slow_but(["mlp"], ["mlp", "convolution", "recurrence"]))
 def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number_of_threads(name, tmp_path):
     first = Extension(declared(name, dtype="float32"), tmp_path, "loops")
     systems = [first]

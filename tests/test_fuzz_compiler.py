@@ -101,6 +101,7 @@ def test_reduction_finds_the_core():
 
 @needs_fork
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+@pytest.mark.slow
 def test_a_wrong_system_is_found_reduced_and_printed(tmp_path, monkeypatch):
     """An interpreter that is wrong where there is a sigmoid: the smallest Program that shows it has one."""
     run = Interpreter.run
@@ -197,6 +198,7 @@ def test_a_sum_from_the_last_to_the_first_over_images(tmp_path):
     compare(program, tmp_path, steps=2, seed=5089, flags=["-O3"])
 
 
+@pytest.mark.slow
 def test_the_same_in_several_lanes(tmp_path):
     """Three lanes, which gcc unrolls before it vectorises."""
     rng = random.Random(1)

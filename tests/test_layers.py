@@ -262,6 +262,7 @@ def test_a_module_has_the_tensors_of_its_attributes():
     assert MLP(2, [3, 1]).state_dict().keys() == MLP(2, [3, 1]).named_parameters().keys()
 
 
+@pytest.mark.slow
 def test_a_model_of_layers_has_the_interpreted_bits(tmp_path):
     compare(reader()[1], tmp_path, steps=3)
 
@@ -272,7 +273,7 @@ def test_a_convolution_has_the_interpreted_bits_and_few_loops(tmp_path):
     out = [total([a.relu() for plane in conv(x) for row in plane for a in row])]
     program = Program(Floats(x), Floats(y), conv.named_parameters(), mse(out, y), {"out": out})
     assert len(compile_program(program).plain.kernels) <= 9
-    compare(program, tmp_path, steps=2)
+    compare(program, tmp_path, steps=2, flags=["-O1"])
 
 
 def test_trained_weights_go_back_into_values(tmp_path):

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness import WARNINGS
+from harness import WARNINGS, slow_but
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -211,7 +211,7 @@ def test_ordinary_and_odd_names_in_plain_c(names, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("names", [ISSUE, ODD, C_KEYWORDS[:40]])
+@pytest.mark.parametrize("names", slow_but([ODD], [ISSUE, ODD, C_KEYWORDS[:40]]))
 def test_ordinary_and_odd_names_in_modules(names, tmp_path):
     """In an extension that trains, in one that predicts, and in Python."""
     expected = reference(names, names)
@@ -248,7 +248,7 @@ MODULES = words(
 
 
 @needs_compiler
-@pytest.mark.parametrize("module", MODULES[::4])
+@pytest.mark.parametrize("module", MODULES[::8])
 def test_names_of_modules_in_plain_c(module, tmp_path):
     check_module(module, tmp_path)
 

@@ -14,7 +14,7 @@ from typing import Any
 import models
 import numpy as np
 import pytest
-from harness import Extension, many
+from harness import Extension, many, slow_but
 
 import codegen
 from codegen import Floats, Label, Program
@@ -49,7 +49,7 @@ def check(module: Any, program: Program) -> None:
                 assert [row.tobytes() for row in np.asarray(array)] == bits, (name, count, threads)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(["perceptron", "attention"], KINDS))
 def test_each_row_has_the_bits_of_a_single_image(kind, tmp_path):
     program = KINDS[kind]()
     check(Extension(program, tmp_path, "loops", flags=["-O1"]).module, program)

@@ -10,6 +10,7 @@ from random import Random
 
 import models
 import pytest
+from harness import slow_but
 
 from benchmarks.small.models import gru
 from codegen import Floats, Label, Pixels, Program
@@ -105,7 +106,10 @@ def check(program, target=STRICT, steps=3):
     compare(systems, Random(1), steps)
 
 
-@pytest.mark.parametrize("name", [name for name in models.REGULAR if name != "wide"])
+NOT_WIDE = [name for name in models.REGULAR if name != "wide"]
+
+
+@pytest.mark.parametrize("name", slow_but(["mlp", "convolution", "attention"], NOT_WIDE))
 def test_each_pass_keeps_every_bit(name):
     check(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name](), steps=1)
 
@@ -128,11 +132,11 @@ def test_loops_of_fast_programs_are_legal(name):
 
 
 def test_random_graphs():
-    check(models.random_programs(3, 10), steps=2)
-    check_batch(models.random_programs(3, 10))
+    check(models.random_programs(3, 3), steps=2)
+    check_batch(models.random_programs(3, 3))
 
 
-@pytest.mark.parametrize("name", [name for name in models.REGULAR if name != "wide"])
+@pytest.mark.parametrize("name", NOT_WIDE)
 def test_images_side_by_side_keep_every_bit(name):
     check_batch(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name]())
 
@@ -162,8 +166,8 @@ def test_more_lanes_than_registers():
     check(program)
 
 
-@pytest.mark.parametrize("lanes", [8, 12, 16, 20])
-@pytest.mark.parametrize("terms", [4, 6, 8, 16])
+@pytest.mark.parametrize("lanes", slow_but([8, 20], [8, 12, 16, 20]))
+@pytest.mark.parametrize("terms", slow_but([4, 6], [4, 6, 8, 16]))
 def test_columns_of_a_matrix(lanes, terms):
     """Adjoints of a layer read columns of its weights: in tiles if their sides are multiples of four."""
     x = models.values(lanes)
@@ -179,9 +183,13 @@ def test_columns_of_a_matrix(lanes, terms):
     check(program)
 
 
-@pytest.mark.parametrize(("rows", "lanes"), [(5, 41), (9, 8), (2, 3), (7, 17), (17, 1), (4, 131)])
-def test_tiles_of_rows(rows, lanes):
+TILED = [(5, 41), (9, 8), (2, 3), (7, 17), (17, 1), (4, 131)]
+
+
+@pytest.mark.parametrize("shape", slow_but(TILED[:5], TILED))
+def test_tiles_of_rows(shape):
     """Gradients of a matrix, in tiles with rests in both directions; each row reads its own input, and the weights."""
+    rows, lanes = shape
     x, y = models.values(rows), models.values(lanes)
     w = [[Value(0.01 * (i - 2 * j)) for j in range(lanes)] for i in range(rows)]
     hidden = [(xi * 0.5).tanh() for xi in x]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import models
 import numpy as np
 import pytest
-from harness import Extension
+from harness import Extension, slow_but
 
 from codegen import Program
 from codegen.build import write_sources
@@ -43,7 +43,7 @@ def frames(program: Program, folder, lowering: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="reads warnings of gcc")
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=pytest.mark.slow) if k != "wide" else k for k in GROWING])
+@pytest.mark.parametrize("kind", slow_but([], GROWING))
 def test_no_frame_grows_with_the_model(kind, tmp_path):
     for make in GROWING[kind]:
         assert frames(make(), tmp_path, "loops") == ""

@@ -11,7 +11,7 @@ from array import array
 
 import numpy as np
 import pytest
-from harness import Extension, state, train_by_hand
+from harness import Extension, slow_but, state, train_by_hand
 from models import mlp
 
 MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention", "shared_weights"]
@@ -205,7 +205,7 @@ print([module.data(i) for i in range(module.info()["parameters"])])
 
 
 @pytest.mark.skipif(os.name == "nt", reason="MSVC has no option -include")
-@pytest.mark.parametrize("system", SYSTEMS)
+@pytest.mark.parametrize("system", slow_but(["starved", "refused"], SYSTEMS))
 def test_what_the_system_does_with_helpers_changes_no_bit(system, tmp_path):
     (tmp_path / "system.h").write_text(SYSTEMS[system])
     extension = Extension(mlp(), tmp_path, "loops", flags=["-O1", "-include", str(tmp_path / "system.h")])

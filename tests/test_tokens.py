@@ -22,6 +22,7 @@ import codegen
 from codegen import Floats, Label, Pixels, Program, Tokens
 from codegen.passes.freeze import weights_of
 from codegen.pipeline import build_graph, reroll, token_parts
+from micrograd import optim
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy
 from micrograd.nn import MLP, Embedding
@@ -94,6 +95,23 @@ def one_number() -> Program:
     return program(Tokens(words), {"e": table.weight}, [x for word in words for x in table(word)])
 
 
+def with_momentum() -> Program:
+    """A step moves rows without gradients too."""
+    return side_by_side(update=optim.sgd(0.9))
+
+
+def with_clipped_norm() -> Program:
+    """Rows without gradients stay; the norm is that of all gradients."""
+    return side_by_side(update=optim.clip_norm(optim.sgd(), 0.25))
+
+
+def two_rules() -> Program:
+    words, first, second = tokens(2), Embedding(WORDS, WIDTH), Embedding(WORDS, 2)
+    tables = {"a": first.weight, "b": second.weight}
+    update = {"a": optim.adam(), "*": optim.sgd()}
+    return program(Tokens(words), tables, [*first(words[0]), *second(words[1])], update=update)
+
+
 def two_tables() -> Program:
     words, first, second = tokens(3), Embedding(WORDS, WIDTH), Embedding(WORDS, 2)
     rows = [*first(words[0]), *second(words[1]), *second(words[2])]
@@ -117,7 +135,7 @@ def with_pixels() -> Program:
 
 BY_INDEX = [
     side_by_side, in_float32, with_fma, mean, with_positions, recurrent, one_token, one_number, two_tables,
-    shared_by_parts, with_pixels,
+    with_momentum, with_clipped_norm, two_rules, shared_by_parts, with_pixels,
 ]  # fmt: skip
 
 
@@ -159,7 +177,7 @@ def by_index(make: Callable[[], Program]) -> tuple[str, ...]:
 
 
 def test_what_is_read_by_index():
-    assert [by_index(make) for make in BY_INDEX[:9]] == [("",)] * 9
+    assert [by_index(make) for make in BY_INDEX[:12]] == [("",)] * 12
     assert by_index(shared_by_parts) == ("other", "left", "right")
     assert by_index(with_pixels) == ("words",)
     assert by_index(tied) == by_index(observed) == by_index(in_one_layer) == ()

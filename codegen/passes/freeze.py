@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from codegen.passes.mistakes import expect_program
 from codegen.program import Program
 from micrograd.engine import Value
 
@@ -31,14 +32,26 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
 
     Raises ValueError as set_weights() does, and for an output that depends on a target.
     """
-    if not isinstance(program, Program):
-        raise TypeError(f"the program must be a codegen.Program, not {type(program).__name__}")
+    expect_program(program, "freeze")
     targets = set(map(id, program.target_values))
     for name, values in program.outputs.items():
         if targets and not targets.isdisjoint(_reachable(values)):
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
     set_weights(program, weights)
-    return replace(program, targets=None, loss=None, order=None, initial=None, metrics={}, input_gradients=False)
+    for noise in program.noises:
+        noise.rest()
+    return replace(
+        program,
+        targets=None,
+        loss=None,
+        order=None,
+        initial=None,
+        metrics={},
+        input_gradients=False,
+        update=None,
+        noise=(),
+        constants=[program.constants, program.noise_values],
+    )
 
 
 def _reachable(values: Iterable[Value]) -> set[int]:

@@ -164,7 +164,7 @@ def assign_storage(
     array[is_parameter] = tensor_of[leaf_number[is_parameter]]
     array[op == Op.INPUT] = index[op == Op.INPUT] >= FIRST_TOKEN
 
-    value_count = target_offset + aligned(len(program.target_values), cache_line)
+    value_count = target_offset + aligned(len(program.target_leaves), cache_line)
     layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line, input_index=input_index)
     used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     parts: list[list[GroupLayout]] = [[] for _ in groups]

@@ -21,6 +21,8 @@ class _Array(Protocol):
     def __array_interface__(self) -> dict[str, Any]: ...
 
 _Buffer: TypeAlias = Buffer | _Array
+_Number: TypeAlias = SupportsFloat | SupportsIndex
+_Rate: TypeAlias = _Number | _Buffer | Sequence[_Number] | Callable[[int], _Number]
 
 @type_check_only
 class _Info(TypedDict):
@@ -72,13 +74,15 @@ def update(
     step: SupportsIndex = 0,
     batch_size: SupportsIndex = 1,
     *,
-    learning_rate: SupportsFloat | SupportsIndex | None = None,
+    learning_rate: _Rate | None = None,
 ) -> None:
     """data -= learning_rate * grad / batch_size for each parameter. Returns None.
 
-    step: an int >= 0, the number of the step. It has no effect.
+    step: an int >= 0, the number of the step, with which a learning rate may change. What else counts steps counts
+        by itself: see optimizer_state().
     batch_size: an int >= 1, the number of images whose gradients were added up.
-    learning_rate: a finite float; None means the model's own, info()['learning_rate'].
+    learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see
+        micrograd.schedules); None means the model's own, info()['learning_rate'].
 
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
@@ -228,7 +232,7 @@ def train(
     labels: _Buffer | Sequence[SupportsIndex],
     *,
     batch_size: SupportsIndex = 1,
-    learning_rate: SupportsFloat | SupportsIndex | None = None,
+    learning_rate: _Rate | None = None,
     epochs: SupportsIndex = 1,
     seed: SupportsIndex | None = None,
     threads: SupportsIndex | None = 1,
@@ -244,7 +248,9 @@ def train(
         bytes, bytearray, memoryview or a NumPy array.
     labels: n ints, each below 10: a buffer of bytes is read in place, others are converted.
     batch_size: an int >= 1.
-    learning_rate: a finite float; None means the model's own, info()['learning_rate'].
+    learning_rate: a finite float, a sequence of one for each step of all epochs, or a function of the step, 0, 1, ...
+        (see micrograd.schedules), called for all steps before the first; None means the model's own,
+        info()['learning_rate'].
     epochs: an int, 0 <= epochs <= 1000000000.
     seed: an int, 0 <= seed < 2**64, to shuffle the images before each epoch, as random.Random(seed).shuffle
         does; None keeps their order.
@@ -254,8 +260,8 @@ def train(
         may read the model; changing it raises RuntimeError. In other threads, evaluate(), predict_batch() and
         calls that change the model wait until train() is done: a progress() that waits for one of them deadlocks.
     check_finite: if True, FloatingPointError stops train() before a step that would make a parameter inf or nan,
-        or at the start if one is already. It names the parameter, the step and its images. The parameters are
-        then those before the step, the gradients those of the step.
+        or at the start if one is already. It names the parameter, the step and its images. The parameters and
+        the optimizer's state are then those before the step, the gradients those of the step.
 
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
@@ -278,6 +284,22 @@ def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
 
     Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
     unknown name and for a wrong shape; an error changes nothing.
+    """
+
+def optimizer_state() -> dict[str, memoryview[float]]:
+    """What the optimizer keeps, as {name: memoryview}: writable and shared with the model, as those of state_dict().
+
+    'step' is the number of steps taken since the start or reset(), one int64. 'NAME.KIND', for a parameter NAME and
+    each number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers.
+    """
+
+def load_optimizer_state(mapping: Mapping[str, _Buffer | SupportsIndex], /) -> None:
+    """Copies the optimizer's state from {name: buffer}. Returns None.
+
+    Names and shapes must be exactly those of optimizer_state(); 'step' may be an int too.
+
+    Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
+    unknown name and for a wrong shape or number; an error changes nothing.
     """
 
 def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
@@ -319,7 +341,7 @@ def grad(i: SupportsIndex, /) -> float:
 
 def reset(seed: SupportsIndex | None = None) -> None:
     """Draws fresh weights, the same as those of the micrograd model made after random.seed(seed), and clears the
-    gradients. Returns None.
+    gradients and the optimizer's state. Returns None.
 
     seed: an int, 0 <= seed < 2**64; None draws a different one each time.
 

@@ -15,11 +15,13 @@ from pathlib import Path
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
 from codegen.backends.python.statements import StraightLine
+from codegen.backends.python.updates import update_lines
 from codegen.backends.shared import (
     comment_text,
     declared_layout,
     drawn_from,
     input_noun,
+    noise_rows,
     number_strides,
     targets_noun,
     walk,
@@ -27,6 +29,7 @@ from codegen.backends.shared import (
 from codegen.ir.graph import Graph
 from codegen.ir.loops import DATA, VALUE, Loops
 from codegen.kinds import Part, types_text
+from codegen.passes.updates import Updates
 from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
 from codegen.schedule.pipeline import Rerolled
@@ -52,7 +55,7 @@ def check_strict(program: Program) -> None:
 
 def is_small(program: Program, graph: Graph) -> bool:
     """Whether a model is small enough for one statement per root."""
-    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_values)
+    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_leaves)
     return len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
 
 
@@ -70,15 +73,19 @@ class PythonKernels:
     outputs: dict[str, list[int]]
     metrics: dict[str, int]
     input_gradients: dict[int, int]
+    updates: Updates | None = None
 
 
-def loop_kernels(found: Rerolled, loops: Loops) -> PythonKernels:
+def loop_kernels(found: Rerolled, loops: Loops, updates: Updates | None = None) -> PythonKernels:
     """Scheduled loops as functions."""
     tensors = [(region.name, region.start) for region in loops.regions[DATA]]
     return PythonKernels(
         lowering="loops",
         functions=functions(loops, found.loops),
-        offsets=[*tensors, *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "LOSS"))],
+        offsets=[
+            *tensors,
+            *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "NOISE", "LOSS")),
+        ],
         tensors=found.layout.tensors,
         row_tensors=list(found.rows.values()),
         value_count=found.layout.value_count,
@@ -86,10 +93,11 @@ def loop_kernels(found: Rerolled, loops: Loops) -> PythonKernels:
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in found.graph.outputs.items()},
         metrics={name: found.place_of(n) for name, n in found.graph.metrics.items()},
         input_gradients=found.input_gradients,
+        updates=updates,
     )
 
 
-def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
+def statement_kernels(graph: Graph, program: Program, updates: Updates | None = None) -> PythonKernels:
     """A statement for each root."""
     tensors, places = declared_layout(program)
     written = StraightLine(graph, program, places)
@@ -105,12 +113,15 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
         outputs={name: [slots[n] for n in nodes] for name, nodes in graph.outputs.items()},
         metrics={name: slots[n] for name, n in graph.metrics.items()},
         input_gradients={i: slots[n] for i, n in graph.input_gradients.items()},
+        updates=updates,
     )
 
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    needed = ["buffers", "arguments", "state", "state_dict", "weights", "model"]
+    needed = ["buffers", "arguments", "state", "descent", "state_dict", "weights", "model"]
+    if kernels.updates is not None:
+        needed[needed.index("descent")] = "optimizer"
     if program.converts_inputs or program.converts_targets:
         needed.insert(1, "parts")
     runtime = [_runtime(part) for part in needed]
@@ -133,6 +144,7 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
         "",
         *definitions,
         *kernels.functions,
+        *update_lines(kernels.updates, program, [row.place.offset for row in kernels.row_tensors], kernels.tensors),
         *(line for _, lines in runtime for line in ("", "", *lines)),
     ]
     return "\n".join(parts) + "\n"
@@ -160,6 +172,8 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("TARGET", len(program.input_values)),
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_SHAPE", _shape(program.target_parts)),
+        ("NOISE", len(program.input_values) + len(program.target_values)),
+        ("NOISES", [tuple(row) for row in noise_rows(program.noises)]),
         ("TARGET_LABEL", isinstance(program.targets, Label)),
         ("LABEL_FIRST", label.first if label is not None else 0),
         ("LABEL_COUNT", label.count if label is not None else 0),
@@ -175,7 +189,7 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("METRICS", kernels.metrics),
         ("INPUT_GRADIENTS", kernels.input_gradients if program.input_gradients else None),
         ("INPUT_NAMES", [(part.name, part.first, part.count) for part in program.input_parts if part.name]),
-        ("LEARNING_RATE", float(program.learning_rate)),
+        ("LEARNING_RATE", program.rate),
         ("SEED", program.seed),
         ("INITIAL", initial if program.initial is not None else None),
         ("ROW_TENSORS", [(row.place.offset, row.row_length, row.lanes, row.factor) for row in kernels.row_tensors]),
@@ -235,7 +249,8 @@ def _dense_spans(kernels: PythonKernels) -> list[tuple[int, int]]:
     for place in kernels.tensors:
         if place.offset in rows:
             continue
-        first = spans.pop()[0] if spans and spans[-1][1] == place.offset else place.offset
+        joins = spans and spans[-1][1] == place.offset and kernels.updates is None
+        first = spans.pop()[0] if joins else place.offset
         spans.append((first, place.offset + place.extent))
     return spans
 

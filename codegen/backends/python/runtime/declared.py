@@ -22,6 +22,8 @@ TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
 TARGET_SHAPE: tuple[int, ...]
+NOISE: int  # where the noise begins in value[]
+NOISES: list[tuple[int, float, float, float, float, float, float]]  # see NoiseRow in codegen/backends/shared.py
 LABEL_FIRST: int  # the target that is a label, among all targets,
 LABEL_COUNT: int  # and its classes; 0 if there is none
 VALUE_COUNT: int
@@ -40,11 +42,19 @@ INITIAL: dict[str, tuple[float, float, float, float]] | None  # low, high; if no
 INITIAL_DATA: list[float]
 ROW_TENSORS: list[tuple[int, int, int, int]]  # offset, length of a row, lanes, first factor in value[]
 DENSE_SPANS: list[tuple[int, int]]  # what is not in rows
+RULES: list[Rule]
+TENSOR_RULES: dict[int, int]  # offset of a tensor -> which rule
+STATE: dict[str, tuple[str, int, float]]  # name of a number that a rule keeps -> tensor, slot, first value
+STATE_SLOTS: int
+NORM_CUTS: tuple[float, float] | None  # for the norm of all gradients, if a rule takes it
 
 Numbers = list[int] | tuple[int, tuple[int, ...]]
 Active = list[tuple[int, float]]
 Pass = Callable[[list[float], list[float], Active], None]  # data, value, active
+Rule = Callable[[list[float], list[float], list[list[float]], int, int, float, list[float]], None]
 
+prepare_step: Callable[[float, float, float], list[float]]  # step, rate, norm -> what a step computes once
+rows_stay: Callable[[list[float]], bool]
 compute_loss: Pass
 compute_prediction: Pass
 compute_outputs: Pass

@@ -8,6 +8,7 @@ added to it since the last zero_grad().
 from __future__ import annotations
 
 import math
+import random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         LABEL_COUNT,
         LABEL_FIRST,
         LOSS,
+        NOISE,
+        NOISES,
         OUTPUTS,
         PREDICTION,
         ROW_TENSORS,
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
         compute_loss,
         compute_prediction,
     )
+    from codegen.backends.python.runtime.optimizer import _prepared, _restore_steps, _saved_steps, _take_step
 
 SCALED = [byte * INPUT_SCALE for byte in range(256)]
 
@@ -54,11 +58,13 @@ _data = [0.0] * PARAMETER_COUNT
 _grad = [0.0] * PARAMETER_COUNT
 _value = [0.0] * VALUE_COUNT  # of the last forward()
 _inference = [0.0] * VALUE_COUNT  # of everything that must not disturb it
+_inference[NOISE : NOISE + sum([row[0] for row in NOISES])] = [row[-1] for row in NOISES for _ in range(row[0])]
 _active: Active = []
 _forward_done = False
 _backward_done = False  # whether backward() has followed it
 _nonfinite_rows: set[int] = set()  # inputs in whose rows there is a weight that is inf or nan
 _dirty: set[int] = set()
+_random = random.Random()  # of noise, as reset() seeds it; train(seed=...) has another one
 _reporting = False  # a progress callback runs
 
 _order = [0] * PARAMETER_COUNT  # parameter -> its place in _data and _grad
@@ -108,10 +114,31 @@ def _set_targets(value: list[float], targets: Any) -> None:
         value[TARGET : TARGET + TARGET_COUNT] = list(targets)
 
 
-def _run_forward(targets: Any, inputs: Any) -> float:
+def _draw_noise(source: random.Random) -> None:
+    """The noise of one example, in the order of declaration."""
+    first = NOISE
+    for count, low, high, deviation, limit, probability, _ in NOISES:
+        for at in range(first, first + count):
+            if probability >= 0.0:
+                _value[at] = high if source.random() < probability else 0.0
+            else:
+                _value[at] = _draw(source, low, high, deviation, limit)
+        first += count
+
+
+def _draw(source: random.Random, low: float, high: float, deviation: float, limit: float) -> float:
+    """Uniform, or a normal number around low, or a constant, which draws nothing."""
+    z = source.normalvariate(0.0, 1.0) if deviation else 0.0
+    while abs(z) > limit:
+        z = source.normalvariate(0.0, 1.0)
+    return low + z * deviation if low == high else source.uniform(low, high)
+
+
+def _run_forward(targets: Any, inputs: Any, source: random.Random | None = None) -> float:
     global _active, _forward_done, _backward_done
     _active = _set_inputs(_value, inputs)
     _set_targets(_value, targets)
+    _draw_noise(_random if source is None else source)
     compute_loss(_data, _value, _active)
     _forward_done, _backward_done = True, False
     return _value[LOSS]
@@ -119,19 +146,22 @@ def _run_forward(targets: Any, inputs: Any) -> float:
 
 def _run_update(rate: float, size: float, check_finite: bool = False) -> tuple[str, str] | None:
     """With check_finite, a step that makes a parameter inf or nan is taken back; returns its name and value."""
-    spans = DENSE_SPANS + [
-        (offset + row * n, offset + row * n + n) for offset, n, _, _ in ROW_TENSORS for row in _dirty
-    ]
-    before = [_data[first:end] for first, end in spans] if check_finite else []
-    _descend(_data, _grad, spans, rate, size)
-    if check_finite and not math.isfinite(sum([sum(_data[first:end]) for first, end in spans])):
+    number, stays = _prepared(rate, size)
+    rows = _dirty if stays else range(INPUT_COUNT)
+    spans = [(first, end, first) for first, end in DENSE_SPANS]
+    spans += [(offset + row * n, offset + row * n + n, offset) for offset, n, _, _ in ROW_TENSORS for row in rows]
+    before = [_data[first:end] for first, end, _ in spans] if check_finite else []
+    steps = _saved_steps() if check_finite else None
+    _take_step(spans, rate, size, number)
+    if steps is not None and not math.isfinite(sum([sum(_data[first:end]) for first, end, _ in spans])):
         found = _find_not_finite()  # nothing where only the sum is too large
         if found is not None:
-            for (first, end), old in zip(spans, before):  # noqa: B905
+            for (first, end, _), old in zip(spans, before):  # noqa: B905
                 _data[first:end] = old
+            _restore_steps(steps)
             return found
     for offset, length, _, _ in ROW_TENSORS:
-        for row in _dirty:
+        for row in rows:
             _look_for_nonfinite(offset + row * length, length, row)
     return None
 
@@ -148,12 +178,6 @@ def _find_not_finite() -> tuple[str, str] | None:
                     index.insert(0, at)
                 return f"{name}{index or ''}", str(_data[place])
     return None
-
-
-def _descend(data: list[float], grad: list[float], spans: list[tuple[int, int]], rate: float, size: float) -> None:
-    for first, end in spans:
-        for i in range(first, end):
-            data[i] -= rate * grad[i] / size
 
 
 def _argmax(places: list[int], value: list[float]) -> int:

@@ -1,0 +1,118 @@
+"""The cache of codegen.compile(): code built twice, lost, or from a damaged file; threads and processes that race."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+from test_compile import line, step
+
+import codegen
+from codegen import models as instances
+from micrograd import cache
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test's own, and no libraries that another test has loaded."""
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(instances, "_libraries", {})
+    return tmp_path / "cache" / "models"
+
+
+def test_threads_compile_one_program(empty):
+    program, found = line(), []
+
+    def make() -> None:
+        for _ in range(5):
+            model = codegen.compile(program, optimize=0)
+            step(model)
+            found.append(model)
+
+    threads = [threading.Thread(target=make) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(set(map(id, found))) == 20
+    assert len({model.data(0) for model in found}) == 1
+    assert len(cache.models(empty)) == 1
+
+
+RACE = """
+import sys
+sys.path[:0] = sys.argv[1:3]
+import test_compile
+from array import array
+for _ in range(3):
+    model = test_compile.codegen.compile(test_compile.line(), optimize=0)
+    test_compile.step(model)
+print(model.data(0).hex())
+"""
+
+
+def test_processes_compile_one_program(empty):
+    arguments = [sys.executable, "-c", RACE, str(ROOT), str(ROOT / "tests")]
+    racers = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(6)]
+    results = [racer.communicate(timeout=300)[0] for racer in racers]
+    assert [racer.returncode for racer in racers] == [0] * 6
+    assert len(set(results)) == 1
+    assert [path.suffix for path in empty.iterdir()] == [".model"]
+
+
+@pytest.mark.parametrize("damage", ["empty", "cut", "bit", "text", "elsewhere", "folder"])
+def test_a_damaged_entry_is_built_again(damage, empty):
+    program = line()
+    codegen.compile(program, optimize=0)
+    (entry,) = cache.models(empty)
+    content = entry.read_bytes()
+    if damage == "elsewhere":  # whole, but of another system
+        entry.unlink()
+        cache.write(empty, entry.stem, b"MZ no module of this system")
+    elif damage == "folder":
+        entry.unlink()
+        entry.mkdir()
+    else:
+        changed = bytearray(content)
+        changed[len(content) // 2] ^= 4
+        entry.write_bytes({"empty": b"", "cut": content[:-1], "bit": bytes(changed), "text": b"?" * 1000}[damage])
+    instances._libraries.clear()
+    if damage == "folder":
+        with pytest.warns(RuntimeWarning, match="not kept"):
+            step(codegen.compile(program, optimize=0))
+        return
+    step(codegen.compile(program, optimize=0))
+    assert cache.read(empty, entry.stem) is not None
+    assert cache.read(empty, entry.stem) != b"MZ no module of this system"
+
+
+def test_a_cache_that_cannot_be_written_is_said_so(tmp_path, monkeypatch):
+    (tmp_path / "file").write_bytes(b"")
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path / "file"))
+    monkeypatch.setattr(instances, "_libraries", {})
+    with pytest.warns(RuntimeWarning, match="not kept: the cache .*file.* cannot be written .*MICROGRAD_CACHE"):
+        step(codegen.compile(line(), optimize=0))
+    assert (tmp_path / "file").read_bytes() == b""
+
+
+def test_a_file_that_a_killed_process_left_goes_after_a_day(empty):
+    empty.mkdir(parents=True)
+    old, new = empty / "old.so", empty / "new.tmp"
+    for path in (old, new):
+        path.write_bytes(b"")
+    os.utime(old, (1, 1))
+    cache.write(empty, "key", b"module")
+    assert sorted(path.name for path in empty.iterdir()) == ["key.model", "new.tmp"]
+
+
+def test_the_cache_is_where_the_system_keeps_caches(monkeypatch):
+    import pooch
+
+    monkeypatch.delenv("MICROGRAD_CACHE", raising=False)
+    assert cache.folder() == Path(pooch.os_cache("micrograd-nn")) / "models"
