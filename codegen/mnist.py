@@ -1,11 +1,19 @@
-"""The model that the wheel carries: 784 pixels, 50 hidden units, 10 classes."""
+"""The model that the wheel carries: 784 pixels, 50 hidden units, 10 classes; and others with other layers."""
+
+from collections.abc import Sequence
 
 from codegen.program import Label, Pixels, Program
-from micrograd.model import DESCRIPTION, LEARNING_RATE, SCALE, SEED, Net
+from micrograd.model import HIDDEN, LEARNING_RATE, SCALE, SEED, Net, description
 
 
-def program(dtype: str = "float64", fma: bool = False, reorder: bool = False) -> Program:
-    net = Net()
+def program(
+    dtype: str = "float64",
+    fma: bool = False,
+    reorder: bool = False,
+    hidden: Sequence[int] = HIDDEN,
+    activation: str = "relu",
+) -> Program:
+    net = Net(hidden, activation)
     return Program(
         inputs=Pixels(net.pixels, scale=SCALE),
         targets=Label(net.one_hot),
@@ -17,7 +25,7 @@ def program(dtype: str = "float64", fma: bool = False, reorder: bool = False) ->
         outputs={"logits": net.logits, "probabilities": net.probabilities},
         prediction="logits",
         learning_rate=LEARNING_RATE,
-        description=DESCRIPTION,
+        description=description(hidden, activation),
         dtype=dtype,
         fma=fma,
         reorder=reorder,

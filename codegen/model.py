@@ -6,10 +6,11 @@ Each compiled Program has a class of its own, written in C, so this is a Protoco
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 Progress = Callable[[int, int, Any], object]
+Rate = float | Sequence[float] | Callable[[int], float]  # a number, one of each step, or a schedule
 
 
 class Model(Protocol):
@@ -19,7 +20,7 @@ class Model(Protocol):
     def backward(self) -> None: ...
     def input_grad(self) -> Any: ...
     def zero_grad(self) -> None: ...
-    def update(self, step: int = 0, batch_size: int = 1, *, learning_rate: float | None = None) -> None: ...
+    def update(self, step: int = 0, batch_size: int = 1, *, learning_rate: Rate | Any = None) -> None: ...
     def predict(self, pixels: Any, /) -> int: ...
     def probabilities(self, pixels: Any, /) -> tuple[float, ...]: ...
     def outputs(self, pixels: Any, /) -> dict[str, tuple[float, ...]]: ...
@@ -48,7 +49,7 @@ class Model(Protocol):
         labels: Any,
         *,
         batch_size: int = 1,
-        learning_rate: float | None = None,
+        learning_rate: Rate | Any = None,
         epochs: int = 1,
         seed: int | None = None,
         threads: int = 1,

@@ -146,7 +146,8 @@ def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Tool
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
     found = hashlib.sha256(graph_digest(graph, updates_of(program)).encode())
     converts = (program.converts_inputs, program.converts_targets)
-    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients)
+    noise = [(len(one.values), one.distribution) for one in program.noises]
+    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients, noise)
     modes = (
         program.prediction,
         program.threshold,

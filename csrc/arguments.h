@@ -141,13 +141,13 @@ static int parse_float(PyObject *object, const char *what, double *value)
     return 0;
 }
 
-static int parse_rate(PyObject *object, double *rate)
+static int parse_rate(PyObject *object, const char *what, double *rate)
 {
-    if (parse_float(object, "learning_rate", rate) < 0)
+    if (parse_float(object, what, rate) < 0)
         return -1;
     if (fabs(*rate) <= REAL_MAX)
         return 0;
-    PyErr_Format(PyExc_ValueError, "learning_rate must be finite in float32, got %S", object);
+    PyErr_Format(PyExc_ValueError, "%s must be finite in float32, got %S", what, object);
     return -1;
 }
 

@@ -30,7 +30,7 @@
 #if INPUT_PARTS
 #define DOC_PIXELS "pixels: one example: " INPUT_TYPE "."
 #define DOC_IMAGES "images: n examples, n >= 1: " INPUT_TYPE "."
-#elif INPUT_COUNT == 0
+#elif INPUT_LEAVES == 0
 #define DOC_PIXELS "pixels: None, because this model has no inputs."
 #define DOC_IMAGES "images: None, because this model has no inputs: n is 1, or the number of its targets."
 #else
@@ -141,9 +141,11 @@
 #endif
 #define DOC_UPDATE \
     "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n" DOC_STEP \
-    "step: an int >= 0, for loops that count. It has no effect: the model counts its steps, see optimizer_state().\n" \
+    "step: an int >= 0, the number of the step, with which a learning rate may change. What else counts steps counts\n" \
+    "    by itself: see optimizer_state().\n" \
     "batch_size: an int >= 1, the number of images whose gradients were added up.\n" \
-    "learning_rate: a finite float; None means the model's own, info()['learning_rate'].\n\n" DOC_RAISES
+    "learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see\n" \
+    "    micrograd.schedules); None means the model's own, info()['learning_rate'].\n\n" DOC_RAISES
 
 #define DOC_EVALUATE \
     "evaluate($module, images, labels, *, threads=1, progress=None)\n--\n\n" \
@@ -177,7 +179,9 @@
     "For each batch: zero_grad(), forward() and backward() for each image, update() with the batch's actual size.\n\n" \
     DOC_IMAGES "\n" DOC_LABELS "\n" \
     "batch_size: an int >= 1.\n" \
-    "learning_rate: a finite float; None means the model's own, info()['learning_rate'].\n" \
+    "learning_rate: a finite float, a sequence of one for each step of all epochs, or a function of the step, 0, 1, ...\n" \
+    "    (see micrograd.schedules), called for all steps before the first; None means the model's own,\n" \
+    "    info()['learning_rate'].\n" \
     "epochs: an int, 0 <= epochs <= 1000000000.\n" \
     "seed: an int, 0 <= seed < 2**64, to shuffle the images before each epoch, as random.Random(seed).shuffle\n" \
     "    does; None keeps their order.\n" \

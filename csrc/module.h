@@ -17,8 +17,10 @@
 #if !FROZEN
 #include "accumulate.h"
 #include "metrics.h"
+#include "noise.h"
 #include "optimizer.h"
 #include "random.h"
+#include "rates.h"
 #include "train.h"
 #include "views.h"
 #include "weights.h"
@@ -58,7 +60,7 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
     target = target_view.buf;
 #else
     if (TARGET_COUNT) {
-        if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, 0, &target_view) < 0)
+        if (get_buffer_of(args[0], "targets", &target_elements, TARGET_COUNT, 0, &target_view) < 0)
             return NULL;
         target_held = 1;
         target = target_view.buf;
@@ -73,7 +75,7 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
     PyObject *room = image == NULL ? NULL : PyFloat_FromDouble(0.0); /* a loss that cannot be returned changes nothing */
     if (room != NULL && lock_to_write() == 0) {
         notice_written_weights();
-        const double loss = run_forward(target, image);
+        const double loss = run_forward(target, image, MODEL_RANDOM);
         show_gradients();
         forward_done = 1;
         unlock();
@@ -114,8 +116,7 @@ static PyObject *named_inputs(const double *from)
     PyObject *const dict = input_parts[0].name == NULL ? NULL : PyDict_New();
     for (int p = 0; dict != NULL && p < INPUT_PARTS; p++) {
         const struct argument_part *const part = &input_parts[p];
-        const int count = part->numbers * (part->classes ? part->classes : 1);
-        PyObject *const tuple = float_tuple(from + part->first, count);
+        PyObject *const tuple = float_tuple(from + part->leaf, part->leaves);
         const int failed = tuple == NULL || PyDict_SetItemString(dict, part->name, tuple) < 0;
         Py_XDECREF(tuple);
         if (failed) {
@@ -126,7 +127,7 @@ static PyObject *named_inputs(const double *from)
     if (input_parts[0].name != NULL)
         return dict;
 #endif
-    return float_tuple(from, INPUT_COUNT);
+    return float_tuple(from, INPUT_LEAVES);
 }
 #endif
 
@@ -135,12 +136,12 @@ static PyObject *api_input_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
     if (expect_usable(module) < 0)
         return NULL;
 #if INPUT_GRADIENTS
-    double *const found = PyMem_Malloc(INPUT_COUNT * sizeof(*found));
+    double *const found = PyMem_Malloc(INPUT_LEAVES * sizeof(*found));
     if (found == NULL)
         return PyErr_NoMemory();
     lock_to_read();
     const int possible = backward_done;
-    for (int i = 0; i < INPUT_COUNT && possible; i++)
+    for (int i = 0; i < INPUT_LEAVES && possible; i++)
         found[i] = 0.0 + (input_gradients[i] < 0 ? 0.0 : training->value[input_gradients[i]]); /* as the engine's, from 0 */
     unlock();
     PyObject *const result = possible ? named_inputs(found) : NULL;
@@ -169,15 +170,15 @@ static PyObject *api_update(PyObject *module, PyObject *const *args, Py_ssize_t 
 {
     static const struct signature signature = {"update", 2, 0, 3, {"step", "batch_size", "learning_rate"}};
     PyObject *values[3];
-    Py_ssize_t batch_size = 1;
+    Py_ssize_t step = 0, batch_size = 1;
     double rate = LEARNING_RATE;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
-    if (values[0] != NULL && parse_int(values[0], "step", 0, PY_SSIZE_T_MAX) < 0)
+    if (values[0] != NULL && (step = parse_int(values[0], "step", 0, PY_SSIZE_T_MAX)) < 0)
         return NULL;
     if (values[1] != NULL && (batch_size = parse_int(values[1], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
-    if (is_given(values[2]) && parse_rate(values[2], &rate) < 0)
+    if (is_given(values[2]) && parse_rate_of_step(values[2], step, &rate) < 0)
         return NULL;
     if (lock_to_write() < 0)
         return NULL;
@@ -242,20 +243,29 @@ static PyObject *api_data(PyObject *module, PyObject *object) { return parameter
 
 static PyObject *api_grad(PyObject *module, PyObject *object) { return parameter_element(module, object, grad); }
 
-/* Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. */
+/*
+ * Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. Noise is
+ * drawn next.
+ */
 static void draw_weights(uint64_t seed)
 {
-#if HAS_DISTRIBUTIONS
+#if HAS_DISTRIBUTIONS || NOISE_COUNT
     struct random_state random;
     random_seed(&random, seed);
+#else
+    (void)seed;
+#endif
+#if HAS_DISTRIBUTIONS
     for (Py_ssize_t i = 0; i < PARAMETER_COUNT; i++) {
         const struct tensor *t = NULL;
         const Py_ssize_t place = parameter_place(i, &t);
-        data[place] = (real)random_initial(&random, t);
+        data[place] = (real)random_number(&random, t->low, t->high, t->deviation, t->limit);
     }
 #else
-    (void)seed;
     memcpy(data, initial_data, sizeof(data));
+#endif
+#if NOISE_COUNT
+    model_random = random;
 #endif
     find_nonfinite_rows();
 }
@@ -264,7 +274,7 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
 {
     static const struct signature signature = {"reset", 1, 0, 1, {"seed"}};
     PyObject *values[1];
-    uint64_t seed = 0;
+    uint64_t seed = SEED;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
     const int given = parse_seed(values[0], &seed);
@@ -323,7 +333,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "lowering", LOWERING,
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
         "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
-        "inputs", INPUT_COUNT,
+        "inputs", INPUT_LEAVES,
         "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "outputs", sizes,
         "digest", DIGEST,
@@ -341,7 +351,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "compiler", BUILT_BY,
         "lowering", LOWERING,
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
-        "inputs", INPUT_COUNT,
+        "inputs", INPUT_LEAVES,
         "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "targets", TARGET_COUNT,
         "target_type", TARGET_PARTS ? TARGET_TYPE : TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",
@@ -405,6 +415,9 @@ static int module_exec(PyObject *module)
 #if !FROZEN
     if (add_view_types(module) < 0)
         return -1;
+    set_mean_noise(&at_model_lock);
+    for (int place = 0; place < MAX_WORKERS; place++)
+        set_mean_noise(&inference[place]);
     draw_weights(SEED);
     clear_optimizer_state();
 #elif WIDENS

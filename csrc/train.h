@@ -18,6 +18,7 @@
 #include "ops.h"
 #include "passes.h"
 #include "random.h"
+#include "rates.h"
 #include "rows.h"
 #include "update.h"
 
@@ -32,12 +33,12 @@ struct finite_check {
     double value;
 };
 
-/* The largest magnitude outside of row tensors. */
+/* The largest magnitude outside of rows. */
 static double largest_dense(const real *array)
 {
     real largest = 0;
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (!is_row_tensor(&tensors[t]))
+        if (!is_in_rows(&tensors[t]))
             largest = larger(largest, level->largest(array + tensors[t].offset, tensors[t].extent));
     return largest;
 }
@@ -151,8 +152,11 @@ struct training_run {
     Py_ssize_t batch_size, epochs;
     int threads;
     double rate;
+    double *rates; /* one a step, or NULL: then all steps have `rate` */
+    Py_ssize_t steps; /* of an epoch */
     double mean;     /* loss of an epoch, so far */
     uint32_t *order; /* NULL for the order of the images */
+    struct random_state *random; /* that noise is drawn from */
     PyObject *progress;
     struct finite_check check;
 };
@@ -166,6 +170,12 @@ static Py_ssize_t batch_size_at(const struct training_run *run, Py_ssize_t first
 {
     const Py_ssize_t rest = run->batch.count - first;
     return rest < run->batch_size ? rest : run->batch_size;
+}
+
+/* The number of the step that begins with image `first` of an epoch, counted from 0 over all epochs. */
+static Py_ssize_t step_number(const struct training_run *run, Py_ssize_t epoch, Py_ssize_t first)
+{
+    return epoch * run->steps + first / run->batch_size;
 }
 
 enum { IMAGES_AHEAD = 64 }; /* how far the loading of inputs is ahead, at most: they are to fit into a cache */
@@ -188,11 +198,11 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t e
     }
     if (size == 1) {
         prefetch_later(0, 0, INPUT_COUNT);
-        *total += run_forward(block_images.targets[0], block_images.inputs[0]);
+        *total += run_forward(block_images.targets[0], block_images.inputs[0], run->random);
         run_backward();
     }
     else
-        *total = run_block(*total, block_images.count == size);
+        *total = run_block(*total, block_images.count == size, run->random);
     forward_done = 1;
     return block_images.count;
 }
@@ -216,14 +226,13 @@ static PyObject *name_images(const struct training_run *run, Py_ssize_t first, P
 /* After run_checked_update() has refused the step that begins with image `first` of an epoch. */
 static void raise_not_finite(const struct training_run *run, Py_ssize_t epoch, Py_ssize_t first)
 {
-    const Py_ssize_t count = run->batch.count, size = batch_size_at(run, first);
-    const Py_ssize_t steps = count / run->batch_size + (count % run->batch_size != 0);
+    const Py_ssize_t size = batch_size_at(run, first);
     PyObject *where = run->epochs > 1 ? PyUnicode_FromFormat("epoch %zd, ", epoch + 1) : PyUnicode_FromString("");
     PyUnicode_AppendAndDel(&where, name_images(run, first, size));
     PyObject *what = name_found(&run->check);
     if (where != NULL && what != NULL)
         PyErr_Format(PyExc_FloatingPointError, "train() stopped before step %zd (%U), which makes %U %s",
-                     epoch * steps + first / run->batch_size + 1, where, what, value_name(&run->check));
+                     step_number(run, epoch, first) + 1, where, what, value_name(&run->check));
     Py_XDECREF(where);
     Py_XDECREF(what);
 }
@@ -258,9 +267,10 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
             i += run_images(run, i, end, first, size, &total);
             if (i < first + size)
                 continue;
+            const double rate = run->rates == NULL ? run->rate : run->rates[step_number(run, epoch, first)];
             if (run->check.before == NULL)
-                run_update(run->rate, (double)size);
-            else if (run_checked_update(&run->check, run->rate, (double)size) < 0)
+                run_update(rate, (double)size);
+            else if (run_checked_update(&run->check, rate, (double)size) < 0)
                 refused = first;
         }
         run->mean = total / (double)i;
@@ -297,11 +307,15 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
         return NULL;
     if (values[2] != NULL && (run.batch_size = parse_int(values[2], "batch_size", 1, PY_SSIZE_T_MAX)) < 0)
         return NULL;
-    if (is_given(values[3]) && parse_rate(values[3], &run.rate) < 0)
+    const Py_ssize_t rates = is_given(values[3]) ? count_rates(values[3]) : ONE_RATE;
+    if (rates == FAILED)
+        return NULL;
+    if (is_given(values[3]) && rates == ONE_RATE && parse_rate(values[3], "learning_rate", &run.rate) < 0)
         return NULL;
     if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
         return NULL;
     const int shuffled = parse_seed(values[5], &seed);
+    run.random = shuffled > 0 ? &random : MODEL_RANDOM;
     run.threads = shuffled < 0 ? -1 : parse_threads(values[6]);
     const int checks = run.threads < 0 ? -1 : values[8] == NULL ? 0 : parse_bool(values[8], "check_finite");
     if (checks < 0)
@@ -316,8 +330,11 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
         return NULL;
     }
 
+    run.steps = run.batch.count / run.batch_size + (run.batch.count % run.batch_size != 0);
     PyObject *losses = PyList_New(0);
     if (losses == NULL)
+        goto fail;
+    if (rates != ONE_RATE && (run.rates = parse_rates(values[3], rates, run.epochs * run.steps)) == NULL)
         goto fail;
     if (shuffled) {
         if ((uint64_t)run.batch.count > UINT32_MAX) {
@@ -354,11 +371,13 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
     end_call(call);
     if (failed)
         goto fail;
+    PyMem_Free(run.rates);
     PyMem_Free(run.order);
     release_batch(&run.batch);
     return losses;
 fail:
     Py_XDECREF(losses);
+    PyMem_Free(run.rates);
     PyMem_Free(run.order);
     release_batch(&run.batch);
     return NULL;

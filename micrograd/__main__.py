@@ -1,4 +1,4 @@
-"""python -m micrograd train | eval | predict | draw | check | cache: the compiled model at work, tested; pictures."""
+"""python -m micrograd train | eval | predict | report | draw | check | cache: the compiled model at work; pictures."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from micrograd.commands import cache as cache_command
 from micrograd.commands import check as check_command
 from micrograd.commands import draw as draw_command
 from micrograd.commands import predict as predict_command
+from micrograd.commands import report as report_command
 from micrograd.commands import train as train_command
 from micrograd.commands.checkpoint import CheckpointError
 from micrograd.commands.command_line import INTERRUPTED, USER_ERROR, Parser, UsageError
@@ -50,6 +51,7 @@ def parser() -> Parser:
     commands = top.add_subparsers(title="commands", required=True, metavar="COMMAND")
     train_command.add_parser(commands)
     predict_command.add_parsers(commands)
+    report_command.add_parser(commands)
     draw_command.add_parser(commands)
     check_command.add_parser(commands)
     cache_command.add_parser(commands)

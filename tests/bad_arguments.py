@@ -92,7 +92,7 @@ def seeds() -> Iterator[Bad]:
 
 
 def rates(dtype: str) -> Iterator[Bad]:
-    for wrong in ("0.1", b"0.1", [], [0.1], {}, 1j, object(), np.array([0.1, 0.2])):
+    for wrong in ("0.1", b"0.1", bytearray(b"1"), {}, {0: 0.1}, 1j, object(), np.array(1j)):
         yield Bad(lambda x=wrong: x, TypeError, f"learning_rate must be a number, not {of_type(wrong)}")
     yield Bad(Raising, ZeroDivisionError, "asked for")
     for far in ("nan", "inf", "-inf"):
@@ -104,6 +104,31 @@ def rates(dtype: str) -> Iterator[Bad]:
         for far in (1e39, -1e300):
             text = re.escape(f"learning_rate must be finite in float32, got {far}")
             yield Bad(lambda x=far: x, ValueError, text)
+
+
+def rates_of_steps(dtype: str, steps: int) -> Iterator[Bad]:
+    """Sequences and schedules, for the last of so many steps or for all of them."""
+    for count in (0, 1, steps - 1):
+        refused = rf"learning_rate (must hold one rate for each of the {steps} steps, got|holds) {count}"
+        for make in (list, tuple, np.array, lambda x: array("d", x), lambda x: memoryview(array("d", x))):
+            yield Bad(lambda n=count, m=make: m([0.1] * n), ValueError, refused)
+    last = steps - 1
+    wrongs = ("0.1", None, [], {}, 1j)
+    for wrong in wrongs:
+        refused = rf"learning_rate\[{last}\] must be a number, not {of_type(wrong)}"
+        yield Bad(lambda x=wrong: [0.1] * last + [x], TypeError, refused)
+        refused = rf"learning_rate\({last}\) must be a number, not {of_type(wrong)}"
+        yield Bad(lambda x=wrong: lambda step: x if step == last else 0.1, TypeError, refused)
+    for far in ("nan", "inf", "-inf"):
+        refused = rf"learning_rate\[{last}\] must be finite, got {far}$"
+        yield Bad(lambda x=far: np.array([0.1] * last + [float(x)]), ValueError, refused)
+        refused = rf"learning_rate\({last}\) must be finite, got {far}$"
+        yield Bad(lambda x=far: lambda step: float(x) if step == last else 0.1, ValueError, refused)
+    yield Bad(lambda: lambda: 0.1, TypeError, "takes 0 positional arguments but 1 was given")
+    yield Bad(lambda: lambda step: 1 / 0, ZeroDivisionError, "division")
+    if dtype == "f":
+        refused = rf"learning_rate\[{last}\] must be finite in float32, got 1e\+39"
+        yield Bad(lambda: [0.1] * last + [1e39], ValueError, refused)
 
 
 def callables() -> Iterator[Bad]:

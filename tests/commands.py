@@ -77,6 +77,9 @@ class Result:
         return re.findall(r"^epoch .*$", self.out, re.M)
 
 
+# Gradient descent without anything else, as nn.train() does it by itself. Epochs may be added: no schedule ends.
+PLAIN = ("--batch-size", 1, "--learning-rate", 0.008, "--schedule", "constant", "--shift", 0)
+
 Train = Callable[..., Result]
 COMMON = ("--batch-size", 4, "--epochs", 2)
 

@@ -113,15 +113,15 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def train(data: Path, capsys: pytest.CaptureFixture[str]) -> Callable:
-    """train(*options) -> a commands.Result."""
-    from commands import Result
+    """train(*options) -> a commands.Result, of plain gradient descent if the options say nothing else."""
+    from commands import PLAIN, Result
 
     from micrograd.__main__ import main
 
     def run(*options: object, images: Path = data) -> object:
         capsys.readouterr()
         try:
-            code = main(["train", "--data", str(images), *map(str, options)])
+            code = main(["train", "--data", str(images), *map(str, PLAIN + options)])
         except SystemExit as stop:
             code = int(stop.code or 0)
         return Result(code, *capsys.readouterr())

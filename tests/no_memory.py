@@ -37,6 +37,7 @@ TRAINING: dict[str, dict[str, Any]] = {
     "train checked": COMMON | {"check_finite": True},
     "train to inf": {"batch_size": 9, "learning_rate": 1e308, "check_finite": True},
     "train in threads": COMMON | {"threads": 3},
+    "train by a schedule": COMMON | {"learning_rate": lambda step: 0.01},
 }
 REFUSALS = (TypeError, ValueError, RuntimeError, FloatingPointError)
 CAUGHT = (*REFUSALS, SystemError)
@@ -102,6 +103,8 @@ class Subject:
             function = getattr(m, name)
             yield name, lambda f=function: bytes_of_all(f())
         yield "update", lambda: m.update(3, 2, learning_rate=0.01)
+        yield "update by rates", lambda: m.update(1, 2, learning_rate=[0.01, 0.02])
+        yield "update without a rate", lambda: m.update(1, 2, learning_rate=[0.01])
         yield "update refused", lambda: m.update(learning_rate="much")
         yield "data", lambda: m.data(self.parameters - 1)
         yield "data refused", lambda: m.data(self.parameters)

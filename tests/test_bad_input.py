@@ -152,10 +152,18 @@ class Subject:
                 "batch_size": lambda: bad.ints("batch_size", 1, MAX),
                 "epochs": lambda: bad.ints("epochs", 0, 10**9),
                 "threads": lambda: bad.optional_ints("threads", 1, 64),
-                "learning_rate": lambda: bad.rates(self.real),
+                "learning_rate": lambda: self.refused_rates(function),
                 "progress": bad.callables,
                 "check_finite": bad.bools,
             }[parameter]()
+
+    def refused_rates(self, function: str) -> Iterator[Bad]:
+        """update() needs a rate for its step, train() one for each of all steps."""
+        good = self.good()[function]
+        count = COUNT if self.width else 1
+        steps = good["step"] + 1 if function == "update" else -(-count // good["batch_size"]) * good["epochs"]
+        yield from bad.rates(self.real)
+        yield from bad.rates_of_steps(self.real, steps)
 
     def unavailable(self, function: str) -> str:
         """What the RuntimeError says of a function that this kind of model does not have, else nothing."""

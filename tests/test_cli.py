@@ -14,7 +14,7 @@ from pathlib import Path
 import nn
 import numpy as np
 import pytest
-from commands import environment, error, good, run, same_bits
+from commands import PLAIN, environment, error, good, run, same_bits
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
@@ -28,7 +28,7 @@ NO_NN = "import sys; sys.modules['nn'] = None\nfrom micrograd.__main__ import ma
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
     """What a training run printed and saved."""
     path = tmp_path_factory.mktemp("trained") / "model.safetensors"
-    return good("train", "--data", data, "--epochs", 2, "--seed", 5, "--save", path), path
+    return good("train", *PLAIN, "--data", data, "--epochs", 2, "--seed", 5, "--save", path), path
 
 
 # ---- help
@@ -73,8 +73,8 @@ def test_what_is_saved(trained: tuple[str, Path]) -> None:
 
 def test_the_same_command_gives_the_same_weights(data: Path, trained: tuple[str, Path], tmp_path: Path) -> None:
     again, other = tmp_path / "again", tmp_path / "other"
-    good("train", "--data", data, "--epochs", 2, "--seed", 5, "--save", again)
-    good("train", "--data", data, "--epochs", 2, "--seed", 6, "--save", other)
+    good("train", *PLAIN, "--data", data, "--epochs", 2, "--seed", 5, "--save", again)
+    good("train", *PLAIN, "--data", data, "--epochs", 2, "--seed", 6, "--save", other)
     assert again.read_bytes() == trained[1].read_bytes()
     assert not same_bits(other, trained[1])
 
@@ -98,13 +98,13 @@ checkpoint.save("model", nn.state_dict(), {{}})
 def test_going_on_from_a_file_is_as_if_never_stopped(data: Path, trained: tuple[str, Path], tmp_path: Path) -> None:
     """Epoch 2 of seed 5 is shuffled as epoch 1 of seed 6 is, and the file has every bit of the weights."""
     half = tmp_path / "half"
-    good("train", "--data", data, "--epochs", 1, "--seed", 5, "--save", half)
-    good("train", "--data", data, "--epochs", 1, "--seed", 6, "--load", half, "--save", half)
+    good("train", *PLAIN, "--data", data, "--epochs", 1, "--seed", 5, "--save", half)
+    good("train", *PLAIN, "--data", data, "--epochs", 1, "--seed", 6, "--load", half, "--save", half)
     assert same_bits(half, trained[1])
 
 
 def test_the_settings_reach_the_model(data: Path, trained: tuple[str, Path], tmp_path: Path) -> None:
-    common = ("train", "--data", data, "--epochs", 2, "--seed", 5, "--save", tmp_path / "model")
+    common = ("train", *PLAIN, "--data", data, "--epochs", 2, "--seed", 5, "--save", tmp_path / "model")
     good(*common, "--batch-size", 7)
     assert not same_bits(tmp_path / "model", trained[1])
     shutil.copy(tmp_path / "model", tmp_path / "one thread")
@@ -112,7 +112,7 @@ def test_the_settings_reach_the_model(data: Path, trained: tuple[str, Path], tmp
     assert same_bits(tmp_path / "model", tmp_path / "one thread")
     good(*common, "--learning-rate", 0.02)
     assert not same_bits(tmp_path / "model", trained[1])
-    good(*common, "--learning-rate", nn.info()["learning_rate"], "--batch-size", 1)  # the defaults
+    good(*common, "--learning-rate", nn.info()["learning_rate"], "--batch-size", 1)  # the model's own
     assert same_bits(tmp_path / "model", trained[1])
 
 
@@ -189,7 +189,7 @@ def test_a_loss_that_is_not_a_number_ends_the_training(data: Path, tmp_path: Pat
 
 
 def test_check_finite_names_the_weight_and_the_step(data: Path) -> None:
-    message = error("train", "--data", data, "--learning-rate", 1e300, "--check-finite")
+    message = error("train", *PLAIN, "--data", data, "--learning-rate", 1e300, "--check-finite")
     assert re.search(
         r"epoch 1: train\(\) stopped before step 2 \(image \d+\), which makes layers\.\S+\[.* nan", message
     )
@@ -197,7 +197,7 @@ def test_check_finite_names_the_weight_and_the_step(data: Path) -> None:
 
 def test_check_finite_saves_the_last_weights_that_are_finite(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "model"
-    result = run("train", "--data", data, "--learning-rate", 1e300, "--check-finite", "--save", path)
+    result = run("train", *PLAIN, "--data", data, "--learning-rate", 1e300, "--check-finite", "--save", path)
     assert result.returncode == 2
     assert "stopped before step 2" in result.stderr
     assert f"saved          {path}: the weights as of the last whole step" in result.stdout

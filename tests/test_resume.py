@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import COMMON, TRAIN, Result, Train, environment, half, previous, same_bits, stop_after
+from commands import COMMON, PLAIN, TRAIN, Result, Train, environment, half, previous, same_bits, stop_after
 
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
@@ -138,7 +138,7 @@ def test_other_commands_read_a_checkpoint(train: Train, data: Path, path: Path, 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals(data: Path, path: Path, train: Train, number: signal.Signals, code: int) -> None:
     saved = path.with_name("saved")
-    options = ("--epochs", 10**9, "--save", saved, "--checkpoint", path, "--every", 100)
+    options = (*PLAIN, "--epochs", 10**9, "--save", saved, "--checkpoint", path, "--every", 100)
     command = [sys.executable, "-m", "micrograd", "train", "--data", data, *options]
     process = subprocess.Popen(
         list(map(str, command)), env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -214,7 +214,7 @@ def test_a_full_disk(data: Path, path: Path, train: Train, tmp_path: Path) -> No
     mount = ["unshare", "--mount", "sh", "-c", TMPFS, "700k", str(folder)]
     if not shutil.which("unshare") or subprocess.run([*mount, "true"], capture_output=True).returncode:
         pytest.skip("no right to mount a small file system")
-    options = ["--data", str(data), "--checkpoint", "run", "--batch-size", "4", "--every", "100"]
+    options = [*map(str, PLAIN), "--data", str(data), "--checkpoint", "run", "--batch-size", "4", "--every", "100"]
     command = [sys.executable, "-m", "micrograd", "train", *options]
     script = f'"$@" --epochs 2; echo code $?; ls -A; cp run {path}'
     done = subprocess.run(

@@ -21,6 +21,8 @@ class _Array(Protocol):
     def __array_interface__(self) -> dict[str, Any]: ...
 
 _Buffer: TypeAlias = Buffer | _Array
+_Number: TypeAlias = SupportsFloat | SupportsIndex
+_Rate: TypeAlias = _Number | _Buffer | Sequence[_Number] | Callable[[int], _Number]
 
 @type_check_only
 class _Info(TypedDict):
@@ -72,13 +74,15 @@ def update(
     step: SupportsIndex = 0,
     batch_size: SupportsIndex = 1,
     *,
-    learning_rate: SupportsFloat | SupportsIndex | None = None,
+    learning_rate: _Rate | None = None,
 ) -> None:
     """data -= learning_rate * grad / batch_size for each parameter. Returns None.
 
-    step: an int >= 0, for loops that count. It has no effect: the model counts its steps, see optimizer_state().
+    step: an int >= 0, the number of the step, with which a learning rate may change. What else counts steps counts
+        by itself: see optimizer_state().
     batch_size: an int >= 1, the number of images whose gradients were added up.
-    learning_rate: a finite float; None means the model's own, info()['learning_rate'].
+    learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see
+        micrograd.schedules); None means the model's own, info()['learning_rate'].
 
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
@@ -228,7 +232,7 @@ def train(
     labels: _Buffer | Sequence[SupportsIndex],
     *,
     batch_size: SupportsIndex = 1,
-    learning_rate: SupportsFloat | SupportsIndex | None = None,
+    learning_rate: _Rate | None = None,
     epochs: SupportsIndex = 1,
     seed: SupportsIndex | None = None,
     threads: SupportsIndex | None = 1,
@@ -244,7 +248,9 @@ def train(
         bytes, bytearray, memoryview or a NumPy array.
     labels: n ints, each below 10: a buffer of bytes is read in place, others are converted.
     batch_size: an int >= 1.
-    learning_rate: a finite float; None means the model's own, info()['learning_rate'].
+    learning_rate: a finite float, a sequence of one for each step of all epochs, or a function of the step, 0, 1, ...
+        (see micrograd.schedules), called for all steps before the first; None means the model's own,
+        info()['learning_rate'].
     epochs: an int, 0 <= epochs <= 1000000000.
     seed: an int, 0 <= seed < 2**64, to shuffle the images before each epoch, as random.Random(seed).shuffle
         does; None keeps their order.

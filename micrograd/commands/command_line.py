@@ -46,3 +46,19 @@ def rate(text: str) -> float:
     if not (math.isfinite(number) and number > 0):
         raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
     return number
+
+
+def share(low: int | None) -> Callable[[str], float]:
+    """The type of an argument that is a number below 1: from `low` on, or above 0 if that is None."""
+
+    def parse(text: str) -> float:
+        try:
+            number = float(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
+        if not (0 < number < 1 or number == low):
+            between = "above 0 and below 1" if low is None else f"from {low} to below 1"
+            raise argparse.ArgumentTypeError(f"expected a number {between}, got {text}")
+        return number
+
+    return parse

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from micrograd import dot
+from micrograd.commands.inputs import load_program
 from micrograd.files import identity, write_whole
-
-if TYPE_CHECKING:
-    from codegen import Program
 
 KINDS = ("graph", "ir", "loops")
 STDOUT = Path("-")
@@ -68,25 +65,10 @@ def statements(model: Path, what: str) -> list[str]:
     """The picture of a model file, as DOT statements. Raises DrawError for a file that is no model, OSError."""
     from codegen.backends import pictures
 
-    program = _load(model)
+    program = load_program(model)
     try:
         if what == "graph":
             return pictures.scalars(program)
         return pictures.ir(program) if what == "ir" else pictures.loops(program)
     except ValueError as error:
         raise dot.DrawError(f"{model}: {error}") from error
-
-
-def _load(model: Path) -> Program:
-    from codegen import load
-
-    with model.open("rb"):  # an unreadable file is not a fault of the model
-        pass
-    try:
-        return load(model)
-    except (Exception, SystemExit) as error:
-        where = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(model)]
-        line = error.lineno if isinstance(error, SyntaxError) else where[-1] if where else None
-        message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-        place = model if line is None else f"{model}, line {line}"
-        raise dot.DrawError(f"{place}: {type(error).__name__}: {message}") from error

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from micrograd.commands import checkpoint
-from micrograd.commands.command_line import Parser
+from micrograd.commands.command_line import Parser, UsageError
 from micrograd.data import mnist
+
+if TYPE_CHECKING:
+    from codegen import Program
 
 
 def data_options() -> Parser:
@@ -43,10 +49,32 @@ def compiled_model(name: str = "nn") -> ModuleType:
         ) from error
 
 
-def load_weights(nn: ModuleType, path: Path) -> None:
-    nn.load_state_dict(checkpoint.load(path, shapes(nn)))
+def load_weights(nn: Any, path: Path) -> None:
+    put_weights(nn, checkpoint.load(path, shapes(nn)))
 
 
-def shapes(nn: ModuleType) -> dict[str, tuple[int, ...]]:
+def put_weights(model: Any, tensors: Mapping[str, Any]) -> None:
+    """float64 tensors into a model of any dtype."""
+    dtype = model.info()["dtype"]
+    model.load_state_dict({name: tensor.astype(dtype) for name, tensor in tensors.items()})
+
+
+def shapes(nn: Any) -> dict[str, tuple[int, ...]]:
     """The name and shape of each parameter tensor."""
     return {name: view.shape for name, view in nn.state_dict().items()}
+
+
+def load_program(model: Path) -> Program:
+    """The Program of a Python file. Raises UsageError for a file that has none, and OSError."""
+    from codegen import load
+
+    with model.open("rb"):  # an unreadable file is not a fault of the model
+        pass
+    try:
+        return load(model)
+    except (Exception, SystemExit) as error:
+        where = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(model)]
+        line = error.lineno if isinstance(error, SyntaxError) else where[-1] if where else None
+        message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+        place = model if line is None else f"{model}, line {line}"
+        raise UsageError(f"{place}: {type(error).__name__}: {message}") from error

@@ -1,76 +1,63 @@
 """Checkpoints of a training run: however the process ends, only the work since the last one is lost.
 
 FILE has the parameters, how far the run has come, and what determines how it goes on: the model, the images, the
-weights that it began with, batch size, learning rate and seed. Plain gradient descent has no other state.
+weights that it began with, how the images are moved, batch size, learning rates and seed.
 FILE.previous is the checkpoint before that, which is used if FILE is damaged.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import json
-import math
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
-from types import ModuleType
 from typing import IO, TYPE_CHECKING, Any
 
 from micrograd.commands import checkpoint
 from micrograd.commands.checkpoint import CheckpointError, DamagedError
 from micrograd.commands.command_line import UsageError
-from micrograd.commands.inputs import shapes
+from micrograd.commands.inputs import put_weights, shapes
+from micrograd.commands.train_model import WITHOUT_END, Recipe
 from micrograd.data.mnist import Data
 from micrograd.files import identity, is_temporary
+from micrograd.training import Run
 
 if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-Settings = Mapping[str, str | int | float]
+Settings = Mapping[str, str | int | float | None]
 
 
-@dataclass
-class Run:
-    """How far a training run has come."""
-
-    epoch: int = 1  # the one under way, or the last
-    images: int = 0  # done in it
-    loss: float = 0.0  # their mean
-    seconds: float = 0.0  # spent in training, not in testing
-    test_loss: float = math.nan
-    test_accuracy: float = math.nan
-    best_epoch: int = 0
-    best_accuracy: float = -1.0
-
-    def place(self, count: int) -> str:
-        """The position as text. count: images of an epoch."""
-        if self.images == count:
-            return f"the end of epoch {self.epoch}"
-        return f"epoch {self.epoch}, image {self.images:,} of {count:,}"
-
-
-def settings(nn: ModuleType, data: Data, batch_size: int, learning_rate: float, seed: int) -> Settings:
-    """What the numbers of a run depend on, under the names that the user knows; nn has the weights it begins with."""
-    info = nn.info()
+def settings(model: Any, data: Data, recipe: Recipe, options: argparse.Namespace, rate: float) -> Settings:
+    """What the numbers of a run depend on, under the names that the user knows; the model has its first weights."""
+    info = model.info()
     weights = hashlib.sha256()
-    for _, view in sorted(nn.state_dict().items()):
+    for _, view in sorted(model.state_dict().items()):
         weights.update(view.tobytes())
     images = hashlib.sha256()
     for part in (data.train_images, data.train_labels, data.test_images, data.test_labels):
         images.update(hashlib.sha256(part).digest())
-    return {
+    found = {
         "the model's digest": info["digest"],
         "the arithmetic": f"{info['dtype']}, fma {info['fma']}, reorder {info['reorder']}",
         "the data's digest": images.hexdigest(),
-        "--batch-size": batch_size,
-        "--learning-rate": learning_rate,
-        "--seed": seed,
+        "the optimizer": recipe.update(),
+        "--batch-size": options.batch_size,
+        "--learning-rate": rate,
+        "--schedule": options.schedule,
+        "--shift": options.shift,
+        "--limit": options.limit,
+        "--validation": options.validation,
+        "--seed": options.seed,
         "the first weights' digest": weights.hexdigest(),
     }
+    return found if options.schedule in WITHOUT_END else found | {"--epochs": options.epochs}
 
 
 class Checkpoints:
@@ -117,7 +104,7 @@ class Checkpoints:
             if path.exists():
                 raise UsageError(f"{shown} is there already: --resume goes on from it, or delete it")
 
-    def read(self, nn: ModuleType, now: Settings, count: int) -> Run | None:
+    def read(self, nn: Any, now: Settings, count: int) -> Run | None:
         """Puts the newest whole checkpoint's parameters into nn and returns how far it had come; None without one.
 
         count: images of an epoch. A damaged file is set aside, and a line on stderr says so. Raises CheckpointError
@@ -134,7 +121,7 @@ class Checkpoints:
                 continue
             if path == self.previous:
                 self._set_aside(damage)
-            nn.load_state_dict(tensors)
+            put_weights(nn, tensors)
             self.written = run.place(count)
             return run
         if damage:
@@ -149,7 +136,7 @@ class Checkpoints:
             what = f"{damage[0]}; it is {self.damaged} now"
         print(f"warning: {what}; taking {self.previous}", file=sys.stderr)
 
-    def write(self, nn: ModuleType, run: Run, now: Settings, count: int) -> None:
+    def write(self, nn: Any, run: Run, now: Settings, count: int) -> None:
         """Writes a checkpoint. A failure is only reported on stderr: a later write may succeed."""
         info = nn.info()
         metadata = {key: str(info[key]) for key in ("architecture", "digest", "version")}
@@ -165,7 +152,7 @@ class Checkpoints:
             self.written = run.place(count)
 
 
-def _read(path: Path, nn: ModuleType, now: Settings, count: int) -> tuple[Run, dict[str, npt.NDArray[np.float64]]]:
+def _read(path: Path, nn: Any, now: Settings, count: int) -> tuple[Run, dict[str, npt.NDArray[np.float64]]]:
     metadata = checkpoint.load_metadata(path)
     if not {"settings", "run"} <= metadata.keys():
         raise CheckpointError(f"{path}: weights, as --save writes them, and no checkpoint: --load starts from them")

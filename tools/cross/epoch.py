@@ -2,7 +2,7 @@
 
 Example: where $MICROGRAD_MNIST names MNIST's files, every platform must end with the weights that
 
-    micrograd train --epochs 1 --hash
+    micrograd train --epochs 1 --batch-size 1 --learning-rate 0.008 --schedule constant --shift 0 --hash
 
 has here, 46231f126afdbbe9... Without these files the built-in digits take their place, drawn here, once, for all
 platforms.

@@ -21,6 +21,7 @@ from codegen.backends.shared import (
     declared_layout,
     drawn_from,
     input_noun,
+    noise_rows,
     number_strides,
     targets_noun,
     walk,
@@ -54,7 +55,7 @@ def check_strict(program: Program) -> None:
 
 def is_small(program: Program, graph: Graph) -> bool:
     """Whether a model is small enough for one statement per root."""
-    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_values)
+    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_leaves)
     return len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
 
 
@@ -81,7 +82,10 @@ def loop_kernels(found: Rerolled, loops: Loops, updates: Updates | None = None) 
     return PythonKernels(
         lowering="loops",
         functions=functions(loops, found.loops),
-        offsets=[*tensors, *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "LOSS"))],
+        offsets=[
+            *tensors,
+            *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "NOISE", "LOSS")),
+        ],
         tensors=found.layout.tensors,
         row_tensors=list(found.rows.values()),
         value_count=found.layout.value_count,
@@ -161,11 +165,15 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("LOWERING", kernels.lowering),
         ("INPUT_COUNT", len(program.input_values)),
         ("INPUT_PIXELS", isinstance(inputs, Pixels)),
+        ("INPUT_SHAPE", _shape(program.input_parts)),
         ("INPUT_NOUN", input_noun(inputs)),
         ("TARGETS_NOUN", targets_noun(program.targets)),
         ("INPUT_SCALE", float(inputs.scale) if isinstance(inputs, Pixels) else 1.0),
         ("TARGET", len(program.input_values)),
         ("TARGET_COUNT", len(program.target_values)),
+        ("TARGET_SHAPE", _shape(program.target_parts)),
+        ("NOISE", len(program.input_values) + len(program.target_values)),
+        ("NOISES", [tuple(row) for row in noise_rows(program.noises)]),
         ("TARGET_LABEL", isinstance(program.targets, Label)),
         ("LABEL_FIRST", label.first if label is not None else 0),
         ("LABEL_COUNT", label.count if label is not None else 0),
@@ -204,9 +212,17 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
 def _part_table(prefix: str, parts: Sequence[Part]) -> list[tuple[object, ...]]:
     """The fields of Part in runtime/parts.py."""
     return [
-        (part.name, part.what(prefix), part.one(prefix), part.kind, part.numbers, part.classes, float(part.scale))
+        (
+            *(part.name, part.what(prefix), part.one(prefix), part.kind, part.numbers, part.classes),
+            *(float(part.scale), part.shape),
+        )
         for part in parts
     ]
+
+
+def _shape(parts: Sequence[Part]) -> tuple[int, ...]:
+    """That of an example, if there is one part."""
+    return parts[0].shape if len(parts) == 1 else ()
 
 
 def _list(start: str, items: Iterable[str], end: str) -> list[str]:

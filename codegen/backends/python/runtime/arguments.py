@@ -22,16 +22,18 @@ if TYPE_CHECKING:
         INPUT_NOUN,
         INPUT_PARTS,
         INPUT_PIXELS,
+        INPUT_SHAPE,
         LEARNING_RATE,
         TARGET_COUNT,
         TARGET_LABEL,
         TARGET_PARTS,
+        TARGET_SHAPE,
         TARGETS_NOUN,
     )
     from codegen.backends.python.runtime.parts import RowCount, get_parts
 
-INPUTS = PIXELS if INPUT_PIXELS else REALS
-TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS
+INPUTS = (PIXELS if INPUT_PIXELS else REALS)._replace(shape=INPUT_SHAPE)
+TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS._replace(shape=TARGET_SHAPE)
 MAX_THREADS = 64
 
 
@@ -67,8 +69,36 @@ def parse_float(number: Any, what: str) -> float:
     return result
 
 
-def parse_rate(number: Any) -> float:
-    return LEARNING_RATE if number is None else parse_float(number, "learning_rate")
+def count_rates(thing: Any) -> int | None:
+    """How many rates a sequence holds; None for a number and for a schedule."""
+    if callable(thing) or isinstance(thing, (str, bytes, bytearray)) or not hasattr(type(thing), "__getitem__"):
+        return None
+    try:
+        return None if isinstance(thing, dict) else len(thing)
+    except TypeError:  # an array without dimensions
+        return None
+
+
+def rate_of_step(thing: Any, step: int) -> float:
+    """The rate of a step: the number, an element of a sequence, or the value of a schedule."""
+    if thing is None:
+        return LEARNING_RATE
+    if callable(thing):
+        return parse_float(thing(step), f"learning_rate({step})")
+    count = count_rates(thing)
+    if count is None:
+        return parse_float(thing, "learning_rate")
+    if step >= count:
+        raise ValueError(f"learning_rate holds {count} rates, none for step {step}")
+    return parse_float(thing[step], f"learning_rate[{step}]")
+
+
+def rates_of_steps(thing: Any, steps: int) -> list[float]:
+    """The rates of all steps of train(), given by a sequence or a schedule."""
+    count = count_rates(thing)
+    if count is not None and count != steps:
+        raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {count}")
+    return [rate_of_step(thing, step) for step in range(steps)]
 
 
 def parse_seed(number: Any) -> int | None:

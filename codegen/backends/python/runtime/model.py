@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.arguments import (
         check_options,
+        count_rates,
         get_batch,
         get_images,
         get_one_target,
@@ -19,8 +20,9 @@ if TYPE_CHECKING:
         images_text,
         one_image,
         parse_int,
-        parse_rate,
         parse_seed,
+        rate_of_step,
+        rates_of_steps,
     )
     from codegen.backends.python.runtime.buffers import new_room, take_room
     from codegen.backends.python.runtime.declared import (
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
         _classify,
         _data,
         _dirty,
+        _draw,
         _find_nonfinite_rows,
         _find_not_finite,
         _forward_done,
@@ -71,6 +74,7 @@ if TYPE_CHECKING:
         _nonfinite_rows,
         _order,
         _prediction,
+        _random,
         _report,
         _run_forward,
         _run_update,
@@ -143,12 +147,12 @@ def zero_grad() -> None:
 def update(step: Any = 0, batch_size: Any = 1, *, learning_rate: Any = None) -> None:
     """data -= learning_rate * grad / batch_size for each parameter, or one step of the model's rules.
 
-    The learning rate is the model's own where it is not given; `step` is for loops that count, and changes nothing:
-    the model counts its steps.
+    The learning rate is the model's own where it is not given. A sequence of rates has one for each `step`, and a
+    schedule is called with it; otherwise `step` changes nothing: the model counts its steps.
     """
-    parse_int(step, "step", 0, sys.maxsize)
+    number = parse_int(step, "step", 0, sys.maxsize)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
-    rate = parse_rate(learning_rate)
+    rate = rate_of_step(learning_rate, number)
     _check_free()
     _run_update(rate, float(size))
 
@@ -314,13 +318,16 @@ def train(
     _check_loss()
     check_options(threads, progress)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
-    rate = parse_rate(learning_rate)
+    is_number = count_rates(learning_rate) is None and not callable(learning_rate)
+    rate = rate_of_step(learning_rate, 0) if is_number else 0.0
     rounds = parse_int(epochs, "epochs", 0, 1000000000)
     start = parse_seed(seed)
     shuffler = None if start is None else random.Random(start)
     if type(check_finite) is not bool:
         raise TypeError(f"check_finite must be True or False, not {type(check_finite)!r}")
     found, targets = get_batch(images, labels)
+    steps = -(-len(found) // size)
+    rates = None if is_number else rates_of_steps(learning_rate, rounds * steps)
     _check_free()
     if check_finite and (broken := _find_not_finite()) is not None:
         raise FloatingPointError(f"train() did not start: {' is '.join(broken)}")
@@ -333,15 +340,15 @@ def train(
             batch = order[first : first + size]
             zero_grad()
             for i in batch:
-                total += _run_forward(targets[i], found[i])
+                total += _run_forward(targets[i], found[i], shuffler)
                 backward()
             _backward_done = False
-            broken = _run_update(rate, float(len(batch)), check_finite)
+            step = epoch * steps + first // size
+            broken = _run_update(rates[step] if rates else rate, float(len(batch)), check_finite)
             if broken is not None:
-                step = epoch * -(-count // size) + first // size + 1
                 where = f"epoch {epoch + 1}, " * (rounds > 1) + images_text(batch, shuffler is not None)
                 raise FloatingPointError(
-                    f"train() stopped before step {step} ({where}), which makes {' '.join(broken)}"
+                    f"train() stopped before step {step + 1} ({where}), which makes {' '.join(broken)}"
                 )
             done = first + len(batch)
             if progress and (done // PROGRESS_IMAGES > first // PROGRESS_IMAGES or done == count):
@@ -402,18 +409,17 @@ def grad(i: Any, /) -> float:
 
 
 def _draw_weights(seed: int) -> None:
-    """Weights as the declared distributions and the seed give them, drawn in the order of the parameters."""
+    """Weights as the declared distributions and the seed give them, drawn in the order of the parameters.
+
+    Noise is drawn next.
+    """
+    _random.seed(seed)
     if INITIAL is None:
         _data[:] = INITIAL_DATA
         return
-    draw = random.Random(seed)
     declared = {number: INITIAL[name] for name, numbers in NUMBERS.items() for number in numbers}
     for number, place in enumerate(_order):
-        low, high, deviation, limit = declared[number]
-        z = draw.normalvariate(0.0, 1.0) if deviation else 0.0
-        while abs(z) > limit:
-            z = draw.normalvariate(0.0, 1.0)
-        _data[place] = low + z * deviation if low == high else draw.uniform(low, high)
+        _data[place] = _draw(_random, *declared[number])
 
 
 def reset(seed: Any = None) -> None:
@@ -426,7 +432,7 @@ def reset(seed: Any = None) -> None:
     if given is not None and INITIAL is None:
         raise ValueError("this model declares no initial distribution: reset() takes no seed")
     _check_free()
-    _draw_weights(int.from_bytes(os.urandom(8), "little") if given is None else given)
+    _draw_weights(SEED if INITIAL is None else int.from_bytes(os.urandom(8), "little") if given is None else given)
     _clear_steps()
     _grad[:] = [0.0] * PARAMETER_COUNT
     _dirty.clear()

@@ -1,0 +1,131 @@
+"""What `micrograd train` trains: the model that the wheel carries, or one that is compiled on the spot."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from micrograd import schedules
+from micrograd.commands.command_line import UsageError
+from micrograd.commands.inputs import compiled_model, load_program
+from micrograd.model import CLASSES, HIDDEN, PIXELS
+from micrograd.schedules import Schedule
+
+if TYPE_CHECKING:
+    from codegen import Program
+
+ACTIVATIONS = ("relu", "tanh", "sigmoid")
+DTYPES = ("float64", "float32")
+RATE_OF_AN_IMAGE, MAX_RATE = 0.0125, 0.5  # of gradient descent: the rate is that of an image times the batch size
+RATES = {"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "lion": 1e-4}
+OPTIMIZERS = ("sgd", *RATES)
+
+# schedule(rate, steps of the run)
+SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
+    "constant": lambda rate, steps: schedules.constant(rate),
+    "step": lambda rate, steps: schedules.step(rate, every=-(-steps // 3)),
+    "cosine": lambda rate, steps: schedules.cosine(rate, steps, lowest=rate / 100),
+    "linear-warmup": lambda rate, steps: with_warmup(rate, steps, -(-steps // 10)),
+    "one-cycle": lambda rate, steps: schedules.one_cycle(rate, steps),
+}
+SCHEDULE = "linear-warmup"  # by default
+WITHOUT_END = ("constant",)  # these do not depend on the number of epochs
+
+
+def with_warmup(rate: float, steps: int, warm: int) -> Schedule:
+    return schedules.linear_warmup(schedules.cosine(rate, max(steps - warm, 1), lowest=rate / 100), warm)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What a model is made of, and how a step updates it."""
+
+    model: str | None = None  # a Python file, instead of the next two
+    hidden: tuple[int, ...] = HIDDEN
+    activation: str = "relu"
+    dtype: str | None = None
+    optimizer: str = "sgd"
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    @classmethod
+    def of(cls, options: argparse.Namespace) -> Recipe:
+        return cls(
+            model=None if options.model is None else str(options.model),
+            hidden=tuple(options.hidden or HIDDEN),
+            activation=options.activation or "relu",
+            dtype=options.dtype,
+            optimizer=options.optimizer,
+            momentum=options.momentum,
+            weight_decay=options.weight_decay,
+        )
+
+    @property
+    def is_built_in(self) -> bool:
+        """Whether it is `nn`, which needs no compiler."""
+        return replace(self, dtype=None) == Recipe() and self.dtype in (None, "float64")
+
+    def update(self) -> str:
+        """How a step uses the gradients, in words."""
+        settings = {"momentum": self.momentum, "weight decay": self.weight_decay}
+        return ", ".join([self.optimizer, *(f"{name} {value:g}" for name, value in settings.items() if value)])
+
+    def program(self) -> Program:
+        """Raises UsageError for a file without a Program, or with one for other data, and OSError."""
+        from codegen import Label, Pixels, mnist
+
+        if self.model is None:
+            program = mnist.program(hidden=self.hidden, activation=self.activation)
+        else:
+            program = load_program(Path(self.model))
+            inputs, targets = program.inputs, program.targets
+            if not (isinstance(inputs, Pixels) and len(program.input_values) == PIXELS):
+                raise UsageError(f"{self.model}: its inputs must be {PIXELS} Pixels, as the images have them")
+            if not (isinstance(targets, Label) and len(program.target_values) == CLASSES) or program.prediction is None:
+                raise UsageError(f"{self.model}: its targets must be a Label of {CLASSES} classes, and a prediction")
+        if self.dtype is not None:
+            program = replace(program, dtype=self.dtype)
+        return program if self.update() == "sgd" else replace(program, update=self.rule())
+
+    def rule(self) -> Any:
+        """The function of micrograd.optim."""
+        from micrograd import optim
+
+        options = {"momentum": self.momentum, "weight_decay": self.weight_decay}
+        return getattr(optim, self.optimizer)(**{name: value for name, value in options.items() if value})
+
+    def compiled(self) -> Any:
+        """The model. Raises ImportError and UsageError where it cannot be had."""
+        if self.is_built_in:
+            return compiled_model()
+        from codegen import CompilerError, compile
+
+        program = self.program()
+        try:
+            return compile(program)
+        except CompilerError as error:
+            raise UsageError(
+                f"{str(error).splitlines()[0].rstrip('.')}: every model but that of nn is compiled on the spot, and "
+                "pip install 'micrograd-nn[compiler]' brings a compiler"
+            ) from error
+        except ValueError as error:
+            raise UsageError(f"{self.model or 'the model'}: {error}") from error
+
+    def default_rate(self, model: Any, batch_size: int) -> float:
+        """The highest learning rate where none is given."""
+        if self.optimizer != "sgd":
+            return RATES[self.optimizer]
+        if self.model is not None:
+            return float(model.info()["learning_rate"])
+        return min(RATE_OF_AN_IMAGE * batch_size, MAX_RATE) * (1 - self.momentum)
+
+
+def reset(model: Any, seed: int) -> None:
+    """First weights: drawn with the seed, or those of a model that says no distribution."""
+    try:
+        model.reset(seed)
+    except ValueError:
+        model.reset()

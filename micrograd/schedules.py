@@ -1,0 +1,85 @@
+"""Learning rates that change from step to step: functions of the number of the step, which begins at 0.
+
+`nn.train(learning_rate=...)` takes any function of the step, these or your own, and evaluates it for all steps of all
+epochs before the first one; `nn.update(step, learning_rate=...)` calls it with the step. Each docstring names the class
+of torch.optim.lr_scheduler whose formula it is. After the last step of a schedule its last rate stays. The functions of
+micrograd.ieee make the same rates of them on every platform.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable
+from typing import TypeAlias
+
+from micrograd.ieee import cos, power
+
+Schedule: TypeAlias = Callable[[int], float]
+
+
+def constant(rate: float) -> Schedule:
+    """Always the same rate."""
+    return lambda step: rate
+
+
+def step(rate: float, every: int, gamma: float = 0.1) -> Schedule:
+    """rate * gamma ** (step // every), as StepLR(step_size=every) has it."""
+    _positive("every", every)
+    return lambda step: rate * power(gamma, float(step // every))
+
+
+def cosine(rate: float, steps: int, lowest: float = 0.0) -> Schedule:
+    """lowest + (rate - lowest) * (1 + cos(pi * step / steps)) / 2, as CosineAnnealingLR(T_max=steps) has it."""
+    _positive("steps", steps)
+    return lambda step: _between(rate, lowest, min(step / steps, 1.0))
+
+
+def linear_warmup(schedule: Schedule | float, steps: int, start: float = 0.0) -> Schedule:
+    """A straight line from start * schedule(0) to schedule(0), which it reaches at `steps`; then the schedule begins.
+
+    As SequentialLR has it with a LinearLR(start_factor=start, total_iters=steps) and another one after it.
+    """
+    _positive("steps", steps)
+    after = schedule if callable(schedule) else constant(schedule)
+    return lambda step: after(step - steps) if step >= steps else after(0) * (start + (1 - start) * step / steps)
+
+
+def one_cycle(
+    highest: float, steps: int, pct_start: float = 0.3, div_factor: float = 25.0, final_div_factor: float = 1e4
+) -> Schedule:
+    """Up from highest / div_factor and down to highest / div_factor / final_div_factor, along half cosines.
+
+    As OneCycleLR(max_lr=highest, total_steps=steps) has it: the highest rate is that of step pct_start * steps - 1, the
+    lowest that of step steps - 1.
+    """
+    if not 0 < pct_start * steps - 1 < steps - 1:
+        raise ValueError(
+            f"one_cycle() needs a top between the first and the last step: with pct_start={pct_start} and "
+            f"steps={steps}, it is at step {pct_start * steps - 1:g}"
+        )
+    first, top, last = highest / div_factor, pct_start * steps - 1, steps - 1
+    lowest = first / final_div_factor
+
+    def rate(step: int) -> float:
+        if step <= top:
+            return _between(first, highest, step / top)
+        return _between(highest, lowest, min((step - top) / (last - top), 1.0))
+
+    return rate
+
+
+def rates(schedule: Schedule | float, steps: int) -> array[float]:
+    """The rates of the steps 0..steps - 1: what `nn.train` uses, for a plot or a loop of your own."""
+    rate = schedule if callable(schedule) else constant(schedule)
+    return array("d", [rate(step) for step in range(steps)])
+
+
+def _between(first: float, last: float, part: float) -> float:
+    """From the first to the last rate along half a cosine."""
+    return last + (first - last) * (1 + cos(math.pi * part)) / 2
+
+
+def _positive(name: str, number: int) -> None:
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {number}")

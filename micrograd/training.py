@@ -1,0 +1,341 @@
+"""The usual training job: epochs of shuffled batches, a test after each on examples held out, the best weights kept.
+
+    from micrograd import schedules, training
+
+    history = training.fit(
+        model, images, labels, epochs=10, batch_size=8, learning_rate=schedules.cosine(0.15, 67_500), validation=0.1
+    )
+
+`model` is `nn` or whatever codegen.compile() returns. `micrograd train` is a Training with options, logs and files.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from micrograd.schedules import Schedule
+
+Pair: TypeAlias = tuple[Any, Any]  # inputs and targets
+Augment: TypeAlias = Callable[[Any, int], Any]  # new inputs for an epoch, from the inputs and a seed
+
+
+class DivergedError(ArithmeticError):
+    """The loss or a parameter became inf or nan."""
+
+    def __init__(self, message: str, is_rolled_back: bool) -> None:
+        super().__init__(message)
+        self.is_rolled_back = is_rolled_back  # the parameters are those of the last whole step, all finite
+
+
+@dataclass
+class Run:
+    """How far a training run has come. What was not measured is nan."""
+
+    epoch: int = 1  # the one under way, or the last
+    images: int = 0  # done in it
+    loss: float = 0.0  # their mean
+    seconds: float = 0.0  # spent in training, not in testing
+    validation_loss: float = math.nan
+    validation_accuracy: float = math.nan
+    test_loss: float = math.nan
+    test_accuracy: float = math.nan
+    best_epoch: int = 0
+    best_score: float = -math.inf
+
+    def place(self, count: int) -> str:
+        """The position as text. count: images of an epoch."""
+        if self.images == count:
+            return f"the end of epoch {self.epoch}"
+        return f"epoch {self.epoch}, image {self.images:,} of {count:,}"
+
+    def score(self) -> float:
+        """What makes an epoch the best: accuracy, else a small loss, on the examples held out, else in the test."""
+        for loss, accuracy in (
+            (self.validation_loss, self.validation_accuracy),
+            (self.test_loss, self.test_accuracy),
+        ):
+            if not math.isnan(loss):
+                return -loss if math.isnan(accuracy) else accuracy
+        return math.nan
+
+
+@dataclass
+class Training:
+    """A model, its data, and how it is trained. epochs() goes on from `run`, which is always up to date."""
+
+    model: Any
+    inputs: Any
+    targets: Any
+    count: int  # of examples
+    batch_size: int = 1
+    learning_rate: Schedule | float | None = None  # a schedule goes on from epoch to epoch
+    seed: int | None = 1  # epoch e = 1, 2, ... is shuffled with seed + e - 1
+    threads: int = 1
+    validation: Pair | None = None
+    test: Pair | None = None
+    augment: Augment | None = None
+    check_finite: bool = False
+    every: int | None = None  # examples from one pause within an epoch to the next, a multiple of batch_size
+    pause: Callable[[], object] = lambda: None
+    progress: Callable[[float], object] | None = None  # called now and then with the mean loss so far
+    run: Run = field(default_factory=Run)
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+
+    def epochs(self, last: int) -> Iterator[Run]:
+        """Trains to the end of epoch `last`, and yields after each epoch. Raises DivergedError."""
+        run = self.run
+        for epoch in range(run.epoch if run.images < self.count else run.epoch + 1, last + 1):
+            if epoch != run.epoch:
+                run.epoch, run.images, run.loss = epoch, 0, 0.0
+            self._train_epoch()
+            self._test()
+            yield run
+
+    def rate_at(self, step: int) -> float:
+        """The learning rate of a step, counted from 0 over all epochs."""
+        if self.learning_rate is None:
+            return float(self.model.info()["learning_rate"])
+        return self.learning_rate(step) if callable(self.learning_rate) else self.learning_rate
+
+    @property
+    def steps(self) -> int:
+        """Of an epoch."""
+        return -(-self.count // self.batch_size)
+
+    def _train_epoch(self) -> None:
+        run = self.run
+        seed = None if self.seed is None else self.seed + run.epoch - 1
+        inputs = self.inputs
+        if self.augment is not None:
+            inputs = self.augment(inputs, run.epoch if seed is None else seed)
+        if run.images == 0 and (self.every is None or self.every >= self.count):
+            self._train_piece(inputs, self.targets, self.count, seed)
+        else:
+            self._train_in_pieces(inputs, seed)
+
+    def _train_in_pieces(self, inputs: Any, seed: int | None) -> None:
+        """The rest of an epoch, with pauses: examples in the order of model.train(seed), whole steps per call."""
+        order = list(range(self.count))
+        if seed is not None:
+            random.Random(seed).shuffle(order)
+        every = self.count if self.every is None else self.every
+        while (first := self.run.images) < self.count:
+            chosen = order[first : first - first % every + every]
+            targets = _chosen(self.targets, chosen, self.count)
+            self._train_piece(_chosen(inputs, chosen, self.count), targets, len(chosen), None)
+            if self.run.images < self.count:
+                self.pause()
+
+    def _train_piece(self, inputs: Any, targets: Any, count: int, seed: int | None) -> None:
+        """Trains on the next examples of an epoch, shuffled if there is a seed."""
+        run = self.run
+        behind = run.images
+        rate: Any = self.learning_rate
+        if callable(rate):
+            first = (run.epoch - 1) * self.steps + behind // self.batch_size
+            rate = lambda step: self.rate_at(first + step)  # noqa: E731
+
+        def report(done: int, _total: int, loss: float) -> None:
+            run.images = behind + done
+            if self.progress is not None:
+                self.progress(loss)
+
+        start = time.perf_counter()
+        try:
+            [loss] = self.model.train(
+                inputs,
+                targets,
+                batch_size=self.batch_size,
+                learning_rate=rate,
+                seed=seed,
+                threads=self.threads,
+                progress=report,
+                check_finite=self.check_finite,
+            )
+        except FloatingPointError as error:
+            raise DivergedError(f"epoch {run.epoch}: {error}", is_rolled_back=True) from error
+        finally:
+            run.seconds += time.perf_counter() - start
+        if not math.isfinite(loss):
+            raise DivergedError(f"the training loss of epoch {run.epoch} is {loss}", is_rolled_back=False)
+        # The mean of the pieces' means; of one piece it is that piece's, to the bit.
+        run.loss += (loss - run.loss) * (count / run.images)
+
+    def _test(self) -> None:
+        run = self.run
+        if self.validation is not None:
+            run.validation_loss, run.validation_accuracy = self._evaluate(self.validation)
+        if self.test is not None:
+            run.test_loss, run.test_accuracy = self._evaluate(self.test)
+        if run.score() > run.best_score:
+            run.best_epoch, run.best_score = run.epoch, run.score()
+
+    def _evaluate(self, pair: Pair) -> tuple[float, float]:
+        loss, accuracy = self.model.evaluate(*pair, threads=self.threads)
+        return loss, math.nan if accuracy is None else accuracy
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """A row of a History. What was not measured is nan."""
+
+    number: int
+    loss: float  # the mean during the epoch
+    learning_rate: float  # of its last step
+    validation_loss: float
+    validation_accuracy: float
+    test_loss: float
+    test_accuracy: float
+    seconds: float  # of training, since the start of the run
+
+    @classmethod
+    def of(cls, job: Training) -> Epoch:
+        run = job.run
+        rate = job.rate_at(run.epoch * job.steps - 1)
+        tested = (run.validation_loss, run.validation_accuracy, run.test_loss, run.test_accuracy)
+        return cls(run.epoch, run.loss, rate, *tested, run.seconds)
+
+
+@dataclass
+class History:
+    """What fit() returns: a row for each epoch, the number of the best one (0 if nothing was held out), and whether
+    early stopping ended it."""
+
+    epochs: list[Epoch] = field(default_factory=list)
+    best_epoch: int = 0
+    stopped_early: bool = False
+
+
+def fit(
+    model: Any,
+    inputs: Any,
+    targets: Any,
+    *,
+    epochs: int = 10,
+    batch_size: int = 1,
+    learning_rate: Schedule | Sequence[float] | float | None = None,
+    seed: int | None = 1,
+    threads: int = 1,
+    validation: float | Pair | None = None,
+    test: Pair | None = None,
+    augment: Augment | None = None,
+    early_stopping: int | None = None,
+    keep_best: bool = False,
+    check_finite: bool = False,
+    each_epoch: Callable[[Epoch], object] | None = None,
+) -> History:
+    """Trains a compiled model from the parameters that it has, and returns what happened epoch by epoch.
+
+    inputs, targets: as model.train() takes them.
+    learning_rate: a number, a schedule of all steps of the run, or one number for each of these steps.
+    seed: epoch e = 1, 2, ... is shuffled with seed + e - 1; None keeps the order.
+    validation: (inputs, targets) that the model is not trained on, or the share of the examples, from the end, to hold
+        out. They decide which epoch is the best, by accuracy, or by the loss if the model has no classes.
+    test: (inputs, targets) that are only measured after each epoch.
+    augment: augment(inputs, seed of the epoch) returns the inputs of an epoch, as micrograd.data.shift does.
+    early_stopping: stop after so many epochs without a better one.
+    keep_best: end with the parameters of the best epoch instead of the last.
+    check_finite: stop before a step that makes a parameter inf or nan.
+    each_epoch: called with the Epoch after each.
+
+    Raises DivergedError if the loss or, with check_finite, a parameter becomes inf or nan, and what model.train() does.
+    """
+    if validation is None and (keep_best or early_stopping is not None):
+        raise ValueError(f"{'keep_best' if keep_best else 'early_stopping'} needs validation examples")
+    if early_stopping is not None and early_stopping < 1:
+        raise ValueError(f"early_stopping must be at least 1, got {early_stopping}")
+    count = count_examples(model, inputs, targets)
+    if isinstance(validation, int | float):
+        held = held_out(count, validation)
+        validation = _part(inputs, count - held, count, count), _part(targets, count - held, count, count)
+        inputs, targets = _part(inputs, 0, count - held, count), _part(targets, 0, count - held, count)
+        count -= held
+    job = Training(model, inputs, targets, count, batch_size, None, seed, threads, validation, test, augment)
+    job.check_finite = check_finite
+    job.learning_rate = _schedule(learning_rate, epochs * job.steps)
+    history, best = History(), None
+    try:
+        for run in job.epochs(epochs):
+            history.epochs.append(Epoch.of(job))
+            history.best_epoch = run.best_epoch
+            if keep_best and run.best_epoch == run.epoch:
+                best = copy.deepcopy(model.state_dict())
+            if each_epoch is not None:
+                each_epoch(history.epochs[-1])
+            history.stopped_early = is_early_stop(run, early_stopping) and run.epoch < epochs
+            if history.stopped_early:
+                break
+    except DivergedError as error:
+        raise DivergedError(f"{error}: a smaller learning_rate may help", error.is_rolled_back) from error
+    if best is not None:
+        model.load_state_dict(best)
+    return history
+
+
+def is_early_stop(run: Run, patience: int | None) -> bool:
+    """Whether no epoch of the last `patience` ones was better than those before."""
+    return patience is not None and 0 < run.best_epoch <= run.epoch - patience
+
+
+def held_out(count: int, share: float) -> int:
+    """How many of the examples a share is. Raises ValueError if that leaves none on either side."""
+    held = round(count * share) if 0 < share < 1 else 0
+    if not 0 < held < count:
+        raise ValueError(f"validation must be a share of {count} examples that leaves some on both sides, got {share}")
+    return held
+
+
+def count_examples(model: Any, inputs: Any, targets: Any) -> int:
+    """How many examples there are: rows, or flat numbers in rows of the model's own width."""
+    info = model.info()
+    is_label = info["target_type"] == "label"
+    things = [(targets, 1 if is_label else info["targets"]), (inputs, info["inputs"])]
+    for thing, width in things:
+        first = next(iter(thing.values()), None) if isinstance(thing, Mapping) else thing
+        if first is None:
+            continue
+        is_nested = isinstance(thing, Mapping) or len(getattr(first, "shape", ())) > 1
+        is_nested = is_nested or (len(first) > 0 and hasattr(first[0], "__len__"))
+        return len(first) if is_nested or width == 0 else len(first) // width
+    return 1
+
+
+def _part(thing: Any, first: int, end: int, count: int) -> Any:
+    """Some of the examples, which are rows of an array, or stand one after the other."""
+    if thing is None:
+        return None
+    if isinstance(thing, Mapping):
+        return {name: _part(each, first, end, count) for name, each in thing.items()}
+    width = len(thing) // count
+    return thing[first * width : end * width]
+
+
+def _chosen(thing: Any, chosen: list[int], count: int) -> Any:
+    """These examples, in this order."""
+    import numpy as np
+
+    if thing is None:
+        return None
+    if isinstance(thing, Mapping):
+        return {name: _chosen(each, chosen, count) for name, each in thing.items()}
+    rows = np.frombuffer(thing, np.uint8) if isinstance(thing, bytes | bytearray) else np.asarray(thing)
+    if len(rows) != count:
+        rows = rows.reshape(count, -1)
+    return rows[np.array(chosen)]
+
+
+def _schedule(rate: Schedule | Sequence[float] | float | None, steps: int) -> Schedule | float | None:
+    if rate is None or callable(rate) or isinstance(rate, int | float):
+        return rate
+    if len(rate) != steps:
+        raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {len(rate)}")
+    return rate.__getitem__

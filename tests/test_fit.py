@@ -1,0 +1,225 @@
+"""training.fit(): other numbers than those of the loop by hand, on nn and on compiled models of other kinds."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import models
+import nn
+import numpy as np
+import pytest
+from harness import Generated, bits, many
+
+from codegen import Floats, Program
+from micrograd import schedules, training
+from micrograd.data import shift
+from micrograd.engine import Value
+
+COUNT, BATCH = 200, 7
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    nn.reset(1)
+
+
+@pytest.fixture(scope="module")
+def data(digits: Callable[..., tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+    return digits(COUNT)
+
+
+def weights(model: Any) -> list[str]:
+    return [word for view in model.state_dict().values() for word in bits(np.asarray(view).ravel().tolist())]
+
+
+def rows(images: bytes, first: int, end: int) -> bytes:
+    return images[first * 784 : end * 784]
+
+
+def test_it_is_train_epoch_by_epoch(data: tuple[bytes, bytes]) -> None:
+    steps = -(-COUNT // BATCH)
+    schedule = schedules.cosine(0.1, 3 * steps)
+    history = training.fit(nn, *data, epochs=3, batch_size=BATCH, learning_rate=schedule, seed=5, threads=2)
+    found = weights(nn)
+    nn.reset(1)
+    for epoch, row in enumerate(history.epochs):
+        rates = schedules.rates(schedule, 3 * steps)[epoch * steps : (epoch + 1) * steps]
+        assert nn.train(*data, batch_size=BATCH, learning_rate=rates, seed=5 + epoch) == [row.loss]
+        assert (row.number, row.learning_rate) == (epoch + 1, rates[-1])
+        assert math.isnan(row.validation_loss)
+    assert weights(nn) == found
+    assert not history.stopped_early
+    assert history.best_epoch == 0
+
+
+def test_a_rate_for_each_step(data: tuple[bytes, bytes]) -> None:
+    steps = 2 * -(-COUNT // BATCH)
+    schedule = schedules.one_cycle(0.1, steps)
+    training.fit(nn, *data, epochs=2, batch_size=BATCH, learning_rate=schedule)
+    found = weights(nn)
+    nn.reset(1)
+    rates = schedules.rates(schedule, steps)
+    training.fit(nn, *data, epochs=2, batch_size=BATCH, learning_rate=rates)
+    assert weights(nn) == found
+    with pytest.raises(ValueError, match=f"one rate for each of the {steps} steps, got {steps - 1}"):
+        training.fit(nn, *data, epochs=2, batch_size=BATCH, learning_rate=rates[1:])
+
+
+@pytest.mark.parametrize("make", [bytes, lambda x: np.frombuffer(x, np.uint8)])
+def test_validation_images_are_held_out(make: Callable[[bytes], Any], data: tuple[bytes, bytes]) -> None:
+    images, labels = map(make, data)
+    history = training.fit(nn, images, labels, epochs=2, validation=0.1, test=(images, labels))
+    found = weights(nn)
+    nn.reset(1)
+    kept = COUNT - COUNT // 10
+    for row in history.epochs:
+        nn.train(rows(data[0], 0, kept), data[1][:kept], seed=row.number)
+        assert (row.validation_loss, row.validation_accuracy) == nn.evaluate(rows(data[0], kept, COUNT), data[1][kept:])
+        assert (row.test_loss, row.test_accuracy) == nn.evaluate(*data)
+    assert weights(nn) == found
+
+
+def test_a_two_dimensional_array_and_a_pair(data: tuple[bytes, bytes]) -> None:
+    images = np.frombuffer(data[0], np.uint8).reshape(COUNT, 784)
+    held = (images[:50], data[1][:50])
+    one = training.fit(nn, images, data[1], epochs=1, validation=held)
+    nn.reset(1)
+    other = training.fit(nn, *data, epochs=1, validation=(rows(data[0], 0, 50), data[1][:50]))
+    assert one.epochs[0].validation_loss == other.epochs[0].validation_loss
+    nn.reset(1)
+    assert training.fit(nn, images, list(data[1]), epochs=1, validation=0.25).epochs[0].validation_accuracy >= 0
+
+
+def test_early_stopping_and_the_best_weights() -> None:
+    """Labels at random: what is learned of some says nothing of others, so the first epochs are the best."""
+    rng = random.Random(1)
+    images, labels = rng.randbytes(300 * 784), bytes(rng.randrange(10) for _ in range(300))
+    seen: list[tuple[float, list[str]]] = []
+
+    def each(epoch: training.Epoch) -> None:
+        seen.append((epoch.validation_accuracy, weights(nn)))
+
+    options: dict[str, Any] = {"epochs": 50, "learning_rate": 0.01, "validation": 0.3}
+    options |= {"early_stopping": 3, "keep_best": True}
+    history = training.fit(nn, images, labels, each_epoch=each, **options)
+    scores = [score for score, _ in seen]
+    best = scores.index(max(scores))
+    assert history.stopped_early
+    assert history.best_epoch == best + 1
+    assert len(history.epochs) == best + 1 + 3
+    assert weights(nn) == seen[best][1] != seen[-1][1]
+
+
+def test_a_run_that_diverges_says_so(data: tuple[bytes, bytes]) -> None:
+    with pytest.raises(training.DivergedError, match=r"training loss of epoch 1 is (nan|inf): a smaller learning_rate"):
+        training.fit(nn, *data, learning_rate=1e300)
+    nn.reset(1)
+    with pytest.raises(training.DivergedError, match=r"epoch 1: train\(\) stopped before step 2 .* makes layers\."):
+        training.fit(nn, *data, learning_rate=1e300, check_finite=True)
+    assert np.isfinite(np.asarray(nn.state_dict()["layers.0.weight"])).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"early_stopping": 2}, "early_stopping needs validation examples"),
+        ({"keep_best": True}, "keep_best needs validation examples"),
+        ({"early_stopping": 0, "validation": 0.5}, "early_stopping must be at least 1, got 0"),
+        ({"validation": 0.0}, "a share of 200 examples that leaves some on both sides, got 0.0"),
+        ({"validation": 1}, "a share of 200 examples that leaves some on both sides, got 1"),
+        ({"validation": 0.001}, "got 0.001"),
+        ({"batch_size": 0}, "batch_size must be at least 1"),
+        ({"learning_rate": math.nan}, "learning_rate must be finite, got nan"),
+    ],
+)
+def test_wrong_uses_change_nothing(options: dict[str, Any], message: str, data: tuple[bytes, bytes]) -> None:
+    before = weights(nn)
+    with pytest.raises(ValueError, match=message):
+        training.fit(nn, *data, **options)
+    assert weights(nn) == before
+
+
+def test_a_model_of_numbers_without_classes(tmp_path: Path) -> None:
+    """The best epoch is that of the smallest loss."""
+    x, y, w = Value(0), Value(0), Value(0.1)
+    line = Program(Floats([x]), Floats([y]), {"w": w}, (w * x - y) ** 2, learning_rate=0.1)
+    model = Generated(line, tmp_path).module
+    inputs = np.linspace(-1, 1, 40)
+    history = training.fit(model, inputs, 2 * inputs, epochs=3, batch_size=4, validation=(inputs, 2 * inputs))
+    losses = [epoch.validation_loss for epoch in history.epochs]
+    assert losses == sorted(losses, reverse=True)
+    assert history.best_epoch == 3
+    assert math.isnan(history.epochs[0].validation_accuracy)
+    assert history.epochs[0].learning_rate == 0.1
+
+
+@pytest.mark.parametrize("name", ["mlp", "mlp_of_floats", "shared_weights"])
+def test_examples_are_counted_and_held_out_in_rows_of_any_kind(name: str, tmp_path: Path) -> None:
+    program = getattr(models, name)()
+    model = Generated(program, tmp_path).module
+    images, targets = many(program, 30, seed=2)
+    assert training.count_examples(model, images, targets) == 30
+    history = training.fit(model, images, targets, epochs=2, batch_size=4, validation=0.2)
+    assert len(history.epochs) == 2
+    width, height = len(program.input_values), len(program.target_values)
+    height = 1 if program.label is not None else height
+    pair = (images[24 * width :], None if targets is None else targets[24 * height :])
+    assert model.evaluate(*pair)[0] == history.epochs[-1].validation_loss
+
+
+# Images that move
+
+
+def test_every_move_is_that_of_a_picture() -> None:
+    """Moved by NumPy's slices, in two dimensions."""
+    side, reach, count = 5, 2, 400
+    images = random.Random(3).randbytes(count * side * side)
+    moved = np.frombuffer(shift.moved(images, reach, 7, side), np.uint8).reshape(count, side, side)
+    padded = np.pad(
+        np.frombuffer(images, np.uint8).reshape(count, side, side), ((0, 0), (reach, reach), (reach, reach))
+    )
+    found = set()
+    for picture, around in zip(moved, padded, strict=True):
+        places = [(y, x) for y in range(2 * reach + 1) for x in range(2 * reach + 1)]
+        fits = [(y, x) for y, x in places if (around[y : y + side, x : x + side] == picture).all()]
+        assert len(fits) == 1
+        found |= set(fits)
+    assert len(found) == 25  # each move comes up
+
+
+def test_moves_depend_on_the_seed_alone() -> None:
+    images = bytes(range(196)) * 40
+    assert shift.moved(images, 1, 3) == shift.by(1)(images, 3) == shift.moved(bytearray(images), 1, 3)
+    assert shift.moved(images, 1, 3) != shift.moved(images, 1, 4)
+    assert shift.moved(b"", 1, 3) == b""
+    assert shift.moved(np.frombuffer(images, np.uint8).reshape(-1, 784), 1, 3) == shift.moved(images, 1, 3)
+    # The first moves of seed 3, on every platform.
+    assert hash_of(shift.moved(images, 1, 3)) == "331ddb848ff8243c"
+
+
+def hash_of(content: bytes) -> str:
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+def test_moves_that_cannot_be(data: tuple[bytes, bytes]) -> None:
+    with pytest.raises(ValueError, match=r"28 x 28 pixels move by 1\.\.27 pixels, got 28"):
+        shift.by(28)
+    with pytest.raises(ValueError, match=r"move by 1\.\.27 pixels, got 0"):
+        shift.by(0)
+    with pytest.raises(ValueError, match="a multiple of 784 bytes, got 783"):
+        shift.moved(data[0][:783], 1, 1)
+
+
+def test_fit_moves_the_images_of_each_epoch(data: tuple[bytes, bytes]) -> None:
+    history = training.fit(nn, *data, epochs=2, batch_size=BATCH, seed=4, augment=shift.by(1))
+    found = weights(nn)
+    nn.reset(1)
+    losses = [nn.train(shift.moved(data[0], 1, seed), data[1], batch_size=BATCH, seed=seed)[0] for seed in (4, 5)]
+    assert losses == [epoch.loss for epoch in history.epochs]
+    assert weights(nn) == found
