@@ -299,6 +299,21 @@ def test_a_program_refuses_what_is_no_rule(update, error, message):
         models.mlp(update=update)
 
 
+def test_the_explanation_says_what_a_step_does():
+    update = {"*.bias": optim.sgd(), "*": optim.sgd(momentum=0.9)}
+    lines = codegen.compile_program(models.mlp(update=update)).explanation().splitlines()
+    first = lines.index("a step of sgd, for each element i of layers.0.weight, layers.1.weight")
+    tiny = f"{optim.TINY:g}"
+    assert lines[first + 1 : first + 7] == [
+        "    number_0 = rate",
+        "    t6 = 0.9 * momentum_buffer[i] + g",
+        "    p[i] = p[i] + number_0 * t6 * -1",
+        f"    momentum_buffer[i] = t6 + {tiny} + -{tiny}",
+        "a step of sgd, for each element i of layers.0.bias, layers.1.bias, except rows whose gradients are all 0",
+        "    number_0 = rate",
+    ]
+
+
 def test_the_learning_rate_is_the_rule_s_own():
     assert models.mlp().learning_rate == 0.1
     assert models.mlp(update=optim.adam()).learning_rate == 1e-3
