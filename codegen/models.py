@@ -39,6 +39,7 @@ from codegen.ir.graph import Graph
 from codegen.model import Model
 from codegen.passes.mistakes import expect_program
 from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
+from codegen.passes.updates import updates_of
 from codegen.program import Program
 from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
@@ -143,7 +144,7 @@ def start_of(program: Program) -> Start:
 
 def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Toolchain, options: Sequence[str]) -> str:
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
-    found = hashlib.sha256(graph_digest(graph).encode())
+    found = hashlib.sha256(graph_digest(graph, updates_of(program)).encode())
     converts = (program.converts_inputs, program.converts_targets)
     kinds = (program.input_parts, program.target_parts, converts, program.input_gradients)
     modes = (
@@ -267,12 +268,14 @@ def _reduce(model: Any) -> tuple[Any, ...]:
     """How a Model is pickled and copied: by the key of its code, with copies of its numbers."""
     key, start = _origins[model]
     if not hasattr(model, "train"):
-        return _restore, (key, processor_level(), start, {}, {})
-    data, grad = ({name: np.array(view) for name, view in d.items()} for d in (model.state_dict(), model.grad_dict()))
-    return _restore, (key, processor_level(), start, data, grad)
+        return _restore, (key, processor_level(), start, {}, {}, {})
+    views = (model.state_dict(), model.grad_dict(), model.optimizer_state())
+    return _restore, (key, processor_level(), start, *({name: np.array(v) for name, v in d.items()} for d in views))
 
 
-def _restore(key: str, level: int | None, start: Start, data: dict[str, Any], grad: dict[str, Any]) -> Model:
+def _restore(
+    key: str, level: int | None, start: Start, data: dict[str, Any], grad: dict[str, Any], state: dict[str, Any]
+) -> Model:
     model: Any = claim(key, start)
     if model is None and level == processor_level():
         place = writable_folder()
@@ -287,6 +290,7 @@ def _restore(key: str, level: int | None, start: Start, data: dict[str, Any], gr
         model.load_state_dict(data)
         for name, view in model.grad_dict().items():
             np.asarray(view)[...] = grad[name]
+        model.load_optimizer_state(state)
     return model  # type: ignore[no-any-return]
 
 

@@ -21,7 +21,7 @@ from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
 from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
 from codegen.backends.text import explanation, in_batches, work
-from codegen.ir.graph import Graph, Op, used_rows, verify
+from codegen.ir.graph import Graph, Op, graph_text, used_rows, verify
 from codegen.ir.loops import Loops
 from codegen.kinds import types_text
 from codegen.passes.autodiff import differentiate
@@ -29,6 +29,7 @@ from codegen.passes.mistakes import expect_program, warn_of_mistakes
 from codegen.passes.powers import expand_powers
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
+from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
 from codegen.reroll.layout import assign_storage
@@ -63,6 +64,7 @@ class Compiled:
     found: Rerolled | None = None
     loops: Loops | None = None
     batch: Batch | None = None
+    updates: Updates | None = None
     files: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -132,17 +134,19 @@ def traced(program: Program) -> Graph:
 def compile_traced(graph: Graph, program: Program, name: str, lowering: str | None, target: str) -> Compiled:
     """The forward graph of a Program in, which becomes the whole one; source files out."""
     with no_garbage_collection():
+        updates = updates_of(program)  # the rules of micrograd.optim -> ir
         *_, (_, graph) = later_passes(graph, program)
+        digest = graph_digest(graph, updates)
         if lowering is None:
             lowering = "straightline" if target == "python" and is_small(program, graph) else "loops"
         if lowering == "straightline":
-            compiled = Compiled(graph, graph_digest(graph), lowering)
+            compiled = Compiled(graph, digest, lowering, updates=updates)
         else:
             found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line)  # -> plain loops
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
             loops = schedule(found, passes)  # -> loops as they run
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
-            compiled = Compiled(graph, graph_digest(graph), lowering, found, loops, batch)
+            compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.files = write(compiled, program, name, target)  # -> text
     return compiled
 
@@ -150,11 +154,17 @@ def compile_traced(graph: Graph, program: Program, name: str, lowering: str | No
 def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[str, str]:
     """The text of each file of a target."""
     graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
+    updates = compiled.updates
     if target == "python":
-        written = loop_kernels(found, loops) if found and loops else statement_kernels(graph, program)
-        return {f"{name}.py": module_text(program, written, name, digest, python_definitions(used_rows(graph)))}
+        written = (
+            loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
+        )
+        rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
+        return {f"{name}.py": module_text(program, written, name, digest, python_definitions(rows))}
     kernels = (
-        kernels_of(found, loops, program, compiled.batch) if found and loops else straightline(trace(program), program)
+        kernels_of(found, loops, program, compiled.batch, updates)
+        if found and loops
+        else straightline(trace(program), program, updates)
     )
     print_files = standalone_files if target == "c" else module_files if program.loss is not None else inference_files
     return print_files(program, kernels, name, digest, len(graph))
@@ -227,12 +237,12 @@ def _check_outputs(graph: Graph) -> None:
             )
 
 
-def registered(graph: Graph) -> list[ops.Row]:
-    """The user-registered ops of a graph, in the order of the op table."""
-    return [row for row in used_rows(graph) if row.is_registered]
+def registered(*graphs: Graph) -> list[ops.Row]:
+    """The user-registered ops of graphs, in the order of the op table."""
+    return [row for row in used_rows(*graphs) if row.is_registered]
 
 
-def graph_digest(graph: Graph) -> str:
+def graph_digest(graph: Graph, updates: Updates | None = None) -> str:
     """SHA-256 of the ir: op and operand columns as little-endian integers, constants as bits, then the observables."""
     digest = hashlib.sha256(bytes(graph.op))
     for column in (graph.a, graph.b):
@@ -241,7 +251,12 @@ def graph_digest(graph: Graph) -> str:
     digest.update(repr((graph.loss, graph.outputs, sorted(graph.gradients.items()))).encode())
     if graph.metrics or graph.input_gradients:
         digest.update(repr((graph.metrics, sorted(graph.input_gradients.items()))).encode())
-    for row in registered(graph):
+    for update in updates.rules if updates is not None else ():
+        parts = (dict(update.rule.state), update.rule.takes_norm, graph_text(update.once), graph_text(update.each))
+        digest.update(repr(parts).encode())
+    if updates is not None:
+        digest.update(repr(updates.of_tensor).encode())
+    for row in registered(graph, *(updates.graphs() if updates is not None else ())):
         text = row.c_definition or source_of(row.function, row.name)
         digest.update(repr((row.number, row.name, text)).encode())
     return digest.hexdigest()

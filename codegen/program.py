@@ -35,6 +35,7 @@ from codegen.kinds import (
 )
 from codegen.places import check_declared_once
 from micrograd.engine import Value
+from micrograd import optim
 from micrograd.initial import Distribution, Initial, Normal, resolved
 
 if TYPE_CHECKING:
@@ -82,6 +83,9 @@ class Program:
     dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
     fma         whether a product that is added may be rounded once instead of twice, where the processor can
     reorder     whether a long sum of few lanes may be added up in several parts
+    update      a rule of micrograd.optim, which update() and train() apply to each parameter; or a mapping of names of
+                parameters, or of patterns like "*.bias", to rules. Default: p - learning_rate * grad / batch_size
+    learning_rate   the one of calls that name none; default: the (first) rule's own, or 0.1 without `update`
     constants   leaves, in nested lists, that are constants and meant to be; any other undeclared leaf is one too, but
                 the compiler warns of it
 
@@ -95,7 +99,7 @@ class Program:
     parameters: Mapping[str, Nested | Array]
     loss: Value | None
     outputs: Mapping[str, Sequence[Value] | Array] = field(default_factory=dict)
-    learning_rate: float = 0.1
+    learning_rate: float | None = None
     prediction: str | None = None
     order: Sequence[Value] | Array | None = None
     initial: Mapping[str, Initial] | None = None
@@ -108,6 +112,7 @@ class Program:
     threshold: float | None = None
     metrics: Mapping[str, Value] = field(default_factory=dict)
     input_gradients: bool = False
+    update: optim.Rules | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -116,9 +121,10 @@ class Program:
         """Checks every field, and replaces numbers, texts and lists by plain ones of their own. The compiler does it
         again: fields may have been set since."""
         self._check_loss()
+        self.parameters = _named("parameters", self.parameters)
+        self.rules = self._checked_rules()
         self._check_numbers()
         self.inputs, self.targets = checked_inputs(self.inputs, self.dtype), checked_targets(self.targets, self.dtype)
-        self.parameters = _named("parameters", self.parameters)
         self.outputs = {name: _output(name, values) for name, values in _named("outputs", self.outputs).items()}
         self.metrics = {name: _metric(name, value) for name, value in _named("metrics", self.metrics).items()}
         self._check_extras()
@@ -152,9 +158,22 @@ class Program:
     def _check_numbers(self) -> None:
         self.dtype = checks.choice("dtype", self.dtype, DTYPES)
         self.fma, self.reorder = checks.flag("fma", self.fma), checks.flag("reorder", self.reorder)
+        if self.learning_rate is None:
+            self.learning_rate = next(iter(self.rules.values())).rate if self.rules else optim.LEARNING_RATE
         self.learning_rate = checks.number("the learning rate", self.learning_rate, self.dtype)
         self.seed = checks.whole("the seed", self.seed, 2**64, "2**64")
         self.description = checks.text("the description", self.description)
+
+    def _checked_rules(self) -> dict[str, optim.Rule] | None:
+        """The rule of each parameter; None for gradient descent."""
+        if self.update is None:
+            return None
+        if self.loss is None:
+            raise ValueError("a model without a loss has no update")
+        rules = optim.rules_of(self.update, self.parameters)
+        for rule in {id(rule): rule for rule in rules.values()}.values():
+            optim.traced(rule)  # which names what is wrong with it
+        return rules
 
     def _check_extras(self) -> None:
         self.input_gradients = checks.flag("input_gradients", self.input_gradients)

@@ -134,10 +134,15 @@
 
 #define DOC_ZERO_GRAD "zero_grad($module, /)\n--\n\nSets the parameters' gradients to 0. Returns None."
 
+#if RULES
+#define DOC_STEP "One step of the model's rules for each parameter, whose gradient is grad / batch_size. Returns None.\n\n"
+#else
+#define DOC_STEP "data -= learning_rate * grad / batch_size for each parameter. Returns None.\n\n"
+#endif
 #define DOC_UPDATE \
-    "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n" \
-    "data -= learning_rate * grad / batch_size for each parameter. Returns None.\n\n" \
-    "step: an int >= 0, the number of the step, with which a learning rate may change.\n" \
+    "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n" DOC_STEP \
+    "step: an int >= 0, the number with which a learning rate may change. Rules do not see it: the model counts its\n" \
+    "    steps itself, see optimizer_state().\n" \
     "batch_size: an int >= 1, the number of images whose gradients were added up.\n" \
     "learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see\n" \
     "    micrograd.schedules); None means the model's own, info()['learning_rate'].\n\n" DOC_RAISES
@@ -186,8 +191,8 @@
     "    may read the model; changing it raises RuntimeError. In other threads, evaluate(), predict_batch() and\n" \
     "    calls that change the model wait until train() is done: a progress() that waits for one of them deadlocks.\n" \
     "check_finite: if True, FloatingPointError stops train() before a step that would make a parameter inf or nan,\n" \
-    "    or at the start if one is already. It names the parameter, the step and its images. The parameters are\n" \
-    "    then those before the step, the gradients those of the step.\n\n" \
+    "    or at the start if one is already. It names the parameter, the step and its images. The parameters and\n" \
+    "    the optimizer's state are then those before the step, the gradients those of the step.\n\n" \
     DOC_RAISES
 
 #define DOC_STATE_DICT \
@@ -207,6 +212,19 @@
     "Names and shapes must be exactly those of state_dict().\n\n" \
     "Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or\n" \
     "unknown name and for a wrong shape; an error changes nothing."
+
+#define DOC_OPTIMIZER_STATE \
+    "optimizer_state($module, /)\n--\n\n" \
+    "What the optimizer keeps, as {name: memoryview}: writable and shared with the model, as those of state_dict().\n\n" \
+    "'step' is the number of steps taken since the start or reset(), one int64; 'NAME.KIND', for a parameter NAME and each\n" \
+    "number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers."
+
+#define DOC_LOAD_OPTIMIZER_STATE \
+    "load_optimizer_state($module, mapping, /)\n--\n\n" \
+    "Copies the optimizer's state from {name: buffer}. Returns None.\n\n" \
+    "Names and shapes must be exactly those of optimizer_state(); 'step' may be an int too.\n\n" \
+    "Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or\n" \
+    "unknown name and for a wrong shape or number; an error changes nothing."
 
 #define DOC_PATH "path: a str, bytes or os.PathLike."
 
@@ -239,11 +257,11 @@
 #if HAS_DISTRIBUTIONS
 #define DOC_FRESH \
     "Draws fresh weights, the same as those of the micrograd model made after random.seed(seed), and clears the\n" \
-    "gradients. Returns None.\n\n" \
+    "gradients and the optimizer's state. Returns None.\n\n" \
     "seed: an int, 0 <= seed < 2**64; None draws a different one each time."
 #else
 #define DOC_FRESH \
-    "Restores the weights that the model was built with, and clears the gradients. Returns None.\n\n" \
+    "Restores the weights that the model was built with, and clears the gradients and the optimizer's state. Returns None.\n\n" \
     "seed: None, because the model declares no initial distribution."
 #endif
 #define DOC_RESET "reset($module, /, seed=None)\n--\n\n" DOC_FRESH "\n\n" DOC_RAISES

@@ -54,6 +54,7 @@ static int start_model(const double *initial)
         initial_data[parameter_place(i, NULL)] = (real)initial[i];
 #endif
     draw_weights(SEED);
+    clear_optimizer_state();
     mark_all_dirty();
     run_zero_grad();
     forward_done = backward_done = 0;

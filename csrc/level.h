@@ -44,6 +44,14 @@
 #define SPECIALISED static inline
 #endif
 
+#if !FROZEN
+/*
+ * Takes a step for `count` parameters from data[at] on. `gradient` is theirs, not yet divided by the size of the batch.
+ * Returns whether one of them has become inf or nan; 0 without RULES, where update.h has bounds for that.
+ */
+typedef int update_function(ptrdiff_t at, const real *restrict gradient, ptrdiff_t count, const struct step *);
+#endif
+
 /* The functions that are compiled once for each SIMD level: see level_begin.h and level_end.h. */
 struct level {
     const char *name;
@@ -64,16 +72,20 @@ struct level {
 #endif
     /* Adds the gradients of some images, in order; each of `parts` calls covers its part of the parameters. */
     void (*compute_gradients)(const struct workspace *images, int count, int part, int parts);
-    void (*update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *);
+    update_function *const *rules;
     real (*largest)(const real *x, Py_ssize_t count);
     /* Row tensors: see rows.h. */
     void (*find_largest_in_rows)(const real *restrict array, real *restrict largest);
     void (*compute_row_gradients)(const struct workspace *);
     void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
     void (*add_images_to_rows)(int first, int end, int images);
-    void (*update_row)(int input, const struct step *);
+    int (*update_row)(int input, const struct step *);
+#if RULES
+    int (*update_image_rows)(const struct workspace *, int first, int end, const struct step *);
+#else
     void (*update_pending_image)(const struct workspace *, const struct step *);
-    void (*update_pending_rows)(int worker, int first, int end, int images, const struct step *);
+#endif
+    int (*update_pending_rows)(int worker, int first, int end, int images, const struct step *);
 #endif
     /* Images side by side; all of these are NULL if the model has none. */
     void (*copy_into)(struct images *restrict, const struct workspace *, int count);

@@ -9,10 +9,11 @@
 #include "scan.h"
 
 #if !FROZEN
+#if !RULES
 /* p -= rate * g / batch, in this order. */
-static inline void AT_LEVEL(descend)(real *restrict p, const real *restrict g, Py_ssize_t count,
-                                     const struct step *step)
+static inline int AT_LEVEL(descend)(ptrdiff_t at, const real *restrict g, ptrdiff_t count, const struct step *step)
 {
+    real *restrict const p = data + at;
     const real rate = (real)step->rate, batch = (real)step->batch, share = (real)step->share;
     if (share == 1)
         for (Py_ssize_t i = 0; i < count; i++)
@@ -23,12 +24,11 @@ static inline void AT_LEVEL(descend)(real *restrict p, const real *restrict g, P
     else
         for (Py_ssize_t i = 0; i < count; i++)
             p[i] -= rate * g[i] / batch;
+    return 0;
 }
 
-static void AT_LEVEL(update_span)(Py_ssize_t offset, Py_ssize_t count, const struct step *step)
-{
-    AT_LEVEL(descend)(data + offset, grad + offset, count, step);
-}
+static update_function *const AT_LEVEL(rules)[] = {AT_LEVEL(descend)};
+#endif
 
 static real AT_LEVEL(largest)(const real *x, Py_ssize_t count) { return largest_magnitude(x, count); }
 
@@ -55,14 +55,18 @@ static const struct level AT_LEVEL(level) = {
     .compute_metrics = AT_LEVEL(compute_metrics),
 #endif
     .compute_gradients = AT_LEVEL(compute_gradients),
-    .update_span = AT_LEVEL(update_span),
+    .rules = AT_LEVEL(rules),
     .largest = AT_LEVEL(largest),
     .find_largest_in_rows = AT_LEVEL(find_largest_in_rows),
     .compute_row_gradients = AT_LEVEL(compute_row_gradients),
     .find_active_rows = AT_LEVEL(find_active_rows),
     .add_images_to_rows = AT_LEVEL(add_images_to_rows),
     .update_row = AT_LEVEL(update_row),
+#if RULES
+    .update_image_rows = AT_LEVEL(update_image_rows),
+#else
     .update_pending_image = AT_LEVEL(update_pending_image),
+#endif
     .update_pending_rows = AT_LEVEL(update_pending_rows),
 #endif
 #if SIDE_BY_SIDE

@@ -108,6 +108,7 @@ struct tensor {
     Py_ssize_t first;
     Py_ssize_t numbers[MAX_DIMENSIONS];
     double low, high; /* initial values are drawn from uniform(low, high), or are constant if low == high */
+    int rule;         /* which of the level's rules takes its steps */
     double deviation; /* if not 0, from a normal distribution around low instead, */
     double limit;     /* within so many deviations */
 };
@@ -142,10 +143,28 @@ static struct {
     double gradient[BLOCK_IMAGES]; /* a bound on what the image adds to the gradients of row tensors */
 } block_images;
 
-/* One step of gradient descent: its learning rate and the size of its batch. */
+#if STATE_SLOTS
+static ALIGNED real state[STATE_SLOTS][DATA_COUNT]; /* what rules keep for each parameter, placed as in data[] */
+#endif
+
+/* A number of the state of a rule, of all parameters of a tensor. */
+struct state_tensor {
+    const char *name;
+    int tensor, slot;
+    double initial;
+};
+
+static int64_t steps; /* since the start or the last reset() */
+
+/* One step: its learning rate and the size of its batch. */
 struct step {
     double rate, batch;
     double share; /* 1 / batch if that is exact, so that a product equals the quotient, else 0 */
+    int skips;    /* whether rows whose gradients are all 0 stay as they are */
+#if RULES
+    real number[STEP_NUMBERS]; /* what the rules compute once for all parameters */
+    unsigned char nonfinite[MAX_WORKERS]; /* whether a worker has seen a parameter become inf or nan */
+#endif
 };
 
 #endif

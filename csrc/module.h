@@ -17,6 +17,7 @@
 #if !FROZEN
 #include "accumulate.h"
 #include "metrics.h"
+#include "optimizer.h"
 #include "random.h"
 #include "rates.h"
 #include "train.h"
@@ -290,6 +291,7 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (lock_to_write() < 0)
         return NULL;
     draw_weights(seed);
+    clear_optimizer_state();
     notice_written_gradients();
     run_zero_grad();
     forward_done = backward_done = 0;
@@ -373,6 +375,8 @@ static PyMethodDef methods[] = {
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},
     {"load_state_dict", api_load_state_dict, METH_O, DOC_LOAD_STATE_DICT},
+    {"optimizer_state", api_optimizer_state, METH_NOARGS, DOC_OPTIMIZER_STATE},
+    {"load_optimizer_state", api_load_optimizer_state, METH_O, DOC_LOAD_OPTIMIZER_STATE},
     {"save_weights", api_save_weights, METH_O, DOC_SAVE_WEIGHTS},
     {"load_weights", api_load_weights, METH_O, DOC_LOAD_WEIGHTS},
     {"data", api_data, METH_O, DOC_DATA},
@@ -403,6 +407,7 @@ static int module_exec(PyObject *module)
     if (add_view_types(module) < 0)
         return -1;
     draw_weights(SEED);
+    clear_optimizer_state();
 #elif WIDENS
     for (Py_ssize_t i = 0; i < DATA_COUNT; i++)
         data[i] = weights[i];

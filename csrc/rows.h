@@ -1,13 +1,14 @@
 /*
  * Row tensors: parameters stored as one row for each input, and the gradients of these rows.
  *
- * ROW_TENSORS(X) is the generated table, with constants for X(offset, lanes, length, block, factor, copy):
+ * ROW_TENSORS(X) is the generated table, with constants for X(offset, lanes, length, block, factor, copy, rule):
  *
  *     data[offset + length * input + lane]    a parameter, 0 <= lane < lanes; the rest of a row is padding, whose
  *                                             parameters are never read and may become anything
  *     value[factor + lane]                    the factors of an image
  *     row_factors[image][copy + lane]         their copy for an image of a block
  *     block                                   how many lanes are summed in registers at a time
+ *     rule                                    the function that takes a step: see level.h
  *
  * The gradient of a row is an outer product by definition:
  *
@@ -44,14 +45,14 @@ struct row_tensor {
     Py_ssize_t offset, lanes, length, factor, copy;
 };
 
-#define ROW_TENSOR(offset, lanes, length, block, factor, copy) {offset, lanes, length, factor, copy},
+#define ROW_TENSOR(offset, lanes, length, block, factor, copy, rule) {offset, lanes, length, factor, copy},
 static const struct row_tensor row_tensors[] = {ROW_TENSORS(ROW_TENSOR){0, 0, 0, 0, 0}}; /* the last is never read */
 #undef ROW_TENSOR
 
 /* Target.max_lanes in codegen/schedule/target.py: half the vector registers of AVX-512. */
 enum { MAX_LANES = 16 * CACHE_LINE };
 
-#define CHECK(offset, lanes, length, block, factor, copy) _Static_assert(block <= MAX_LANES, "sums do not fit");
+#define CHECK(offset, lanes, length, block, factor, copy, rule) _Static_assert(block <= MAX_LANES, "sums do not fit");
 ROW_TENSORS(CHECK)
 #undef CHECK
 
@@ -184,7 +185,7 @@ static inline int lowest_bit(uint64_t mask)
 static void AT_LEVEL(find_largest_in_rows)(const real *restrict array, real *restrict largest)
 {
     memset(largest, 0, INPUT_COUNT * sizeof(*largest));
-#define LOOK(offset, lanes, length, block, factor, copy) \
+#define LOOK(offset, lanes, length, block, factor, copy, rule) \
     for (int i = 0; i < INPUT_COUNT; i++) \
         largest[i] = larger(largest[i], largest_magnitude(array + offset + (ptrdiff_t)(length) * i, lanes));
     ROW_TENSORS(LOOK)
@@ -221,7 +222,7 @@ SPECIALISED void AT_LEVEL(add_outer_product)(const struct workspace *w, ptrdiff_
 
 static void AT_LEVEL(compute_row_gradients)(const struct workspace *w)
 {
-#define ADD(offset, lanes, length, block, factor, copy) AT_LEVEL(add_outer_product)(w, offset, lanes, length, factor);
+#define ADD(offset, lanes, length, block, factor, copy, rule) AT_LEVEL(add_outer_product)(w, offset, lanes, length, factor);
     ROW_TENSORS(ADD)
 #undef ADD
     (void)w;
@@ -257,8 +258,12 @@ SPECIALISED void AT_LEVEL(join_masks)(uint64_t *restrict images, int first, int 
     }
 }
 
-/* Lists the rows of a tile that some image of some group needs; `groups` is a constant wherever that is faster. */
-SPECIALISED void AT_LEVEL(list_rows)(struct tile *tile, uint64_t (*found)[TILE_ROWS], int first, int count, int groups)
+/*
+ * Lists the rows of a tile that some image of some group needs, or all of them; `groups` is a constant wherever that is
+ * faster.
+ */
+SPECIALISED void AT_LEVEL(list_rows)(struct tile *tile, uint64_t (*found)[TILE_ROWS], int first, int count, int groups,
+                                     int all)
 {
     int listed = 0;
     for (int r = 0; r < count; r++) {
@@ -266,29 +271,29 @@ SPECIALISED void AT_LEVEL(list_rows)(struct tile *tile, uint64_t (*found)[TILE_R
         for (int g = 0; g < groups; g++)
             any |= tile->images[g][listed] = found[g][r];
         tile->input[listed] = first + r;
-        listed += any != 0;
+        listed += all || any != 0;
     }
     tile->count = listed;
     tile->groups = groups;
 }
 
-/* Finds the rows first .. first + count - 1 that some of the first `images` images of the block need. */
-static void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images)
+/* Finds the rows first .. first + count - 1 that some of the first `images` images of the block need, or all of them. */
+SPECIALISED void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images, int all)
 {
     const int masks = (images + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES;
     uint64_t found[GROUPS][TILE_ROWS];
     if (masks <= FEW_MASKS) {
         AT_LEVEL(join_masks)(found[0], first, 0, masks, FEW_MASKS);
-        AT_LEVEL(list_rows)(tile, found, first, count, 1);
+        AT_LEVEL(list_rows)(tile, found, first, count, 1, all);
         return;
     }
     const int groups = (images + GROUP_IMAGES - 1) / GROUP_IMAGES;
     for (int g = 0; g < groups; g++)
         AT_LEVEL(join_masks)(found[g], first, g, masks, GROUP_MASKS);
     if (groups == 1)
-        AT_LEVEL(list_rows)(tile, found, first, count, 1);
+        AT_LEVEL(list_rows)(tile, found, first, count, 1, all);
     else
-        AT_LEVEL(list_rows)(tile, found, first, count, groups);
+        AT_LEVEL(list_rows)(tile, found, first, count, groups, all);
 }
 
 /* Adds the contributions of some images of a group, a bit each, to `lanes` elements of a row. */
@@ -329,25 +334,72 @@ static void AT_LEVEL(add_images_to_rows)(int first, int end, int images)
 {
     for (; first < end; first += TILE_ROWS) {
         struct tile tile;
-        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images);
+        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, 0);
         for (int r = 0; r < tile.count; r++)
             mark_dirty(tile.input[r]);
-#define ADD(offset, lanes, length, block, factor, copy) AT_LEVEL(add_tile)(offset, length, block, copy, &tile);
+#define ADD(offset, lanes, length, block, factor, copy, rule) AT_LEVEL(add_tile)(offset, length, block, copy, &tile);
         ROW_TENSORS(ADD)
 #undef ADD
     }
 }
 
-/* Takes one step for an input's rows, with the gradients in grad[]. */
-static void AT_LEVEL(update_row)(int input, const struct step *step)
+/*
+ * Steps. Like rules, these functions return whether a parameter has become inf or nan: see level.h.
+ *
+ * For an input's rows, with the gradients in grad[].
+ */
+static int AT_LEVEL(update_row)(int input, const struct step *step)
 {
-#define UPDATE(offset, lanes, length, block, factor, copy) \
-    AT_LEVEL(update_span)(offset + (ptrdiff_t)(length) * input, length, step);
+    int nonfinite = 0;
+#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
+    nonfinite |= AT_LEVEL(rule)(offset + (ptrdiff_t)(length) * input, grad + offset + (ptrdiff_t)(length) * input, \
+                                length, step);
     ROW_TENSORS(UPDATE)
 #undef UPDATE
     (void)input;
     (void)step;
+    return nonfinite;
 }
+
+#if RULES
+
+SPECIALISED int AT_LEVEL(update_image_row)(update_function *rule, ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block,
+                                           const real *restrict factors, real x, const struct step *step)
+{
+    int nonfinite = 0;
+    for (ptrdiff_t first = 0; first < length; first += block) {
+        const ptrdiff_t lanes = length - first < block ? length - first : block;
+        real sum[MAX_LANES];
+        for (ptrdiff_t lane = 0; lane < lanes; lane++)
+            sum[lane] = x == 0 ? 0 : MULTIPLY_ADD(x, factors[first + lane], 0);
+        nonfinite |= rule(offset + first, sum, lanes, step);
+    }
+    return nonfinite;
+}
+
+/* For rows first .. end - 1, with the pending gradients of one image: each is 0 + input * factor. */
+static int AT_LEVEL(update_image_rows)(const struct workspace *restrict w, int first, int end, const struct step *step)
+{
+    int nonfinite = 0, k = 0;
+    while (k < w->active_count && w->active[k] < first)
+        k++;
+    for (int input = first; input < end; input++) {
+        const int is_active = k < w->active_count && w->active[k] == input;
+        const real x = is_active ? w->active_value[k] : 0;
+        k += is_active;
+        if (step->skips && !is_active)
+            continue;
+#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
+    nonfinite |= AT_LEVEL(update_image_row)(AT_LEVEL(rule), offset + (ptrdiff_t)(length) * input, length, block, \
+                                            w->value + factor, x, step);
+        ROW_TENSORS(UPDATE)
+#undef UPDATE
+        (void)x;
+    }
+    return nonfinite;
+}
+
+#else
 
 SPECIALISED void AT_LEVEL(update_outer_product)(real *restrict p, const real *restrict factor, real x,
                                                 ptrdiff_t length, const struct step *step)
@@ -372,7 +424,7 @@ SPECIALISED void AT_LEVEL(update_outer_product)(real *restrict p, const real *re
 static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, const struct step *step)
 {
     for (int k = w->active_count - 1; k >= 0; k--) {
-#define UPDATE(offset, lanes, length, block, factor, copy) \
+#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
     AT_LEVEL(update_outer_product)(data + offset + (ptrdiff_t)(length) * w->active[k], w->value + factor, \
                                    w->active_value[k], length, step);
         ROW_TENSORS(UPDATE)
@@ -381,9 +433,13 @@ static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, c
     (void)step;
 }
 
-SPECIALISED void AT_LEVEL(update_pending_tile)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
-                                               const struct tile *tile, real *gradients, const struct step *step)
+#endif
+
+SPECIALISED int AT_LEVEL(update_pending_tile)(update_function *rule, ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block,
+                                              ptrdiff_t copy, const struct tile *tile, real *gradients,
+                                              const struct step *step)
 {
+    int nonfinite = 0;
     for (ptrdiff_t first = 0; first < length; first += block)
         for (int g = 0; g < tile->groups; g++)
             for (int r = 0; r < tile->count; r++) {
@@ -395,26 +451,29 @@ SPECIALISED void AT_LEVEL(update_pending_tile)(ptrdiff_t offset, ptrdiff_t lengt
                     sum[lane] = g ? so_far[lane] : 0;
                 AT_LEVEL(add_images)(sum, lanes, copy + first, input, g, tile->images[g][r]);
                 if (g == tile->groups - 1)
-                    AT_LEVEL(descend)(data + offset + length * input + first, sum, lanes, step);
+                    nonfinite |= rule(offset + length * input + first, sum, lanes, step);
                 else
                     for (ptrdiff_t lane = 0; lane < lanes; lane++)
                         so_far[lane] = sum[lane];
             }
+    return nonfinite;
 }
 
-/* Takes one step for rows first .. end - 1, with the pending gradients of the first `images` images of the block. */
-static void AT_LEVEL(update_pending_rows)(int worker, int first, int end, int images, const struct step *step)
+/* For rows first .. end - 1, with the pending gradients of the first `images` images of the block. */
+static int AT_LEVEL(update_pending_rows)(int worker, int first, int end, int images, const struct step *step)
 {
+    int nonfinite = 0;
     for (; first < end; first += TILE_ROWS) {
         struct tile tile;
-        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images);
-#define UPDATE(offset, lanes, length, block, factor, copy) \
-    AT_LEVEL(update_pending_tile)(offset, length, block, copy, &tile, tile_gradients[worker], step);
+        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, !step->skips);
+#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
+    nonfinite |= AT_LEVEL(update_pending_tile)(AT_LEVEL(rule), offset, length, block, copy, &tile, \
+                                               tile_gradients[worker], step);
         ROW_TENSORS(UPDATE)
 #undef UPDATE
     }
     (void)worker;
-    (void)step;
+    return nonfinite;
 }
 
 #endif

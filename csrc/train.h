@@ -26,7 +26,7 @@ static int forward_done; /* whether there is a forward pass for backward() to st
 
 /* The state of one train(check_finite=True). */
 struct finite_check {
-    real *before; /* room for the parameters; NULL if no check was requested */
+    real *before; /* room for the parameters and the state of their rules; NULL if no check was requested */
     /* The first such parameter, in the order of state_dict(), of the step that was rolled back. */
     const struct tensor *tensor;
     Py_ssize_t index[MAX_DIMENSIONS];
@@ -90,7 +90,7 @@ static void end_finite_check(struct finite_check *check)
 /* Fails if a parameter is not finite. Needs the GIL. */
 static int begin_finite_check(struct finite_check *check)
 {
-    check->before = PyMem_Malloc(sizeof(data));
+    check->before = PyMem_Malloc((STATE_SLOTS + 1) * sizeof(data));
     if (check->before == NULL) {
         PyErr_NoMemory();
         return -1;
@@ -113,12 +113,21 @@ static int begin_finite_check(struct finite_check *check)
 static int update_and_look(struct finite_check *check, double rate, double batch)
 {
     memcpy(check->before, data, sizeof(data));
+#if STATE_SLOTS
+    memcpy(check->before + DATA_COUNT, state, sizeof(state));
+#endif
     run_update(rate, batch);
+    if (RULES && dense_bound <= REAL_MAX && weight_bound <= REAL_MAX)
+        return 0;
     find_nonfinite_rows();
     dense_bound = largest_dense(data);
     if (!find_not_finite(check))
         return 0;
+    steps--;
     memcpy(data, check->before, sizeof(data));
+#if STATE_SLOTS
+    memcpy(state, check->before + DATA_COUNT, sizeof(state));
+#endif
     find_nonfinite_rows();
     return -1;
 }
@@ -126,6 +135,8 @@ static int update_and_look(struct finite_check *check, double rate, double batch
 /* Returns 0 after an update, or -1 without one; then the check says why. */
 static int run_checked_update(struct finite_check *check, double rate, double batch)
 {
+    if (RULES)
+        return update_and_look(check, rate, batch);
     const double dense_move = fabs(rate) * largest_dense(grad), row_move = fabs(rate) * grad_bound;
     const int is_safe =
         dense_move < SAFE_BOUND && dense_bound < SAFE_BOUND && row_move < SAFE_BOUND && weight_bound < SAFE_BOUND;

@@ -9,6 +9,7 @@
 
 #include "level.h"
 #include "model.h"
+#include "norm.h"
 #include "ops.h"
 #include "pool.h"
 #include "rows.h"
@@ -154,36 +155,80 @@ static void run_zero_grad(void)
 static struct step make_step(double rate, double batch)
 {
     int exponent;
-    return (struct step){rate, batch, frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0};
+    return (struct step){.rate = rate, .batch = batch, .share = frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0,
+                         .skips = 1};
 }
 
-static void update_dense_tensors(const struct step *step, int piece, int pieces)
+static int update_dense_tensors(const struct step *step, int piece, int pieces)
 {
+    int nonfinite = 0;
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (is_row_tensor(&tensors[t]))
             continue;
         const struct part part = part_of(&tensors[t], piece, pieces);
-        level->update_span(part.first, part.count, step);
+        nonfinite |= level->rules[tensors[t].rule](part.first, grad + part.first, part.count, step);
     }
+    return nonfinite;
+}
+
+/* Rows first .. end - 1, or those of them that are not zero. */
+static int update_rows(int worker, int first, int end, const struct step *step)
+{
+    int nonfinite = 0;
+#if RULES
+    if (is_pending() && row_gradients.images == 1)
+        return level->update_image_rows(block, first, end, step);
+#endif
+    if (is_pending())
+        return level->update_pending_rows(worker, first, end, row_gradients.images, step);
+    for (int input = first; input < end && (has_dirty_rows() || !step->skips); input++)
+        if (!step->skips || is_dirty(input))
+            nonfinite |= level->update_row(input, step);
+    return nonfinite;
 }
 
 /* One piece of an update: a part of each dense tensor, and of the rows. */
 static void update_piece(int worker, int piece, void *argument)
 {
+    struct step *const step = argument;
     const int pieces = pool_pieces();
+    const int dense = update_dense_tensors(step, piece, pieces);
     const int first = part_start(INPUT_COUNT, piece, pieces), end = part_start(INPUT_COUNT, piece + 1, pieces);
-    update_dense_tensors(argument, piece, pieces);
-    if (is_pending())
-        level->update_pending_rows(worker, first, end, row_gradients.images, argument);
-    else
-        for (int input = first; input < end && has_dirty_rows(); input++)
-            if (is_dirty(input))
-                level->update_row(input, argument);
+    const int rows = ROW_TENSOR_COUNT ? update_rows(worker, first, end, step) : 0;
+#if RULES
+    step->nonfinite[worker] |= (unsigned char)(dense | rows);
+#else
+    (void)dense;
+    (void)rows;
+#endif
 }
+
+#if RULES
+
+/* A rule may move a parameter by any distance, so the loops themselves look for inf and nan, padding included. */
+static void run_update(double rate, double batch)
+{
+    struct step step = make_step(rate, batch);
+    int nonfinite = 0;
+    steps++;
+    prepare_step((double)steps, rate, TAKES_NORM ? gradient_norm(&step) : 0.0, step.number);
+    step.skips = rows_stay(step.number);
+    pool_run(update_piece, pool_pieces(), &step);
+    for (int worker = 0; worker < MAX_WORKERS; worker++)
+        nonfinite |= step.nonfinite[worker];
+    if (nonfinite || !(weight_bound <= REAL_MAX))
+        find_nonfinite_rows();
+    else
+        weight_bound = REAL_MAX;
+    dense_bound = nonfinite ? (double)INFINITY : REAL_MAX;
+}
+
+#else
 
 static void run_update(double rate, double batch)
 {
     struct step step = make_step(rate, batch);
+    steps++;
     if (is_pending() && row_gradients.images == 1) {
         update_dense_tensors(&step, 0, 1);
         level->update_pending_image(block, &step);
@@ -197,5 +242,7 @@ static void run_update(double rate, double batch)
     if (!(move < SAFE_BOUND && weight_bound < SAFE_BOUND))
         find_nonfinite_rows();
 }
+
+#endif
 
 #endif

@@ -13,8 +13,8 @@
 struct tensor_object {
     PyObject_HEAD
     PyObject *owner; /* the module or Model, which it keeps alive */
-    const struct tensor *tensor;
-    int is_grad;
+    const struct tensor *tensor; /* NULL for the number of steps */
+    real *base;                  /* data, grad or the state of rules */
 };
 
 struct module_state {
@@ -25,22 +25,37 @@ static Py_ssize_t tensor_byte_strides[TENSOR_COUNT ? TENSOR_COUNT : 1][MAX_DIMEN
 
 static void count_view(const struct tensor_object *object, int change)
 {
-    const int in_rows = is_row_tensor(object->tensor) ? change : 0;
-    if (object->is_grad)
+    const int in_rows = object->tensor != NULL && is_row_tensor(object->tensor) ? change : 0;
+    if (object->base == grad)
         row_grad_views += in_rows;
-    else {
+    else if (object->base == data) {
         data_views += change;
         row_data_views += in_rows;
     }
+}
+
+/* The number of steps, as an int64. */
+static int steps_getbuffer(PyObject *self, Py_buffer *view, int flags)
+{
+    static char format[] = "q";
+    if (PyBuffer_FillInfo(view, self, &steps, sizeof(steps), 0, flags) < 0)
+        return -1;
+    view->itemsize = sizeof(steps);
+    view->ndim = 0;
+    view->shape = view->strides = NULL;
+    view->format = flags & PyBUF_FORMAT ? format : NULL;
+    return 0;
 }
 
 static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     struct tensor_object *const object = (struct tensor_object *)self;
     const struct tensor *const t = object->tensor;
+    if (t == NULL)
+        return steps_getbuffer(self, view, flags);
     static char format[] = {FLOAT32 ? 'f' : 'd', '\0'};
     Py_buffer full = {
-        .buf = (object->is_grad ? grad : data) + t->offset,
+        .buf = object->base + t->offset,
         .len = t->size * (Py_ssize_t)sizeof(real),
         .itemsize = sizeof(real),
         .readonly = 0,
@@ -78,6 +93,9 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
 
 static void tensor_releasebuffer(PyObject *self, Py_buffer *Py_UNUSED(view))
 {
+    const real *const base = ((struct tensor_object *)self)->base;
+    if (base != data && base != grad)
+        return;
     lock_to_read();
     notice_written_weights(); /* for the last time */
     notice_written_gradients();
@@ -139,40 +157,47 @@ static void clear_view_types(PyObject *module)
     }
 }
 
-static PyObject *tensor_views(PyObject *owner, int is_grad)
+/* An empty dict for views; NULL with an exception set if there is none. */
+static PyObject *new_views(PyObject *owner)
 {
     if (expect_usable(owner) < 0)
         return NULL;
-    struct module_state *const state = PyModule_GetState(module_of(owner));
-    PyObject *const dict = PyObject_CallObject(state->state_dict_type, NULL);
-    if (dict == NULL)
-        return NULL;
-    for (int t = 0; t < TENSOR_COUNT; t++) {
-        struct tensor_object *const object = PyObject_New(struct tensor_object, (PyTypeObject *)state->tensor_type);
-        if (object == NULL)
-            goto fail;
-        Py_INCREF(owner);
-        object->owner = owner;
-        object->tensor = &tensors[t];
-        object->is_grad = is_grad;
-        PyObject *const view = PyMemoryView_FromObject((PyObject *)object);
-        Py_DECREF(object);
-        if (view == NULL)
-            goto fail;
-        const int failed = PyDict_SetItemString(dict, tensors[t].name, view);
-        Py_DECREF(view);
-        if (failed)
-            goto fail;
-    }
-    return dict;
-fail:
-    Py_DECREF(dict);
-    return NULL;
+    const struct module_state *const found = PyModule_GetState(module_of(owner));
+    return PyObject_CallObject(found->state_dict_type, NULL);
 }
 
-static PyObject *api_state_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 0); }
+/* Puts a view of a tensor, or of the number of steps, into a dict. */
+static int add_view(PyObject *dict, PyObject *owner, const char *name, const struct tensor *tensor, real *base)
+{
+    const struct module_state *const found = PyModule_GetState(module_of(owner));
+    struct tensor_object *const object = PyObject_New(struct tensor_object, (PyTypeObject *)found->tensor_type);
+    if (object == NULL)
+        return -1;
+    Py_INCREF(owner);
+    object->owner = owner;
+    object->tensor = tensor;
+    object->base = base;
+    PyObject *const view = PyMemoryView_FromObject((PyObject *)object);
+    Py_DECREF(object);
+    if (view == NULL)
+        return -1;
+    const int failed = PyDict_SetItemString(dict, name, view);
+    Py_DECREF(view);
+    return failed;
+}
 
-static PyObject *api_grad_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, 1); }
+static PyObject *tensor_views(PyObject *owner, real *base)
+{
+    PyObject *dict = new_views(owner);
+    for (int t = 0; t < TENSOR_COUNT && dict != NULL; t++)
+        if (add_view(dict, owner, tensors[t].name, &tensors[t], base) < 0)
+            Py_CLEAR(dict);
+    return dict;
+}
+
+static PyObject *api_state_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, data); }
+
+static PyObject *api_grad_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, grad); }
 
 static void raise_wrong_shape(const struct tensor *t, const Py_buffer *view)
 {
@@ -226,22 +251,30 @@ static Py_ssize_t next_place(const struct tensor *t, Py_ssize_t *at)
     return place;
 }
 
-/* Copies a tensor in C order to its place in data[]. */
-static void place_tensor(const struct tensor *t, const real *from)
+/* Copies a tensor in C order to its place in data[], or in the state of rules. */
+static void place_tensor(real *to, const struct tensor *t, const real *from)
 {
     Py_ssize_t at[MAX_DIMENSIONS] = {0};
     for (Py_ssize_t i = 0; i < t->size; i++)
-        data[next_place(t, at)] = from[i];
+        to[next_place(t, at)] = from[i];
 }
 
-static void raise_not_a_mapping(PyObject *object)
+/* What load_state_dict() and load_optimizer_state() take: a name for each i, NULL after the last one. */
+struct loading {
+    const char *function, *what;
+    const char *(*name)(int i);
+};
+
+static const char *tensor_name(int i) { return i < TENSOR_COUNT ? tensors[i].name : NULL; }
+
+static void raise_not_a_mapping(const struct loading *loading, PyObject *object)
 {
-    PyErr_Format(PyExc_TypeError, "load_state_dict() takes a mapping of names to buffers, not %R",
+    PyErr_Format(PyExc_TypeError, "%s() takes a mapping of names to buffers, not %R", loading->function,
                  (PyObject *)Py_TYPE(object));
 }
 
-/* Whether a key is the name of a parameter; -1 with an exception set if there is no memory to find out. */
-static int is_a_name(PyObject *key)
+/* Whether a key is a name; -1 with an exception set if there is no memory to find out. */
+static int is_a_name(const struct loading *loading, PyObject *key)
 {
     Py_ssize_t length;
     const char *const name = PyUnicode_Check(key) ? PyUnicode_AsUTF8AndSize(key, &length) : NULL;
@@ -251,20 +284,25 @@ static int is_a_name(PyObject *key)
         PyErr_Clear(); /* a lone surrogate, so not one of our names */
         return 0;
     }
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        if ((size_t)length == strlen(tensors[t].name) && memcmp(name, tensors[t].name, (size_t)length) == 0)
+    for (int i = 0; loading->name(i) != NULL; i++)
+        if ((size_t)length == strlen(loading->name(i)) && memcmp(name, loading->name(i), (size_t)length) == 0)
             return 1;
     return 0;
 }
 
-/* Every name of the mapping must be a parameter's. */
-static int check_names(PyObject *mapping)
+/* It must be a mapping, and know all of its names. */
+static int check_names(const struct loading *loading, PyObject *mapping)
 {
+    if (!PyMapping_Check(mapping) || PyUnicode_Check(mapping) || PyList_Check(mapping) || PyTuple_Check(mapping) ||
+        PyBytes_Check(mapping)) {
+        raise_not_a_mapping(loading, mapping);
+        return -1;
+    }
     PyObject *const keys = PyMapping_Keys(mapping);
     if (keys == NULL) {
         if (PyErr_ExceptionMatches(PyExc_AttributeError)) { /* a sequence or a buffer */
             PyErr_Clear();
-            raise_not_a_mapping(mapping);
+            raise_not_a_mapping(loading, mapping);
         }
         return -1;
     }
@@ -272,38 +310,40 @@ static int check_names(PyObject *mapping)
     const Py_ssize_t count = PyList_Size(keys);
     for (Py_ssize_t i = 0; i < count && !failed; i++) {
         PyObject *const key = PyList_GetItem(keys, i);
-        const int known = is_a_name(key);
+        const int known = is_a_name(loading, key);
         if (known == 0)
-            PyErr_Format(PyExc_ValueError, "%R is not a parameter of this model", key);
+            PyErr_Format(PyExc_ValueError, "%R is not %s of this model", key, loading->what);
         failed = known > 0 ? 0 : -1;
     }
     Py_DECREF(keys);
     return failed;
 }
 
+/* The item of a name, which must be there. */
+static PyObject *named_item(PyObject *mapping, const char *what, const char *name)
+{
+    PyObject *const item = PyMapping_GetItemString(mapping, name);
+    if (item == NULL && PyErr_ExceptionMatches(PyExc_KeyError)) {
+        PyErr_Clear();
+        PyErr_Format(PyExc_ValueError, "%s '%s' is missing", what, name);
+    }
+    return item;
+}
+
 static PyObject *api_load_state_dict(PyObject *module, PyObject *mapping)
 {
+    static const struct loading loading = {"load_state_dict", "a parameter", tensor_name};
     if (expect_usable(module) < 0)
         return NULL;
-    if (!PyMapping_Check(mapping) || PyUnicode_Check(mapping) || PyList_Check(mapping) || PyTuple_Check(mapping) ||
-        PyBytes_Check(mapping)) {
-        raise_not_a_mapping(mapping);
-        return NULL;
-    }
     real *const copy = PyMem_Malloc(sizeof(real) * DATA_COUNT);
     if (copy == NULL)
         return PyErr_NoMemory();
-    if (check_names(mapping) < 0)
+    if (check_names(&loading, mapping) < 0)
         goto fail;
     for (int t = 0; t < TENSOR_COUNT; t++) {
-        PyObject *const item = PyMapping_GetItemString(mapping, tensors[t].name);
-        if (item == NULL) {
-            if (PyErr_ExceptionMatches(PyExc_KeyError)) {
-                PyErr_Clear();
-                PyErr_Format(PyExc_ValueError, "the parameter '%s' is missing", tensors[t].name);
-            }
+        PyObject *const item = named_item(mapping, "the parameter", tensors[t].name);
+        if (item == NULL)
             goto fail;
-        }
         const int failed = read_tensor(item, &tensors[t], copy + tensors[t].offset);
         Py_DECREF(item);
         if (failed < 0)
@@ -312,7 +352,7 @@ static PyObject *api_load_state_dict(PyObject *module, PyObject *mapping)
     if (lock_to_write() < 0)
         goto fail;
     for (int t = 0; t < TENSOR_COUNT; t++)
-        place_tensor(&tensors[t], copy + tensors[t].offset);
+        place_tensor(data, &tensors[t], copy + tensors[t].offset);
     find_nonfinite_rows();
     unlock();
     PyMem_Free(copy);

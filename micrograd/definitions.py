@@ -43,6 +43,16 @@ def c_definitions(rows: Iterable[ops.Row], literal: Literal, is_float32: bool = 
     return lines
 
 
+def c_names(rows: Iterable[ops.Row]) -> list[str]:
+    """The names of the functions, and of their types, that c_definitions() defines."""
+    wanted = _with_used(rows)
+    known = _library(wanted, is_float32=False)
+    names = _c_names(known, wanted)
+    needed = [name for name in known.needed([_key(row) for row in wanted if _is_translated(row)])]
+    found = [names.get(name, f"ieee_{name.lstrip('_')}") for name in needed if name not in PRIMITIVES]
+    return list(dict.fromkeys([*found, *(f"op_{row.name}" for row in wanted if not row.is_infix)]))
+
+
 @cache
 def lane_template(row: ops.Row, is_float32: bool = False) -> str:
     """How a loop over lanes writes an op in C: as a function that is inlined."""

@@ -151,9 +151,9 @@ class Graph:
         return seen
 
 
-def used_rows(graph: Graph) -> list[ops.Row]:
-    """The rows of the op table that a graph uses, in the order of the table."""
-    return [ops.row(op) for op in sorted(set(graph.op) - LEAVES)]
+def used_rows(*graphs: Graph) -> list[ops.Row]:
+    """The rows of the op table that graphs use, in the order of the table."""
+    return [ops.row(op) for op in sorted({op for graph in graphs for op in graph.op} - LEAVES)]
 
 
 def node_text(graph: Graph, n: int) -> str:

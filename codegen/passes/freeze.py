@@ -38,7 +38,16 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
         if targets and not targets.isdisjoint(_reachable(values)):
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
     set_weights(program, weights)
-    return replace(program, targets=None, loss=None, order=None, initial=None, metrics={}, input_gradients=False)
+    return replace(
+        program,
+        targets=None,
+        loss=None,
+        order=None,
+        initial=None,
+        metrics={},
+        input_gradients=False,
+        update=None,
+    )
 
 
 def _reachable(values: Iterable[Value]) -> set[int]:

@@ -41,7 +41,7 @@ def trace(program: Program, undeclared: list[Value] | None = None) -> Graph:
     leaves = _positions(
         (Op.PARAM, program.parameter_values), (Op.INPUT, program.input_values), (Op.TARGET, program.target_values)
     )
-    numbers = _number(graph, program.roots(), leaves, undeclared)
+    numbers = number_values(graph, program.roots(), leaves, undeclared)
     if program.loss is not None:
         graph.loss = numbers[id(program.loss)]
     graph.outputs = {name: [numbers[id(v)] for v in values] for name, values in program.outputs.items()}
@@ -57,7 +57,7 @@ def trace_value(root: Value) -> Graph:
         if not value._prev and value._op in marked:
             marked[value._op].append(value)
     leaves = _positions((Op.PARAM, [*marked["weight"], *marked["bias"]]), (Op.INPUT, marked["input"]))
-    graph.loss = _number(graph, [root], leaves)[id(root)]
+    graph.loss = number_values(graph, [root], leaves)[id(root)]
     return graph
 
 
@@ -65,7 +65,7 @@ def _positions(*declared: tuple[int, Sequence[Value]]) -> Leaves:
     return [(op, {id(value): i for i, value in enumerate(values)}) for op, values in declared]
 
 
-def _number(
+def number_values(
     graph: Graph, roots: Iterable[Value], leaves: Leaves, undeclared: list[Value] | None = None
 ) -> dict[int, int]:
     """Appends everything that the roots depend on; returns each Value's node, by the Value's identity."""

@@ -78,7 +78,8 @@ def update(
 ) -> None:
     """data -= learning_rate * grad / batch_size for each parameter. Returns None.
 
-    step: an int >= 0, the number of the step, with which a learning rate may change.
+    step: an int >= 0, the number with which a learning rate may change. Rules do not see it: the model counts its
+        steps itself, see optimizer_state().
     batch_size: an int >= 1, the number of images whose gradients were added up.
     learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see
         micrograd.schedules); None means the model's own, info()['learning_rate'].
@@ -259,8 +260,8 @@ def train(
         may read the model; changing it raises RuntimeError. In other threads, evaluate(), predict_batch() and
         calls that change the model wait until train() is done: a progress() that waits for one of them deadlocks.
     check_finite: if True, FloatingPointError stops train() before a step that would make a parameter inf or nan,
-        or at the start if one is already. It names the parameter, the step and its images. The parameters are
-        then those before the step, the gradients those of the step.
+        or at the start if one is already. It names the parameter, the step and its images. The parameters and
+        the optimizer's state are then those before the step, the gradients those of the step.
 
     Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing.
     """
@@ -324,7 +325,7 @@ def grad(i: SupportsIndex, /) -> float:
 
 def reset(seed: SupportsIndex | None = None) -> None:
     """Draws fresh weights, the same as those of the micrograd model made after random.seed(seed), and clears the
-    gradients. Returns None.
+    gradients and the optimizer's state. Returns None.
 
     seed: an int, 0 <= seed < 2**64; None draws a different one each time.
 

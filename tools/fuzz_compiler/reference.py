@@ -16,6 +16,7 @@ from codegen.ir.interpret_loops import State, new_state, run
 from codegen.ir.loops import DATA, Loops, Pass
 from codegen.program import Label, Pixels, Program
 from codegen.schedule.pipeline import Rerolled
+from micrograd import optim
 from micrograd.order import creation
 
 Example: TypeAlias = "tuple[int | Sequence[float] | None, Sequence[float]]"  # target and inputs
@@ -28,6 +29,19 @@ class Reference:
         self.program = program
         self.data = [p.data for p in program.parameter_values]
         self.grads = [0.0] * len(self.data)
+        tensors = {t.name: [program.parameter_values[n] for n in t.numbers] for t in program.tensors}
+        self.optimizer = optim.Optimizer(tensors, program.rules) if program.rules else None
+
+    def _run_rules(self, batch_size: int, rate: float | None) -> None:
+        values = self.program.parameter_values
+        before = [(value.data, value.grad) for value in values]
+        for value, data, grad in zip(values, self.data, self.grads, strict=True):
+            value.data, value.grad = data, grad
+        assert self.optimizer is not None
+        self.optimizer.step(batch_size, rate)
+        self.data = [value.data for value in values]
+        for value, (data, grad) in zip(values, before, strict=True):
+            value.data, value.grad = data, grad
 
     def forward(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> float:
         """The loss, nan where there is none. `target` is a class, a list of numbers or None, as the Program has it."""
@@ -53,8 +67,11 @@ class Reference:
         self.grads = [0.0] * len(self.grads)
 
     def update(self, batch_size: int = 1, learning_rate: float | None = None) -> None:
-        """data -= learning_rate * grad / batch_size"""
+        """data -= learning_rate * grad / batch_size, or what the Program's rules say."""
         rate = self.program.learning_rate if learning_rate is None else learning_rate
+        if self.optimizer is not None:
+            self._run_rules(batch_size, rate)
+            return
         self.data = [p - rate * g / batch_size for p, g in zip(self.data, self.grads, strict=True)]
 
     def train(self, examples: Sequence[Example], batch_size: int = 1, threads: int = 1) -> float:

@@ -25,9 +25,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
+from codegen.backends.expressions import PRIMARY, Bound, apply_text, bound, index_text
 from codegen.backends.shared import together
 from codegen.backends.text import formulas, summary
+from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op, used_rows
 from codegen.ir.loops import (
     DATA,
@@ -56,6 +57,7 @@ from codegen.ir.loops import (
     statements,
     uses,
 )
+from codegen.passes.updates import Updates
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
 from codegen.reroll.names import comment
@@ -153,6 +155,7 @@ class Kernels:
     outputs: dict[str, list[int]]
     row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
     batch_calls: list[Call] = field(default_factory=list)
+    updates: Updates | None = None  # without, plain gradient descent
     batch: Batch | None = None
     metrics: dict[str, int] = field(default_factory=dict)  # their places in value[], like those
     input_gradients: dict[int, int] = field(default_factory=dict)  # of inputs that have one
@@ -162,7 +165,13 @@ class Kernels:
         return {offset: name for name, offset in self.offsets}.get(index, str(index))
 
 
-def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch | None = None) -> Kernels:
+def kernels_of(
+    found: Rerolled,
+    scheduled: Loops,
+    program: Program,
+    batch: Batch | None = None,
+    updates: Updates | None = None,
+) -> Kernels:
     """Scheduled loops, of single images and of batches, as C functions, and the storage that they use."""
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     functions, calls = kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
@@ -173,7 +182,8 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
     rows = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     return Kernels(
         lowering="loops",
-        definitions=c_definitions(used_rows(graph), arithmetic.literal, arithmetic.is_float32),
+        updates=updates,
+        definitions=definitions(used_rows(graph), updates, arithmetic),
         tables=table_lines(scheduled, arithmetic),
         functions=functions,
         calls=calls,
@@ -192,6 +202,15 @@ def kernels_of(found: Rerolled, scheduled: Loops, program: Program, batch: Batch
         metrics={name: found.place_of(n) for name, n in graph.metrics.items()},
         input_gradients=found.input_gradients,
     )
+
+
+def definitions(rows: Iterable[ops.Row], updates: Updates | None, arithmetic: Arithmetic) -> list[str]:
+    """The functions of the ops of kernels and of rules. In a model of floats, steps have their own: see updates.py."""
+    graphs = [] if updates is None else [update.each for update in updates.rules]
+    if updates is not None and not arithmetic.is_float32:
+        graphs += [update.once for update in updates.rules]
+    found = {row.number: row for row in [*rows, *used_rows(*graphs)]}
+    return c_definitions([row for _, row in sorted(found.items())], arithmetic.literal, arithmetic.is_float32)
 
 
 def _offsets(found: Rerolled, scheduled: Loops) -> list[tuple[str, int]]:
@@ -322,13 +341,23 @@ def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
     return lines
 
 
+def statement_lines(body: Body, arithmetic: Arithmetic, in_lanes: bool = False) -> list[str]:
+    """Statements outside of kernels, in a loop over lanes or not."""
+    return [*_Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
+
+
+def expression_text(expr: Expr, arithmetic: Arithmetic, at_least: int = 0) -> str:
+    """An expression outside of kernels, in parentheses if it binds more weakly than `at_least`."""
+    return bound(_Printer(NO_LOOPS, arithmetic).expr(expr), at_least)
+
+
 class _Printer:
     """Statements as lines of C."""
 
-    def __init__(self, loops: Loops, arithmetic: Arithmetic) -> None:
+    def __init__(self, loops: Loops, arithmetic: Arithmetic, in_lanes: bool = False) -> None:
         self.loops, self.arithmetic = loops, arithmetic
         self.kernel = loops.kernels[0] if loops.kernels else None
-        self.in_lanes = False
+        self.in_lanes = in_lanes
         self.variables: set[str] = set()  # names that are assigned to
 
     def nest(self, kernel: Kernel, nest: Body) -> list[str]:

@@ -23,21 +23,21 @@ prints it. It is the baseline that the loops are measured against, and a second 
 from __future__ import annotations
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import Call, Kernels
+from codegen.backends.c.kernels import Call, Kernels, definitions
 from codegen.backends.shared import declared_layout
 from codegen.ir.graph import LEAVES, Graph, Op
 from codegen.ir.loops import Pass
+from codegen.passes.updates import Updates
 from codegen.program import Program
 from codegen.reroll.groups import Ints, passes_of
 from codegen.reroll.names import tensor_names
 from micrograd import ops
-from micrograd.definitions import c_definitions
 from micrograd.texts import Dialect, Text
 
 MAX_STATEMENTS = 1000  # in a function: compile time is superlinear in its length
 
 
-def straightline(graph: Graph, program: Program) -> Kernels:
+def straightline(graph: Graph, program: Program, updates: Updates | None = None) -> Kernels:
     """Statements for a traced graph, in functions of at most MAX_STATEMENTS."""
     tensors, places = declared_layout(program)
     if program.loss is None:
@@ -58,7 +58,8 @@ def straightline(graph: Graph, program: Program) -> Kernels:
     functions, calls = _functions(statements)
     return Kernels(
         lowering="straightline",
-        definitions=c_definitions(texts.dialect.used, texts.dialect.literal, program.dtype == "float32"),
+        definitions=definitions(texts.dialect.used, updates, Arithmetic.of(program)),
+        updates=updates,
         tables=[],
         functions=functions,
         calls=[Call(passes, name) for passes, name in calls],

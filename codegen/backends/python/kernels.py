@@ -22,6 +22,7 @@ from math import isinf, isnan
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
 from codegen.backends.shared import together
 from codegen.backends.text import summary
+from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     DATA,
@@ -95,6 +96,11 @@ def functions(loops: Loops, plain: Loops) -> list[str]:
         body = [INDENT + call for has, call in calls if has & passes and not has & skip]
         lines += ["", "", f"def {name}({parameters(passes)}):", *(body or [INDENT + "pass"])]
     return lines
+
+
+def body_text(body: Body) -> list[str]:
+    """Statements outside of kernels."""
+    return [*_body(NO_LOOPS, body)]
 
 
 def _body(loops: Loops, body: Body) -> Iterator[str]:

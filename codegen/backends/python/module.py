@@ -15,6 +15,7 @@ from pathlib import Path
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
 from codegen.backends.python.statements import StraightLine
+from codegen.backends.python.updates import update_lines
 from codegen.backends.shared import (
     comment_text,
     declared_layout,
@@ -27,6 +28,7 @@ from codegen.backends.shared import (
 from codegen.ir.graph import Graph
 from codegen.ir.loops import DATA, VALUE, Loops
 from codegen.kinds import Part, types_text
+from codegen.passes.updates import Updates
 from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
 from codegen.schedule.pipeline import Rerolled
@@ -70,9 +72,10 @@ class PythonKernels:
     outputs: dict[str, list[int]]
     metrics: dict[str, int]
     input_gradients: dict[int, int]
+    updates: Updates | None = None
 
 
-def loop_kernels(found: Rerolled, loops: Loops) -> PythonKernels:
+def loop_kernels(found: Rerolled, loops: Loops, updates: Updates | None = None) -> PythonKernels:
     """Scheduled loops as functions."""
     tensors = [(region.name, region.start) for region in loops.regions[DATA]]
     return PythonKernels(
@@ -86,10 +89,11 @@ def loop_kernels(found: Rerolled, loops: Loops) -> PythonKernels:
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in found.graph.outputs.items()},
         metrics={name: found.place_of(n) for name, n in found.graph.metrics.items()},
         input_gradients=found.input_gradients,
+        updates=updates,
     )
 
 
-def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
+def statement_kernels(graph: Graph, program: Program, updates: Updates | None = None) -> PythonKernels:
     """A statement for each root."""
     tensors, places = declared_layout(program)
     written = StraightLine(graph, program, places)
@@ -105,12 +109,13 @@ def statement_kernels(graph: Graph, program: Program) -> PythonKernels:
         outputs={name: [slots[n] for n in nodes] for name, nodes in graph.outputs.items()},
         metrics={name: slots[n] for name, n in graph.metrics.items()},
         input_gradients={i: slots[n] for i, n in graph.input_gradients.items()},
+        updates=updates,
     )
 
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    needed = ["buffers", "arguments", "state", "state_dict", "weights", "model"]
+    needed = ["buffers", "arguments", "state", "optimizer", "state_dict", "weights", "model"]
     if program.converts_inputs or program.converts_targets:
         needed.insert(1, "parts")
     runtime = [_runtime(part) for part in needed]
@@ -133,6 +138,7 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
         "",
         *definitions,
         *kernels.functions,
+        *update_lines(kernels.updates, program, [row.place.offset for row in kernels.row_tensors], kernels.tensors),
         *(line for _, lines in runtime for line in ("", "", *lines)),
     ]
     return "\n".join(parts) + "\n"
@@ -225,7 +231,8 @@ def _dense_spans(kernels: PythonKernels) -> list[tuple[int, int]]:
     for place in kernels.tensors:
         if place.offset in rows:
             continue
-        first = spans.pop()[0] if spans and spans[-1][1] == place.offset else place.offset
+        joins = spans and spans[-1][1] == place.offset and kernels.updates is None
+        first = spans.pop()[0] if joins else place.offset
         spans.append((first, place.offset + place.extent))
     return spans
 

@@ -38,11 +38,19 @@ INITIAL: dict[str, tuple[float, float, float, float]] | None  # low, high; if no
 INITIAL_DATA: list[float]
 ROW_TENSORS: list[tuple[int, int, int, int]]  # offset, length of a row, lanes, first factor in value[]
 DENSE_SPANS: list[tuple[int, int]]  # what is not in rows
+RULES: list[Rule]  # empty for plain gradient descent
+TENSOR_RULES: dict[int, int]  # offset of a tensor -> which rule
+STATE: dict[str, tuple[str, int, float]]  # name of a number that a rule keeps -> tensor, slot, first value
+STATE_SLOTS: int
+NORM_CUTS: tuple[float, float] | None  # for the norm of all gradients, if a rule takes it
 
 Numbers = list[int] | tuple[int, tuple[int, ...]]
 Active = list[tuple[int, float]]
 Pass = Callable[[list[float], list[float], Active], None]  # data, value, active
+Rule = Callable[[list[float], list[float], list[list[float]], int, int, float, list[float]], None]
 
+prepare_step: Callable[[float, float, float], list[float]]  # step, rate, norm -> what a step computes once
+rows_stay: Callable[[list[float]], bool]
 compute_loss: Pass
 compute_prediction: Pass
 compute_outputs: Pass

@@ -51,6 +51,7 @@ if TYPE_CHECKING:
         compute_metrics,
         compute_outputs,
     )
+    from codegen.backends.python.runtime.optimizer import _clear_steps
     from codegen.backends.python.runtime.state import (
         NUMBERS,
         PARAMETER_COUNT,
@@ -86,8 +87,8 @@ if TYPE_CHECKING:
 __version__ = VERSION
 __all__ = [
     *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "input_grad"),
-    *("load_state_dict", "load_weights", "metrics", "outputs", "outputs_batch", "predict", "predict_batch"),
-    *("probabilities", "probabilities_batch", "reset", "save_weights", "state_dict", "train", "update", "zero_grad"),
+    *("load_optimizer_state", "load_state_dict", "load_weights", "metrics", "optimizer_state", "outputs"),
+    *("outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset", "save_weights", "state_dict", "train", "update", "zero_grad"),
 ]
 
 PROGRESS_IMAGES = 1000  # between two calls of a progress callback
@@ -141,10 +142,10 @@ def zero_grad() -> None:
 
 
 def update(step: Any = 0, batch_size: Any = 1, *, learning_rate: Any = None) -> None:
-    """data -= learning_rate * grad / batch_size for each parameter.
+    """data -= learning_rate * grad / batch_size for each parameter, or one step of the model's rules.
 
     The learning rate is the model's own where it is not given. A sequence of rates has one for each `step`, and a
-    schedule is called with it; otherwise `step` changes nothing.
+    schedule is called with it. Rules do not see `step`: the model counts its steps itself.
     """
     number = parse_int(step, "step", 0, sys.maxsize)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
@@ -308,7 +309,7 @@ def train(
     images are shuffled before each epoch, as random.Random(seed).shuffle does; without, they stay in order.
     progress(images done, images in all epochs, mean loss of the epoch so far) is called now and then. There is one
     thread, whatever `threads` says. With check_finite, FloatingPointError stops it before a step that makes a parameter
-    inf or nan; the parameters are those before the step, the gradients its own.
+    inf or nan; the parameters and the optimizer's state are those before the step, the gradients its own.
     """
     global _backward_done
     _check_loss()
@@ -420,13 +421,17 @@ def _draw_weights(seed: int) -> None:
 
 
 def reset(seed: Any = None) -> None:
-    """Fresh weights, the same as those of the micrograd model made after random.seed(seed); gradients become 0."""
+    """Fresh weights, the same as those of the micrograd model made after random.seed(seed).
+
+    Gradients and the optimizer's state become 0.
+    """
     global _forward_done, _backward_done
     given = parse_seed(seed)
     if given is not None and INITIAL is None:
         raise ValueError("this model declares no initial distribution: reset() takes no seed")
     _check_free()
     _draw_weights(int.from_bytes(os.urandom(8), "little") if given is None else given)
+    _clear_steps()
     _grad[:] = [0.0] * PARAMETER_COUNT
     _dirty.clear()
     _nonfinite_rows.clear()

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         compute_loss,
         compute_prediction,
     )
+    from codegen.backends.python.runtime.optimizer import _prepared, _restore_steps, _saved_steps, _take_step
 
 SCALED = [byte * INPUT_SCALE for byte in range(256)]
 
@@ -119,19 +120,22 @@ def _run_forward(targets: Any, inputs: Any) -> float:
 
 def _run_update(rate: float, size: float, check_finite: bool = False) -> tuple[str, str] | None:
     """With check_finite, a step that makes a parameter inf or nan is taken back; returns its name and value."""
-    spans = DENSE_SPANS + [
-        (offset + row * n, offset + row * n + n) for offset, n, _, _ in ROW_TENSORS for row in _dirty
-    ]
-    before = [_data[first:end] for first, end in spans] if check_finite else []
-    _descend(_data, _grad, spans, rate, size)
-    if check_finite and not math.isfinite(sum([sum(_data[first:end]) for first, end in spans])):
+    number, stays = _prepared(rate, size)
+    rows = _dirty if stays else range(INPUT_COUNT)
+    spans = [(first, end, first) for first, end in DENSE_SPANS]
+    spans += [(offset + row * n, offset + row * n + n, offset) for offset, n, _, _ in ROW_TENSORS for row in rows]
+    before = [_data[first:end] for first, end, _ in spans] if check_finite else []
+    steps = _saved_steps() if check_finite else None
+    _take_step(spans, rate, size, number)
+    if steps is not None and not math.isfinite(sum([sum(_data[first:end]) for first, end, _ in spans])):
         found = _find_not_finite()  # nothing where only the sum is too large
         if found is not None:
-            for (first, end), old in zip(spans, before):  # noqa: B905
+            for (first, end, _), old in zip(spans, before):  # noqa: B905
                 _data[first:end] = old
+            _restore_steps(steps)
             return found
     for offset, length, _, _ in ROW_TENSORS:
-        for row in _dirty:
+        for row in rows:
             _look_for_nonfinite(offset + row * length, length, row)
     return None
 
@@ -148,12 +152,6 @@ def _find_not_finite() -> tuple[str, str] | None:
                     index.insert(0, at)
                 return f"{name}{index or ''}", str(_data[place])
     return None
-
-
-def _descend(data: list[float], grad: list[float], spans: list[tuple[int, int]], rate: float, size: float) -> None:
-    for first, end in spans:
-        for i in range(first, end):
-            data[i] -= rate * grad[i] / size
 
 
 def _argmax(places: list[int], value: list[float]) -> int:

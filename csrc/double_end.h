@@ -1,0 +1,8 @@
+/* Included after code that computes in double in a model of floats: see double_begin.h. */
+
+#undef real
+#undef real_bits
+#undef to_bits
+#undef from_bits
+#undef IN_LIBRARY
+#define IN_LIBRARY(function) function##f
