@@ -228,7 +228,9 @@ def _check(name: str, betas: object = (), **numbers: object) -> None:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise TypeError(f"{name}: {what} must be a number, not {number!r}")
         if not 0 <= number < (1 if what == "betas" else math.inf):
-            raise ValueError(f"{name}: {what} must be {'in [0, 1)' if what == 'betas' else 'finite and >= 0'}, got {number}")
+            raise ValueError(
+                f"{name}: {what} must be {'in [0, 1)' if what == 'betas' else 'finite and >= 0'}, got {number}"
+            )
 
 
 # Rules made of rules
