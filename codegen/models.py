@@ -38,8 +38,8 @@ from codegen.files import csrc
 from codegen.ir.graph import Graph
 from codegen.model import Model
 from codegen.passes.mistakes import expect_program
-from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
 from codegen.passes.updates import updates_of
+from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
 from codegen.program import Program
 from codegen.toolchain import Toolchain, compile_extension, find_toolchain
 from micrograd import cache
@@ -139,14 +139,15 @@ def processor_level() -> int | None:
 def start_of(program: Program) -> Start:
     has_weights = program.initial is None and program.loss is not None
     weights = array("d", [value.data for value in program.parameter_values]) if has_weights else array("d")
-    return Start(weights.tobytes(), program.seed, float(program.learning_rate))
+    return Start(weights.tobytes(), program.seed, program.rate)
 
 
 def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Toolchain, options: Sequence[str]) -> str:
     """SHA-256 of everything that the module is made from: the forward graph stands for all that is made of it."""
     found = hashlib.sha256(graph_digest(graph, updates_of(program)).encode())
     converts = (program.converts_inputs, program.converts_targets)
-    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients)
+    noise = [(len(one.values), one.distribution) for one in program.noises]
+    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients, noise)
     modes = (
         program.prediction,
         program.threshold,

@@ -126,7 +126,7 @@ def traced(program: Program) -> Graph:
     """The forward graph of a Program that has been checked against it. Warns about what looks like a mistake."""
     undeclared: list[Value] = []
     graph = trace(program, undeclared)
-    _check_outputs(graph)
+    _check_outputs(graph, program)
     warn_of_mistakes(program, graph, undeclared)
     return graph
 
@@ -156,9 +156,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[
     graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
     updates = compiled.updates
     if target == "python":
-        written = (
-            loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
-        )
+        written = loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
         rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
         return {f"{name}.py": module_text(program, written, name, digest, python_definitions(rows))}
     kernels = (
@@ -191,7 +189,7 @@ def checked_name(name: str, target: str) -> str:
 def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
     """The ir after each pass, with the pass's name. The next pass may change the graph in place."""
     graph = trace(program)  # Values -> forward ir, nodes in the engine's order
-    _check_outputs(graph)
+    _check_outputs(graph, program)
     yield "trace", graph
     yield from later_passes(graph, program)
 
@@ -228,10 +226,13 @@ def batch_of(found: Rerolled, target: Target) -> Batch | None:
     return plan_batch(schedule(found, batch_passes(found, target)), found.loops, found.rows.values(), target)
 
 
-def _check_outputs(graph: Graph) -> None:
+def _check_outputs(graph: Graph, program: Program) -> None:
     """Raises ValueError for an output that depends on a target: a prediction has none."""
+    targets = len(program.target_values)  # noise comes behind them
     for name, nodes in graph.outputs.items():
-        if Op.TARGET in compress(graph.op, graph.reachable(*nodes)):
+        reached = graph.reachable(*nodes)
+        leaves = zip(compress(graph.op, reached), compress(graph.a, reached), strict=True)
+        if any(op == Op.TARGET and number < targets for op, number in leaves):
             raise ValueError(
                 f"the output {name!r} depends on a target, but a prediction has none: declare it as a metric"
             )

@@ -19,10 +19,12 @@ def element(name: str, shape: Sequence[int], number: int) -> str:
     return f"{name}[{', '.join(map(str, index))}]" if index else name
 
 
-def check_declared_once(parameters: Shaped, inputs: Named, targets: Named, constants: Sequence[Value] = ()) -> None:
+def check_declared_once(
+    parameters: Shaped, inputs: Named, targets: Named, noise: Named, constants: Sequence[Value] = ()
+) -> None:
     """Raises ValueError for a Value that is declared twice, naming both places."""
     found: dict[int, str] = {}
-    for where, value in _places(parameters, inputs, targets, constants):
+    for where, value in _places(parameters, [inputs, targets, noise], constants):
         first = found.setdefault(id(value), where)
         if first is not where:
             raise ValueError(
@@ -30,13 +32,11 @@ def check_declared_once(parameters: Shaped, inputs: Named, targets: Named, const
             )
 
 
-def _places(
-    parameters: Shaped, inputs: Named, targets: Named, constants: Sequence[Value]
-) -> Iterable[tuple[str, Value]]:
+def _places(parameters: Shaped, examples: Sequence[Named], constants: Sequence[Value]) -> Iterable[tuple[str, Value]]:
     for name, (shape, values) in parameters.items():
         for i, value in enumerate(values):
             yield f"the parameter {element(name, shape, i)}", value
-    yield from inputs.items()
-    yield from targets.items()
+    for named in examples:
+        yield from named.items()
     for value in {id(value): value for value in constants}.values():  # one constant may stand in many places
         yield "one of `constants`", value

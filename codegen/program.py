@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -33,10 +33,12 @@ from codegen.kinds import (
     parts,
     values_of,
 )
+from codegen.noise import checked_noise
 from codegen.places import check_declared_once
-from micrograd.engine import Value
 from micrograd import optim
+from micrograd.engine import Value
 from micrograd.initial import Distribution, Initial, Normal, resolved
+from micrograd.noise import Noise
 
 if TYPE_CHECKING:
     from micrograd.nn import Nested
@@ -74,6 +76,8 @@ class Program:
     threshold   for a prediction of one element: predict() says 1 above it, else 0. 0.5 for a probability, 0 for a logit
     metrics     name -> a Value that may depend on targets, an error for instance: metrics() computes their means
     input_gradients   whether backward() computes the gradients of inputs too, for input_grad()
+    noise       a micrograd.noise.Noise or a list of them: leaves that each training example draws anew, and that have
+                the means of their distributions in predictions and evaluations
     order       the parameters in a row, for data(i), grad(i) and for drawing initial values (default: as in
                 `parameters`)
     initial     name -> (low, high) of a uniform distribution, a constant, micrograd.initial.Normal(mean, deviation), or
@@ -112,6 +116,7 @@ class Program:
     threshold: float | None = None
     metrics: Mapping[str, Value] = field(default_factory=dict)
     input_gradients: bool = False
+    noise: Noise | Sequence[Noise] = ()
     update: optim.Rules | None = None
 
     def __post_init__(self) -> None:
@@ -127,6 +132,7 @@ class Program:
         self.inputs, self.targets = checked_inputs(self.inputs, self.dtype), checked_targets(self.targets, self.dtype)
         self.outputs = {name: _output(name, values) for name, values in _named("outputs", self.outputs).items()}
         self.metrics = {name: _metric(name, value) for name, value in _named("metrics", self.metrics).items()}
+        self.noise = checked_noise(self.noise, self.dtype)
         self._check_extras()
         if self.loss is None and (self.targets is not None or self.initial is not None or not self.outputs):
             raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
@@ -177,8 +183,8 @@ class Program:
 
     def _check_extras(self) -> None:
         self.input_gradients = checks.flag("input_gradients", self.input_gradients)
-        if self.loss is None and (self.metrics or self.input_gradients):
-            raise ValueError("a model without a loss has neither metrics nor gradients of inputs")
+        if self.loss is None and (self.metrics or self.input_gradients or self.noise):
+            raise ValueError("a model without a loss has neither metrics nor gradients of inputs nor noise")
         if self.input_gradients and not self.input_values:
             raise ValueError("a model without inputs has no gradients of inputs")
 
@@ -199,6 +205,7 @@ class Program:
             shaped,
             dict(zip(leaf_names("inputs", self.input_parts), self.input_values, strict=True)),
             dict(zip(leaf_names("targets", self.target_parts), self.target_values, strict=True)),
+            {f"noise[{k}], element {i}": v for k, noise in enumerate(self.noises) for i, v in enumerate(noise.values)},
             self.constant_values,
         )
         numbers = {id(value): i for i, value in enumerate(order)}
@@ -229,6 +236,12 @@ class Program:
         )
 
     @property
+    def rate(self) -> float:
+        """The learning rate, which check() has found."""
+        assert self.learning_rate is not None
+        return self.learning_rate
+
+    @property
     def input_parts(self) -> tuple[Part, ...]:
         return parts(self.inputs)
 
@@ -243,6 +256,20 @@ class Program:
     @property
     def target_values(self) -> Sequence[Value]:
         return [value for kind in _kinds(self.targets) for value in leaves_of(kind)]
+
+    @property
+    def noises(self) -> tuple[Noise, ...]:
+        """All noise, after the check."""
+        return cast("tuple[Noise, ...]", self.noise)
+
+    @property
+    def noise_values(self) -> Sequence[Value]:
+        return [value for noise in self.noises for value in noise.values]
+
+    @property
+    def target_leaves(self) -> Sequence[Value]:
+        """Targets, then noise: for the compiler both are numbers that an example brings besides its inputs."""
+        return [*self.target_values, *self.noise_values]
 
     @property
     def converts_inputs(self) -> bool:

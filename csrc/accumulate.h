@@ -43,6 +43,7 @@ static PyObject *api_accumulate(PyObject *module, PyObject *const *args, Py_ssiz
         .batch_size = arguments.batch.count,
         .threads = arguments.threads,
         .progress = arguments.progress,
+        .random = MODEL_RANDOM,
     };
     double total = 0.0;
     PyObject *room = PyFloat_FromDouble(0.0); /* a sum that cannot be returned changes nothing */

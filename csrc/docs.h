@@ -141,8 +141,8 @@
 #endif
 #define DOC_UPDATE \
     "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n" DOC_STEP \
-    "step: an int >= 0, the number with which a learning rate may change. Rules do not see it: the model counts its\n" \
-    "    steps itself, see optimizer_state().\n" \
+    "step: an int >= 0, the number of the step, with which a learning rate may change. What else counts steps counts\n" \
+    "    by itself: see optimizer_state().\n" \
     "batch_size: an int >= 1, the number of images whose gradients were added up.\n" \
     "learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see\n" \
     "    micrograd.schedules); None means the model's own, info()['learning_rate'].\n\n" DOC_RAISES
@@ -216,8 +216,8 @@
 #define DOC_OPTIMIZER_STATE \
     "optimizer_state($module, /)\n--\n\n" \
     "What the optimizer keeps, as {name: memoryview}: writable and shared with the model, as those of state_dict().\n\n" \
-    "'step' is the number of steps taken since the start or reset(), one int64; 'NAME.KIND', for a parameter NAME and each\n" \
-    "number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers."
+    "'step' is the number of steps taken since the start or reset(), one int64. 'NAME.KIND', for a parameter NAME and\n" \
+    "each number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers."
 
 #define DOC_LOAD_OPTIMIZER_STATE \
     "load_optimizer_state($module, mapping, /)\n--\n\n" \

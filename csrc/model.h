@@ -113,6 +113,14 @@ struct tensor {
     double limit;     /* within so many deviations */
 };
 
+/* Numbers that are drawn for each training example, from a distribution as in struct tensor, */
+struct noise {
+    int count;
+    double low, high, deviation, limit;
+    double probability; /* or `high` with this probability, else 0; negative for a distribution */
+    double mean;
+};
+
 /* The target of one image: a label, or floats. */
 #if TARGET_LABEL
 typedef unsigned char target_type;

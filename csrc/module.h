@@ -17,6 +17,7 @@
 #if !FROZEN
 #include "accumulate.h"
 #include "metrics.h"
+#include "noise.h"
 #include "optimizer.h"
 #include "random.h"
 #include "rates.h"
@@ -74,7 +75,7 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
     PyObject *room = image == NULL ? NULL : PyFloat_FromDouble(0.0); /* a loss that cannot be returned changes nothing */
     if (room != NULL && lock_to_write() == 0) {
         notice_written_weights();
-        const double loss = run_forward(target, image);
+        const double loss = run_forward(target, image, MODEL_RANDOM);
         show_gradients();
         forward_done = 1;
         unlock();
@@ -243,20 +244,29 @@ static PyObject *api_data(PyObject *module, PyObject *object) { return parameter
 
 static PyObject *api_grad(PyObject *module, PyObject *object) { return parameter_element(module, object, grad); }
 
-/* Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. */
+/*
+ * Initial weights: drawn from the declared distributions in the order of parameters(), or those of the build. Noise is
+ * drawn next.
+ */
 static void draw_weights(uint64_t seed)
 {
-#if HAS_DISTRIBUTIONS
+#if HAS_DISTRIBUTIONS || NOISE_COUNT
     struct random_state random;
     random_seed(&random, seed);
+#else
+    (void)seed;
+#endif
+#if HAS_DISTRIBUTIONS
     for (Py_ssize_t i = 0; i < PARAMETER_COUNT; i++) {
         const struct tensor *t = NULL;
         const Py_ssize_t place = parameter_place(i, &t);
-        data[place] = (real)random_initial(&random, t);
+        data[place] = (real)random_number(&random, t->low, t->high, t->deviation, t->limit);
     }
 #else
-    (void)seed;
     memcpy(data, initial_data, sizeof(data));
+#endif
+#if NOISE_COUNT
+    model_random = random;
 #endif
     find_nonfinite_rows();
 }
@@ -265,7 +275,7 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
 {
     static const struct signature signature = {"reset", 1, 0, 1, {"seed"}};
     PyObject *values[1];
-    uint64_t seed = 0;
+    uint64_t seed = SEED;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0)
         return NULL;
     const int given = parse_seed(values[0], &seed);
@@ -406,6 +416,9 @@ static int module_exec(PyObject *module)
 #if !FROZEN
     if (add_view_types(module) < 0)
         return -1;
+    set_mean_noise(&at_model_lock);
+    for (int place = 0; place < MAX_WORKERS; place++)
+        set_mean_noise(&inference[place]);
     draw_weights(SEED);
     clear_optimizer_state();
 #elif WIDENS

@@ -49,17 +49,12 @@ static const char *state_name(int i)
 #endif
 }
 
-/* An int, or a buffer of one int64; -1 with an exception set if it is neither. */
+/* An int, or a memoryview of one; -1 with an exception set if it is neither. */
 static Py_ssize_t parse_steps(PyObject *object)
 {
     PyObject *number = NULL;
-    if (PyObject_CheckBuffer(object) && !PyIndex_Check(object)) {
-        PyObject *const view = PyMemoryView_FromObject(object);
-        number = view == NULL ? NULL : PyObject_CallMethod(view, "tolist", NULL);
-        Py_XDECREF(view);
-        if (number == NULL)
-            return -1;
-    }
+    if (PyMemoryView_Check(object) && (number = PyObject_CallMethod(object, "tolist", NULL)) == NULL)
+        return -1;
     const Py_ssize_t found = parse_int(number == NULL ? object : number, "the number of steps", 0, MAX_STEPS);
     Py_XDECREF(number);
     return found;

@@ -11,6 +11,7 @@
 
 #include "level.h"
 #include "model.h"
+#include "noise.h"
 #include "ops.h"
 #include "pool.h"
 #include "rows.h"
@@ -39,11 +40,12 @@ static double compute_loss(struct workspace *w, const target_type *targets, cons
 
 static int backward_done; /* whether `training` has the adjoints of the last forward() */
 
-static double run_forward(const target_type *targets, const input_type *inputs)
+static double run_forward(const target_type *targets, const input_type *inputs, struct random_state *random)
 {
     materialize_row_gradients(); /* before the workspace is overwritten */
     backward_done = 0;
     training = with_list(block, &training_list);
+    draw_noise(training, random);
     return compute_loss(training, targets, inputs);
 }
 
@@ -210,10 +212,12 @@ static void compute_all_gradients(int worker, int piece, void *argument)
 }
 
 /* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
-static double run_block(double total, int whole_batch)
+static double run_block(double total, int whole_batch, struct random_state *random)
 {
     backward_done = 0;
     materialize_row_gradients();
+    for (int image = 0; image < block_images.count; image++)
+        draw_noise(&block[image], random);
 #if SIDE_BY_SIDE
     compute_once(level->training, &computed_once);
 #endif

@@ -63,7 +63,7 @@ static uint32_t random_word(struct random_state *r)
     return y ^ (y >> 18);
 }
 
-#if HAS_DISTRIBUTIONS
+#if HAS_DISTRIBUTIONS || NOISE_COUNT
 /* random.random() */
 static double random_double(struct random_state *r)
 {
@@ -98,16 +98,16 @@ static double random_normal(struct random_state *r)
     }
 }
 
-/* An initial value: random.uniform(low, high), or a normal number around low, or a constant, which draws nothing. */
-static double random_initial(struct random_state *r, const struct tensor *t)
+/* random.uniform(low, high), or a normal number around low, or a constant, which draws nothing. */
+static double random_number(struct random_state *r, double low, double high, double deviation, double limit)
 {
-    if (t->deviation != 0.0) {
+    if (deviation != 0.0) {
         double z = random_normal(r);
-        while (z > t->limit || z < -t->limit)
+        while (z > limit || z < -limit)
             z = random_normal(r);
-        return t->low + z * t->deviation;
+        return low + z * deviation;
     }
-    return t->low == t->high ? t->low : t->low + (t->high - t->low) * random_double(r);
+    return low == high ? low : low + (high - low) * random_double(r);
 }
 #endif
 

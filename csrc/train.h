@@ -156,6 +156,7 @@ struct training_run {
     Py_ssize_t steps; /* of an epoch */
     double mean;     /* loss of an epoch, so far */
     uint32_t *order; /* NULL for the order of the images */
+    struct random_state *random; /* that noise is drawn from */
     PyObject *progress;
     struct finite_check check;
 };
@@ -197,11 +198,11 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t e
     }
     if (size == 1) {
         prefetch_later(0, 0, INPUT_COUNT);
-        *total += run_forward(block_images.targets[0], block_images.inputs[0]);
+        *total += run_forward(block_images.targets[0], block_images.inputs[0], run->random);
         run_backward();
     }
     else
-        *total = run_block(*total, block_images.count == size);
+        *total = run_block(*total, block_images.count == size, run->random);
     forward_done = 1;
     return block_images.count;
 }
@@ -314,6 +315,7 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (values[4] != NULL && (run.epochs = parse_int(values[4], "epochs", 0, 1000000000)) < 0)
         return NULL;
     const int shuffled = parse_seed(values[5], &seed);
+    run.random = shuffled > 0 ? &random : MODEL_RANDOM;
     run.threads = shuffled < 0 ? -1 : parse_threads(values[6]);
     const int checks = run.threads < 0 ? -1 : values[8] == NULL ? 0 : parse_bool(values[8], "check_finite");
     if (checks < 0)

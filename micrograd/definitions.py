@@ -48,7 +48,7 @@ def c_names(rows: Iterable[ops.Row]) -> list[str]:
     wanted = _with_used(rows)
     known = _library(wanted, is_float32=False)
     names = _c_names(known, wanted)
-    needed = [name for name in known.needed([_key(row) for row in wanted if _is_translated(row)])]
+    needed = known.needed([_key(row) for row in wanted if _is_translated(row)])
     found = [names.get(name, f"ieee_{name.lstrip('_')}") for name in needed if name not in PRIMITIVES]
     return list(dict.fromkeys([*found, *(f"op_{row.name}" for row in wanted if not row.is_infix)]))
 

@@ -15,6 +15,7 @@ from micrograd.engine import Value
 from micrograd.functional import softmax, total
 from micrograd.initial import Distribution, Initial, Normal, draw
 from micrograd.module import Module, Nested
+from micrograd.noise import Bernoulli, Noise
 
 Row = list[Value]
 
@@ -239,6 +240,38 @@ class Embedding(TensorModule):
         if len(token) != len(self.weight):
             raise ValueError(f"a token must be {len(self.weight)} Values, got {len(token)}")
         return [_dot(token, column) for column in zip(*self.weight, strict=True)]
+
+
+class Dropout(Module):
+    """torch.nn.Dropout: each Value becomes 0 with probability p, or is divided by 1 - p.
+
+    The masks are leaves of their own: Program(noise=model.noise()) draws them anew for each training example, and
+    predictions have their mean, 1. An interpreted model draws them by `for noise in model.noise(): noise.draw()`.
+
+    Raises ValueError unless 0 <= p < 1.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        if not 0.0 <= p < 1.0:
+            raise ValueError(f"the probability must be 0 <= p < 1, got {p!r}")
+        self.p = p
+        self._noise: list[Noise] = []
+
+    def __call__(self, x: Any) -> Any:
+        masks: Row = []
+
+        def dropped(nested: Any) -> Any:
+            if not isinstance(nested, Value):
+                return [dropped(inner) for inner in nested]
+            masks.append(Value(1.0))
+            return nested * masks[-1]
+
+        out = dropped(x)
+        self._noise.append(Noise(masks, Bernoulli(1.0 - self.p, 1.0 / (1.0 - self.p))))
+        return out
+
+    def noise(self) -> list[Noise]:
+        return list(self._noise)
 
 
 def _drawn(distribution: Distribution, shape: Sequence[int], kind: str) -> Any:

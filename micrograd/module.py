@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 
 from micrograd.engine import Value
 from micrograd.initial import Initial
+from micrograd.noise import Noise
 
 Nested: TypeAlias = "Value | Sequence[Nested]"
 Numbers: TypeAlias = "float | list[Numbers]"
@@ -38,6 +39,10 @@ class Module:
         (c, c) is the constant c, for which no random number is drawn.
         """
         return dict(self._of_children("initial"))
+
+    def noise(self) -> list[Noise]:
+        """What the layers draw for each training example, in the order of the layers: see Dropout."""
+        return [noise for _, child in self._children() for noise in child.noise()]
 
     def state_dict(self) -> dict[str, Numbers]:
         """The numbers of the named tensors as nested lists, like `json` or NumPy take them."""

@@ -12,11 +12,11 @@ from typing import Any, cast
 
 from micrograd.engine import Value
 from micrograd.initial import Initial
-from micrograd.layers import LSTM, Attention, Conv2d, Embedding, LayerNorm
+from micrograd.layers import LSTM, Attention, Conv2d, Dropout, Embedding, LayerNorm
 from micrograd.module import Module, Nested, load_state_dict
 
 __all__ = [
-    "ACTIVATIONS", "LSTM", "MLP", "Attention", "Conv2d", "Embedding", "Layer", "LayerNorm", "Module", "Nested",
+    "ACTIVATIONS", "LSTM", "MLP", "Attention", "Conv2d", "Dropout", "Embedding", "Layer", "LayerNorm", "Module", "Nested",
     "Neuron", "load_state_dict",
 ]  # fmt: skip
 

@@ -305,7 +305,9 @@ def paths() -> Iterator[Bad]:
     yield Bad(lambda: "w" * 5000, OSError, "too long")
 
 
-def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:
+def mappings(
+    shapes: dict[str, tuple[int, ...]], kind: str, function: str = "load_state_dict", what: str = "a parameter"
+) -> Iterator[Bad]:
     """What is no mapping of the names to buffers of these shapes."""
 
     def good(**other: Any) -> dict[str, Any]:
@@ -314,7 +316,7 @@ def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:
     def keys(thing: dict[Any, Any]) -> dict[Any, Any]:
         return good() | thing
 
-    refused = r"load_state_dict\(\) takes a mapping of names to buffers, not "
+    refused = rf"{function}\(\) takes a mapping of names to buffers, not "
     for wrong in (None, 3, 1.5, "w", b"w", bytearray(8), [], [("w", 1)], (), range(3), memoryview(b"ab"), np.zeros(3)):
         yield Bad(lambda x=wrong: x, TypeError, refused + of_type(wrong))
     for name in shapes:
@@ -322,7 +324,7 @@ def mappings(shapes: dict[str, tuple[int, ...]], kind: str) -> Iterator[Bad]:
             lambda n=name: {k: v for k, v in good().items() if k != n}, ValueError, f"parameter '{name}' is missing"
         )
     for key in ("nonsense", "", "ß", "\ud800", "w\0", 1, None, b"w", (), 1.5):
-        yield Bad(lambda k=key: keys({k: 1}), ValueError, re.escape(repr(key)) + " is not a parameter of this model")
+        yield Bad(lambda k=key: keys({k: 1}), ValueError, re.escape(repr(key)) + f" is not {what} of this model")
     if not shapes:
         return
     last, shape = list(shapes.items())[-1]

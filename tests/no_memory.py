@@ -65,6 +65,8 @@ class Subject:
         self.other_image = self.image[:1] * len(self.image)
         self.target = 3 if self.labelled else labels[: info["targets"]] if labels else None
         self.state = {name: bytes_of(view) for name, view in module.state_dict().items()} if self.trains else {}
+        self.steps = dict(module.optimizer_state()) if self.trains else {}
+        self.steps = {name: bytes_of(view) if name != "step" else 3 for name, view in self.steps.items()}
         self.calls = dict(self.all_calls(images, labels))
         for name in [name for name in vars(module) if not name.startswith("_") and name not in OF_PYTHON]:
             assert any(call.split()[0] == name for call in self.calls), f"{name}() is never called"
@@ -115,6 +117,10 @@ class Subject:
         yield "load_state_dict refused", lambda: m.load_state_dict(wrong)
         yield "load_state_dict without one", lambda: m.load_state_dict({})
         yield "load_state_dict with another", lambda: m.load_state_dict(self.state | {"".join(("ä", "ö")): image})
+        yield "optimizer_state", lambda: bytes_of_all(m.optimizer_state())
+        yield "load_optimizer_state", lambda: m.load_optimizer_state(self.steps)
+        yield "load_optimizer_state refused", lambda: m.load_optimizer_state({"step": -1})
+        yield "load_optimizer_state without one", lambda: m.load_optimizer_state({})
         yield "input_grad", m.input_grad
         yield "metrics", lambda: m.metrics(images, labels)
         yield "accumulate", lambda: m.accumulate(images, labels, threads=3)
@@ -130,6 +136,7 @@ class Subject:
         """A model with gradients, and a forward() whose backward() is still to come."""
         if self.trains:
             self.module.load_state_dict(self.state)
+            self.module.load_optimizer_state(self.steps)
             self.module.zero_grad()
             self.module.forward(self.target, self.image)
             self.module.backward()
@@ -139,7 +146,8 @@ class Subject:
         """The bits of the model, with what its next backward() adds."""
         if not self.trains:
             return self.module.outputs(self.image)
-        seen = [bytes_of_all(self.module.state_dict()), bytes_of_all(self.module.grad_dict())]
+        views = (self.module.state_dict(), self.module.grad_dict(), self.module.optimizer_state())
+        seen = [*map(bytes_of_all, views)]
         try:
             self.module.backward()
         except RuntimeError as error:

@@ -89,6 +89,8 @@ class Subject:
             | options
             | {"check_finite": True},
             "load_state_dict": {"mapping": {} if self.frozen else self.state},
+            "optimizer_state": {},
+            "load_optimizer_state": {"mapping": {"step": 3}},
             "save_weights": {"path": self.path},
             "load_weights": {"path": self.path},
             "data": {"i": 0},
@@ -123,6 +125,12 @@ class Subject:
         elif parameter == "labels":
             yield from bad.sized("targets", self.real, COUNT * self.height)
             yield from bad.rows("targets", self.real, self.height)
+        elif function == "load_optimizer_state":
+            yield from bad.mappings({}, self.real, function, "in the optimizer's state")
+            yield from (
+                replace(each, make=lambda e=each: {"step": e.make()})
+                for each in bad.ints("the number of steps", 0, 2**53)
+            )
         elif parameter == "mapping":
             yield from bad.mappings({name: value.shape for name, value in self.state.items()}, self.real)
         elif parameter == "out" and function == "outputs_batch":
@@ -253,7 +261,8 @@ def subject(tmp_path_factory) -> Callable[[str], Subject]:
 
 
 FUNCTIONS = ["accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "input_grad"]
-FUNCTIONS += ["load_state_dict", "load_weights", "metrics", "outputs", "outputs_batch", "predict", "predict_batch"]
+FUNCTIONS += ["load_optimizer_state", "load_state_dict", "load_weights", "metrics", "optimizer_state", "outputs"]
+FUNCTIONS += ["outputs_batch", "predict", "predict_batch"]
 FUNCTIONS += ["probabilities", "probabilities_batch", "reset", "save_weights", "state_dict", "train", "update"]
 FUNCTIONS += ["zero_grad"]
 

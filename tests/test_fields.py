@@ -25,6 +25,7 @@ from test_program import declare
 from codegen import Floats, Label, Pixels, Program, build, compile_program, freeze, load
 from codegen.checks import MAX_NAME, MAX_TEXT
 from codegen.weights import read_weights
+from micrograd import optim
 from micrograd.engine import Value
 
 Case = tuple[Callable[[], Any], type[Exception], str]
@@ -178,9 +179,20 @@ def metrics() -> Iterator[Case]:
         yield case({"error": wrong}, TypeError, "metric")
 
 
+def updates() -> Iterator[Case]:
+    for wrong in (3, 1.0, "adam", b"x", [optim.sgd()], object(), Value(0.0)):
+        yield case(wrong, TypeError, "a rule is a function, not ")
+    yield case({"w": 3}, TypeError, "a rule is a function, not int")
+    yield case({1: optim.sgd()}, TypeError, "or patterns of names, not from 1")
+    yield case({}, ValueError, "no rule fits the tensor 'w'")
+    yield case({"v": optim.sgd()}, ValueError, "'v' fits none of the tensors w")
+    yield case(lambda p, g: p, TypeError, "cannot be traced: .* takes 2 positional arguments but 5 were given")
+    yield case(lambda p, g, s, t, r: (p, (g,)), ValueError, "returned 1 numbers of state, but it declares 0")
+
+
 FIELDS: dict[str, Iterator[Case]] = {
     "seed": wholes(),
-    "learning_rate": numbers(),
+    "learning_rate": (found for found in numbers() if found[0]() is not None),
     "description": texts(MAX_TEXT, is_empty_good=True),
     "fma": flags(),
     "reorder": flags(),
@@ -196,6 +208,7 @@ FIELDS: dict[str, Iterator[Case]] = {
     "constants": constants(),
     "metrics": (found for found in metrics()),
     "input_gradients": flags(),
+    "update": updates(),
     "threshold": (found for found in numbers() if found[0]() is not None),
 }
 CASES = [(field, *found) for field, cases in FIELDS.items() for found in cases]

@@ -219,8 +219,8 @@ def test_bad_state_changes_nothing(kind, built):
         ({**good, name: good[name].T.copy()}, ValueError, rf"{name} must have the shape \(7, 12\), got \(12, 7\)"),
         ({**good, name: good[name].astype("f")}, TypeError, f"{name} must be a buffer of float64"),
         ({**good, "step": -1}, ValueError, "the number of steps must be"),
-        ({**good, "step": 1.5}, TypeError, "."),
-        ({**good, "step": [1]}, TypeError, "."),
+        ({**good, "step": 2**53 + 1}, ValueError, "the number of steps must be"),
+        ({**good, "step": memoryview(b"ab")}, TypeError, "the number of steps must be an int"),
     ):
         with pytest.raises(error, match=message):
             module.load_optimizer_state(bad)

@@ -297,7 +297,7 @@ class _Arrays:
         return [box.node(name) for name, box in self.used.items()]
 
     def _values(self, op: int) -> Sequence[Value]:
-        return self.program.input_values if op == Op.INPUT else self.program.target_values
+        return self.program.input_values if op == Op.INPUT else self.program.target_leaves
 
     def _tensor(self, array: str, parameter: int) -> str:
         t = self.tensor_of[parameter]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from codegen.program import Program, Tensor
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
 from micrograd.initial import Distribution, Normal
+from micrograd.noise import Bernoulli, Noise, Randomness, mean
 
 MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
 
@@ -29,6 +31,28 @@ def drawn_from(distribution: Distribution) -> tuple[float, float, float, float]:
         mean = float(distribution.mean)
         return mean, mean, float(distribution.deviation), min(float(distribution.limit), sys.float_info.max)
     return float(distribution[0]), float(distribution[1]), 0.0, 0.0
+
+
+class NoiseRow(NamedTuple):
+    """Fields of struct noise in csrc/noise.h."""
+
+    count: int
+    low: float
+    high: float
+    deviation: float
+    limit: float
+    probability: float
+    mean: float
+
+
+def noise_rows(noise: Sequence[Noise]) -> list[NoiseRow]:
+    return [_noise_row(len(one.values), one.distribution) for one in noise]
+
+
+def _noise_row(count: int, given: Randomness) -> NoiseRow:
+    if isinstance(given, Bernoulli):
+        return NoiseRow(count, 0.0, given.value, 0.0, 0.0, given.probability, mean(given))
+    return NoiseRow(count, *drawn_from(given), -1.0, mean(given))
 
 
 def input_noun(inputs: Inputs) -> str:

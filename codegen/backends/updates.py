@@ -7,8 +7,8 @@ Example: the rule of sgd(momentum=0.9) becomes, for each element i of a tensor,
     p[i] = next_p
     state_0[i] = next_0
 
-p[] and state_0[], state_1[], ... begin where the tensor does; g is the gradient of the element, number_0 the first of the
-numbers that a step computes once.
+p[] and state_0[], state_1[], ... begin where the tensor does; g is the gradient of the element, number_0 the first of
+the numbers that a step computes once.
 """
 
 from __future__ import annotations
@@ -66,8 +66,8 @@ class _Statements:
         """Names for the operations that the roots use more than once."""
         graph, needed = self.graph, self.graph.reachable(*roots)
         uses = [0] * len(graph)
-        for n in [*roots, *(x for n in range(len(graph)) if needed[n] for x in operands(graph, n))]:
-            uses[n] += 1
+        for x in [*roots, *(x for n in range(len(graph)) if needed[n] for x in operands(graph, n))]:
+            uses[x] += 1
         lines: list[Stmt] = []
         for n in range(len(graph)):
             if needed[n] and uses[n] > 1 and graph.op[n] > Op.TARGET:

@@ -48,7 +48,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
     written = {VALUE: np.zeros(loops.lengths[VALUE] + SLACK, bool), GRAD: np.zeros(loops.lengths[DATA] + SLACK, bool)}
     known = written[VALUE]
     for region in loops.regions[VALUE]:
-        if region.name in ("INPUT", "TARGET"):
+        if region.name in ("INPUT", "TARGET", "NOISE"):
             known[region.start : region.start + region.row] = True
     for kernel in loops.kernels:
         before = {array: elements.copy() for array, elements in written.items()}

@@ -38,6 +38,8 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
         if targets and not targets.isdisjoint(_reachable(values)):
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
     set_weights(program, weights)
+    for noise in program.noises:
+        noise.rest()
     return replace(
         program,
         targets=None,
@@ -47,6 +49,8 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
         metrics={},
         input_gradients=False,
         update=None,
+        noise=(),
+        constants=[program.constants, program.noise_values],
     )
 
 

@@ -39,7 +39,7 @@ def trace(program: Program, undeclared: list[Value] | None = None) -> Graph:
     """
     graph = Graph()
     leaves = _positions(
-        (Op.PARAM, program.parameter_values), (Op.INPUT, program.input_values), (Op.TARGET, program.target_values)
+        (Op.PARAM, program.parameter_values), (Op.INPUT, program.input_values), (Op.TARGET, program.target_leaves)
     )
     numbers = number_values(graph, program.roots(), leaves, undeclared)
     if program.loss is not None:

@@ -137,7 +137,7 @@ def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: P
     array = np.zeros(len(graph), dtype=np.int64)  # which array a leaf belongs to
     array[is_parameter] = tensor_of[leaf_number[is_parameter]]
 
-    value_count = target_offset + aligned(len(program.target_values), cache_line)
+    value_count = target_offset + aligned(len(program.target_leaves), cache_line)
     layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line)
     used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     parts: list[list[GroupLayout]] = [[] for _ in groups]

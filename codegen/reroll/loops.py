@@ -202,10 +202,13 @@ class _Nest:
 
 
 def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Regions]:
-    inputs, targets, line = len(program.input_values), len(program.target_values), layout.cache_line
+    inputs, targets, noise = len(program.input_values), len(program.target_values), len(program.noise_values)
+    line = layout.cache_line
     values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
     if targets:
         values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))
+    if noise:
+        values.append(Region(layout.target_offset + targets, "NOISE", "noise", noise, noise, noise))
     stored = sorted([group for group in layout.groups if group.offset >= 0], key=lambda group: group.offset)
     for group, (name, title) in zip(stored, group_names(graph, stored), strict=True):
         count = len(group.group.roots)

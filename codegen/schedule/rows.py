@@ -152,7 +152,7 @@ def _gradient_rows(nest: Body, tensor: TensorPlace, loops: Loops) -> RowTensor |
     if product is None:
         return None
     x, factor = product
-    if factor.array != VALUE or loops.region(VALUE, factor.index.base).name == "TARGET":
+    if factor.array != VALUE or loops.region(VALUE, factor.index.base).name in ("TARGET", "NOISE"):
         return None
     row_length, i, j = tensor.extent // loops.inputs, row.counter, lane.counter
     target = result(nest).index

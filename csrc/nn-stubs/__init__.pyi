@@ -286,6 +286,22 @@ def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
     unknown name and for a wrong shape; an error changes nothing.
     """
 
+def optimizer_state() -> dict[str, memoryview[float]]:
+    """What the optimizer keeps, as {name: memoryview}: writable and shared with the model, as those of state_dict().
+
+    'step' is the number of steps taken since the start or reset(), one int64. 'NAME.KIND', for a parameter NAME and
+    each number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers.
+    """
+
+def load_optimizer_state(mapping: Mapping[str, _Buffer | SupportsIndex], /) -> None:
+    """Copies the optimizer's state from {name: buffer}. Returns None.
+
+    Names and shapes must be exactly those of optimizer_state(); 'step' may be an int too.
+
+    Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
+    unknown name and for a wrong shape or number; an error changes nothing.
+    """
+
 def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
     """Writes all parameters to a safetensors file, in C order, with the names and shapes of state_dict(). An existing
     file is replaced when the new one is whole. Returns None.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from random import Random
 from typing import TypeAlias
 
 from codegen.ir.graph import Graph
@@ -17,9 +18,21 @@ from codegen.ir.loops import DATA, Loops, Pass
 from codegen.program import Label, Pixels, Program
 from codegen.schedule.pipeline import Rerolled
 from micrograd import optim
+from micrograd.initial import Normal
+from micrograd.noise import drawn, mean
 from micrograd.order import creation
 
 Example: TypeAlias = "tuple[int | Sequence[float] | None, Sequence[float]]"  # target and inputs
+
+
+def generator_of(program: Program) -> Random:
+    """The generator of a fresh module, which has drawn the initial weights and draws noise next."""
+    rng = Random(program.seed)
+    declared = {number: tensor.initial for tensor in program.tensors for number in tensor.numbers}
+    for _, distribution in sorted(declared.items()):
+        if isinstance(distribution, Normal) or (distribution is not None and distribution[0] < distribution[1]):
+            drawn(distribution, rng)
+    return rng
 
 
 class Reference:
@@ -30,9 +43,11 @@ class Reference:
         self.data = [p.data for p in program.parameter_values]
         self.grads = [0.0] * len(self.data)
         tensors = {t.name: [program.parameter_values[n] for n in t.numbers] for t in program.tensors}
+        self.random = generator_of(program)
+        self.last: tuple[list[float], list[float]] = ([], [])  # targets and noise, and inputs, of the last forward()
         self.optimizer = optim.Optimizer(tensors, program.rules) if program.rules else None
 
-    def _run_rules(self, batch_size: int, rate: float | None) -> None:
+    def _run_rules(self, batch_size: int, rate: float) -> None:
         values = self.program.parameter_values
         before = [(value.data, value.grad) for value in values]
         for value, data, grad in zip(values, self.data, self.grads, strict=True):
@@ -45,13 +60,28 @@ class Reference:
 
     def forward(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> float:
         """The loss, nan where there is none. `target` is a class, a list of numbers or None, as the Program has it."""
+        noise = [drawn(one.distribution, self.random) for one in self.program.noises for _ in one.values]
+        ts, xs = self.leaves(target, inputs)
+        self.last = [*ts, *noise], xs
+        return self.run(*self.last)
+
+    def at_rest(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> float:
+        """The loss with the means of all noise."""
+        ts, xs = self.leaves(target, inputs)
+        return self.run([*ts, *self.means()], xs)
+
+    def means(self) -> list[float]:
+        return [mean(one.distribution) for one in self.program.noises for _ in one.values]
+
+    def leaves(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> tuple[list[float], list[float]]:
+        """Targets and inputs as numbers."""
         scale = self.program.inputs.scale if isinstance(self.program.inputs, Pixels) else 1.0
         xs = [float(x) * scale for x in inputs] if isinstance(self.program.inputs, Pixels) else list(inputs)
         if isinstance(self.program.targets, Label):
             ts = [float(i == target) for i in range(len(self.program.target_values))]
         else:
             ts = list(target) if isinstance(target, Sequence) else []
-        return self.run(ts, xs)
+        return ts, xs
 
     def run(self, targets: list[float], inputs: list[float]) -> float:
         raise NotImplementedError
@@ -60,7 +90,17 @@ class Reference:
         raise NotImplementedError
 
     def outputs(self) -> dict[str, list[float]]:
-        """The named outputs of the last forward()."""
+        """The named outputs of the inputs of the last forward(), with the means of all noise."""
+        if not self.program.noise:
+            return self.observed()
+        targets, inputs = self.last
+        self.run([*targets[: len(self.program.target_values)], *self.means()], inputs)
+        found = self.observed()
+        self.run(targets, inputs)  # what backward() goes back from
+        return found
+
+    def observed(self) -> dict[str, list[float]]:
+        """The named outputs of the last run()."""
         raise NotImplementedError
 
     def zero_grad(self) -> None:
@@ -68,7 +108,7 @@ class Reference:
 
     def update(self, batch_size: int = 1, learning_rate: float | None = None) -> None:
         """data -= learning_rate * grad / batch_size, or what the Program's rules say."""
-        rate = self.program.learning_rate if learning_rate is None else learning_rate
+        rate = self.program.rate if learning_rate is None else learning_rate
         if self.optimizer is not None:
             self._run_rules(batch_size, rate)
             return
@@ -90,7 +130,7 @@ class Reference:
         """The mean loss over (target, inputs)."""
         total = 0.0
         for target, inputs in examples:
-            total += self.forward(target, inputs)
+            total += self.at_rest(target, inputs)
         return total / len(examples)
 
 
@@ -106,7 +146,7 @@ class Engine(Reference):
         for values, numbers in (
             (program.parameter_values, self.data),
             (program.input_values, inputs),
-            (program.target_values, targets),
+            (program.target_leaves, targets),
         ):
             for value, number in zip(values, numbers, strict=True):
                 value.data = number
@@ -121,7 +161,7 @@ class Engine(Reference):
             self.program.loss.backward()
         self.grads = [value.grad for value in self.program.parameter_values]
 
-    def outputs(self) -> dict[str, list[float]]:
+    def observed(self) -> dict[str, list[float]]:
         return {name: [v.data for v in values] for name, values in self.program.outputs.items()}
 
 
@@ -145,7 +185,7 @@ class Interpreter(Reference):
         for parameter, n in self.graph.gradients.items():
             self.grads[parameter] = values[n]
 
-    def outputs(self) -> dict[str, list[float]]:
+    def observed(self) -> dict[str, list[float]]:
         return {name: [self.values[n] for n in nodes] for name, nodes in self.graph.outputs.items()}
 
 
@@ -185,7 +225,7 @@ class LoopInterpreter(Reference):
         run(state, Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS, parts=self.PARTS)
         self.grads = [self._number(state.grad[place]) for place in self.places]
 
-    def outputs(self) -> dict[str, list[float]]:
+    def observed(self) -> dict[str, list[float]]:
         assert self.state is not None
         values, graph = self.state.images[0], self.rerolled.graph
         return {

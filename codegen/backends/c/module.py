@@ -15,7 +15,7 @@ import numpy as np
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import PASSES, Kernels, batch_functions, batch_passes_of, pass_functions
 from codegen.backends.c.updates import gradient_rows, rule_constants, rule_functions, step_functions
-from codegen.backends.shared import comment_text, drawn_from, input_noun, number_strides, targets_noun, walk
+from codegen.backends.shared import comment_text, drawn_from, input_noun, noise_rows, number_strides, targets_noun, walk
 from codegen.kinds import Part, types_text
 from codegen.passes.updates import Updates
 from codegen.program import Label, Program
@@ -48,6 +48,7 @@ def module_files(program: Program, kernels: Kernels, name: str, digest: str, ope
         *_state_table(kernels.updates, program),
         *output_tables(kernels),
         *_metric_table(kernels),
+        *_noise_table(program),
         *_input_gradients(program, kernels),
         *_initial_data(program, kernels),
         *kernels.tables,
@@ -210,6 +211,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     return [
         ("TARGET_COUNT", len(program.target_values)),
         *part_constants("TARGET", program.target_parts if program.converts_targets else ()),
+        ("NOISE_COUNT", len(program.noise_values)),
         ("METRIC_COUNT", len(program.metrics)),
         ("INPUT_GRADIENTS", int(program.input_gradients)),
         ("LABEL_FIRST", label.first if label is not None else 0),
@@ -217,7 +219,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("TARGET_LABEL", int(isinstance(targets, Label))),
         ("TARGETS_NOUN", string(targets_noun(targets))),
         ("HAS_CLASSES", int(program.has_classes)),
-        ("LEARNING_RATE", Arithmetic().literal(float(program.learning_rate))),
+        ("LEARNING_RATE", Arithmetic().literal(program.rate)),
         ("SEED", f"{program.seed}ULL"),
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),
         ("TENSOR_COUNT", len(kernels.tensors)),
@@ -249,6 +251,12 @@ def part_table(prefix: str, parts: Sequence[Part], program: Program) -> list[str
         for part in parts
     ]
     return [f"static const struct argument_part {prefix}_parts[] = {{", *rows, "};", ""] if rows else []
+
+
+def _noise_table(program: Program) -> list[str]:
+    literal = Arithmetic().literal
+    rows = [f"    {{{row.count}, {', '.join(map(literal, row[1:]))}}}," for row in noise_rows(program.noises)]
+    return ["static const struct noise noises[] = {", *rows, "};", ""] if rows else []
 
 
 def _row_table(program: Program, kernels: Kernels) -> list[str]:
@@ -311,7 +319,7 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
         for place in kernels.tensors:
             places[list(place.tensor.numbers)] = place.offset + walk(place.tensor.shape, place.strides)
         lines += table("static const int32_t parameter_places", [str(x) for x in places.tolist()])
-    rows = []
+    rows: list[str] = []
     for place, name, found in zip(kernels.tensors, kernels.tensor_names, numbers, strict=True):
         first, strides = found if found is not None else (0, (0,) * len(place.strides))
         low, high, deviation, limit = drawn_from(place.tensor.initial or (0.0, 0.0))

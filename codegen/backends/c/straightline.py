@@ -44,7 +44,7 @@ def straightline(graph: Graph, program: Program, updates: Updates | None = None)
         _inline_weights(graph, program)
     size = len(graph)
     target_offset = len(program.input_values)
-    first = target_offset + len(program.target_values)  # node n is value[first + n], its adjoint comes `size` later
+    first = target_offset + len(program.target_leaves)  # node n is value[first + n], its adjoint comes `size` later
     texts = _Arrays(graph, places, target_offset, first, Arithmetic.of(program))
 
     statements: list[tuple[Pass, str]] = []
@@ -63,7 +63,12 @@ def straightline(graph: Graph, program: Program, updates: Updates | None = None)
         tables=[],
         functions=functions,
         calls=[Call(passes, name) for passes, name in calls],
-        offsets=[("INPUT", 0), ("TARGET", target_offset), *([("LOSS", first + graph.loss)] if graph.loss >= 0 else [])],
+        offsets=[
+            ("INPUT", 0),
+            ("TARGET", target_offset),
+            *([("NOISE", target_offset + len(program.target_values))] if program.noise else []),
+            *([("LOSS", first + graph.loss)] if graph.loss >= 0 else []),
+        ],
         tensors=tensors,
         tensor_names=tensor_names(tensor.name for tensor in program.tensors),
         row_tensors=[],

@@ -11,8 +11,8 @@ Example: sgd(momentum=0.9) becomes a function for a span of parameters, at each 
         nonfinite |= nonfinite_bits(next_p);
     }
 
-and prepare_step() sets number_0 to the learning rate. What a step computes once is computed in double, also in a model of
-floats; the learning rate of Adam would have few right digits otherwise.
+and prepare_step() sets number_0 to the learning rate. What a step computes once is computed in double, also in a model
+of floats; the learning rate of Adam would have few right digits otherwise.
 """
 
 from __future__ import annotations
@@ -93,8 +93,7 @@ def step_functions(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequen
             once.append(f"number[{k}] = ({arithmetic.type}){expression_text(number, Arithmetic(), PRIMARY)};")
     prepare = [
         "/* What the rules compute once a step. */",
-        "static void prepare_step(double step, double rate, double norm, "
-        f"{arithmetic.type} *number)",
+        f"static void prepare_step(double step, double rate, double norm, {arithmetic.type} *number)",
         "{",
         f"{INDENT}(void)step;",
         f"{INDENT}(void)rate;",

@@ -21,6 +21,7 @@ from codegen.backends.shared import (
     declared_layout,
     drawn_from,
     input_noun,
+    noise_rows,
     number_strides,
     targets_noun,
     walk,
@@ -54,7 +55,7 @@ def check_strict(program: Program) -> None:
 
 def is_small(program: Program, graph: Graph) -> bool:
     """Whether a model is small enough for one statement per root."""
-    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_values)
+    leaves = len(program.parameter_values) + len(program.input_values) + len(program.target_leaves)
     return len(graph) <= STRAIGHT_LINE_NODES and leaves <= STRAIGHT_LINE_NODES
 
 
@@ -81,7 +82,10 @@ def loop_kernels(found: Rerolled, loops: Loops, updates: Updates | None = None) 
     return PythonKernels(
         lowering="loops",
         functions=functions(loops, found.loops),
-        offsets=[*tensors, *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "LOSS"))],
+        offsets=[
+            *tensors,
+            *((r.name, r.start) for r in loops.regions[VALUE] if r.name not in ("TARGET", "NOISE", "LOSS")),
+        ],
         tensors=found.layout.tensors,
         row_tensors=list(found.rows.values()),
         value_count=found.layout.value_count,
@@ -115,7 +119,9 @@ def statement_kernels(graph: Graph, program: Program, updates: Updates | None = 
 
 def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    needed = ["buffers", "arguments", "state", "optimizer", "state_dict", "weights", "model"]
+    needed = ["buffers", "arguments", "state", "descent", "state_dict", "weights", "model"]
+    if kernels.updates is not None:
+        needed[needed.index("descent")] = "optimizer"
     if program.converts_inputs or program.converts_targets:
         needed.insert(1, "parts")
     runtime = [_runtime(part) for part in needed]
@@ -164,6 +170,8 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("INPUT_SCALE", float(inputs.scale) if isinstance(inputs, Pixels) else 1.0),
         ("TARGET", len(program.input_values)),
         ("TARGET_COUNT", len(program.target_values)),
+        ("NOISE", len(program.input_values) + len(program.target_values)),
+        ("NOISES", [tuple(row) for row in noise_rows(program.noises)]),
         ("TARGET_LABEL", isinstance(program.targets, Label)),
         ("LABEL_FIRST", label.first if label is not None else 0),
         ("LABEL_COUNT", label.count if label is not None else 0),
@@ -179,7 +187,7 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("METRICS", kernels.metrics),
         ("INPUT_GRADIENTS", kernels.input_gradients if program.input_gradients else None),
         ("INPUT_NAMES", [(part.name, part.first, part.count) for part in program.input_parts if part.name]),
-        ("LEARNING_RATE", float(program.learning_rate)),
+        ("LEARNING_RATE", program.rate),
         ("SEED", program.seed),
         ("INITIAL", initial if program.initial is not None else None),
         ("ROW_TENSORS", [(row.place.offset, row.row_length, row.lanes, row.factor) for row in kernels.row_tensors]),

@@ -29,7 +29,7 @@ class StraightLine:
     def __init__(self, graph: Graph, program: Program, places: Ints) -> None:
         self.graph, self.places = graph, places
         self.trees: Trees = find_trees(graph)
-        self.inputs, self.targets = len(program.input_values), len(program.target_values)
+        self.inputs, self.targets = len(program.input_values), len(program.target_leaves)
         masks = passes_of(graph, program.prediction)
         parameter_of = {n: i for i, n in graph.gradients.items() if self.trees.leaves_of[n] != (n,)}
         kept = set(graph.input_gradients.values())

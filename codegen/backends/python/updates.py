@@ -31,7 +31,7 @@ def update_lines(
 ) -> list[str]:
     """The functions and tables that runtime/optimizer.py uses."""
     if updates is None:
-        return ["", "", "RULES, TENSOR_RULES, STATE, STATE_SLOTS, NORM_CUTS = [], {}, {}, 0, None"]
+        return []
     state = {
         f"{tensor.name}.{slot}": (tensor.name, k, first)
         for t, tensor in enumerate(program.tensors)

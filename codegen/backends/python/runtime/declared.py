@@ -20,6 +20,8 @@ INPUT_NOUN: str  # one example in messages: image or row
 TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
+NOISE: int  # where the noise begins in value[]
+NOISES: list[tuple[int, float, float, float, float, float, float]]  # see NoiseRow in codegen/backends/shared.py
 LABEL_FIRST: int  # the target that is a label, among all targets,
 LABEL_COUNT: int  # and its classes; 0 if there is none
 VALUE_COUNT: int
@@ -38,7 +40,7 @@ INITIAL: dict[str, tuple[float, float, float, float]] | None  # low, high; if no
 INITIAL_DATA: list[float]
 ROW_TENSORS: list[tuple[int, int, int, int]]  # offset, length of a row, lanes, first factor in value[]
 DENSE_SPANS: list[tuple[int, int]]  # what is not in rows
-RULES: list[Rule]  # empty for plain gradient descent
+RULES: list[Rule]
 TENSOR_RULES: dict[int, int]  # offset of a tensor -> which rule
 STATE: dict[str, tuple[str, int, float]]  # name of a number that a rule keeps -> tensor, slot, first value
 STATE_SLOTS: int

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         _classify,
         _data,
         _dirty,
+        _draw,
         _find_nonfinite_rows,
         _find_not_finite,
         _forward_done,
@@ -73,6 +74,7 @@ if TYPE_CHECKING:
         _nonfinite_rows,
         _order,
         _prediction,
+        _random,
         _report,
         _run_forward,
         _run_update,
@@ -88,7 +90,8 @@ __version__ = VERSION
 __all__ = [
     *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "input_grad"),
     *("load_optimizer_state", "load_state_dict", "load_weights", "metrics", "optimizer_state", "outputs"),
-    *("outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset", "save_weights", "state_dict", "train", "update", "zero_grad"),
+    *("outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset", "save_weights"),
+    *("state_dict", "train", "update", "zero_grad"),
 ]
 
 PROGRESS_IMAGES = 1000  # between two calls of a progress callback
@@ -145,7 +148,7 @@ def update(step: Any = 0, batch_size: Any = 1, *, learning_rate: Any = None) -> 
     """data -= learning_rate * grad / batch_size for each parameter, or one step of the model's rules.
 
     The learning rate is the model's own where it is not given. A sequence of rates has one for each `step`, and a
-    schedule is called with it. Rules do not see `step`: the model counts its steps itself.
+    schedule is called with it; otherwise `step` changes nothing: the model counts its steps.
     """
     number = parse_int(step, "step", 0, sys.maxsize)
     size = parse_int(batch_size, "batch_size", 1, sys.maxsize)
@@ -337,7 +340,7 @@ def train(
             batch = order[first : first + size]
             zero_grad()
             for i in batch:
-                total += _run_forward(targets[i], found[i])
+                total += _run_forward(targets[i], found[i], shuffler)
                 backward()
             _backward_done = False
             step = epoch * steps + first // size
@@ -406,18 +409,17 @@ def grad(i: Any, /) -> float:
 
 
 def _draw_weights(seed: int) -> None:
-    """Weights as the declared distributions and the seed give them, drawn in the order of the parameters."""
+    """Weights as the declared distributions and the seed give them, drawn in the order of the parameters.
+
+    Noise is drawn next.
+    """
+    _random.seed(seed)
     if INITIAL is None:
         _data[:] = INITIAL_DATA
         return
-    draw = random.Random(seed)
     declared = {number: INITIAL[name] for name, numbers in NUMBERS.items() for number in numbers}
     for number, place in enumerate(_order):
-        low, high, deviation, limit = declared[number]
-        z = draw.normalvariate(0.0, 1.0) if deviation else 0.0
-        while abs(z) > limit:
-            z = draw.normalvariate(0.0, 1.0)
-        _data[place] = low + z * deviation if low == high else draw.uniform(low, high)
+        _data[place] = _draw(_random, *declared[number])
 
 
 def reset(seed: Any = None) -> None:
@@ -430,7 +432,7 @@ def reset(seed: Any = None) -> None:
     if given is not None and INITIAL is None:
         raise ValueError("this model declares no initial distribution: reset() takes no seed")
     _check_free()
-    _draw_weights(int.from_bytes(os.urandom(8), "little") if given is None else given)
+    _draw_weights(SEED if INITIAL is None else int.from_bytes(os.urandom(8), "little") if given is None else given)
     _clear_steps()
     _grad[:] = [0.0] * PARAMETER_COUNT
     _dirty.clear()

@@ -1,7 +1,7 @@
-"""Steps: plain gradient descent, or the rules of micrograd.optim that the module was generated with.
+"""Steps by the rules of micrograd.optim that the module was generated with.
 
-Rules keep numbers for each parameter, in the places of data[], and count their steps. A step computes once what does not
-depend on the parameter.
+Rules keep numbers for each parameter, in the places of data[], and count their steps. A step computes once what does
+not depend on the parameter.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ _steps = 0  # since the start or the last reset()
 
 def _prepared(rate: float, size: float) -> tuple[list[float], bool]:
     """What the next step computes once, and whether rows whose gradients are all 0 stay as they are."""
-    if not RULES:
-        return [], True
     norm = _norm(size) if NORM_CUTS is not None else 0.0
     number = prepare_step(float(_steps + 1), rate, norm)
     return number, rows_stay(number)
@@ -42,11 +40,7 @@ def _take_step(spans: list[tuple[int, int, int]], rate: float, size: float, numb
     global _steps
     _steps += 1
     for first, end, tensor in spans:
-        if RULES:
-            RULES[TENSOR_RULES[tensor]](_data, _grad, _state, first, end, size, number)
-        else:
-            for i in range(first, end):
-                _data[i] -= rate * _grad[i] / size
+        RULES[TENSOR_RULES[tensor]](_data, _grad, _state, first, end, size, number)
 
 
 def _norm(size: float) -> float:
@@ -92,7 +86,7 @@ def _clear_steps() -> None:
 
 
 def optimizer_state() -> dict[str, memoryview[Any]]:
-    """What the optimizer keeps, a copy: 'step', the number of steps, and 'NAME.KIND' for the numbers that rules keep."""
+    """What the optimizer keeps, a copy: 'step', the number of steps, and 'NAME.KIND' for what rules keep."""
     found = StateDict({"step": shaped(array("q", [_steps]), ())})
     for name, (tensor, slot, _) in STATE.items():
         found[name] = shaped(array("d", [_state[slot][place] for place in PLACES[tensor]]), SHAPES[tensor])
@@ -111,7 +105,9 @@ def load_optimizer_state(mapping: Any, /) -> None:
         if name not in mapping:
             raise ValueError(f"the state {name!r} is missing")
     step = mapping["step"]
-    steps = parse_int(step if hasattr(step, "__index__") else memoryview(step).tolist(), "the number of steps", 0, 2**53)
+    if isinstance(step, memoryview):
+        step = step.tolist()
+    steps = parse_int(step, "the number of steps", 0, 2**53)
     loaded: dict[str, array[float]] = {}
     for name, (tensor, _, _) in STATE.items():
         view = get_view(mapping[name], name, "d", "a buffer of float64")

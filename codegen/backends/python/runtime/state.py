@@ -8,6 +8,7 @@ added to it since the last zero_grad().
 from __future__ import annotations
 
 import math
+import random
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
         LABEL_COUNT,
         LABEL_FIRST,
         LOSS,
+        NOISE,
+        NOISES,
         OUTPUTS,
         PREDICTION,
         ROW_TENSORS,
@@ -55,11 +58,13 @@ _data = [0.0] * PARAMETER_COUNT
 _grad = [0.0] * PARAMETER_COUNT
 _value = [0.0] * VALUE_COUNT  # of the last forward()
 _inference = [0.0] * VALUE_COUNT  # of everything that must not disturb it
+_inference[NOISE : NOISE + sum([row[0] for row in NOISES])] = [row[-1] for row in NOISES for _ in range(row[0])]
 _active: Active = []
 _forward_done = False
 _backward_done = False  # whether backward() has followed it
 _nonfinite_rows: set[int] = set()  # inputs in whose rows there is a weight that is inf or nan
 _dirty: set[int] = set()
+_random = random.Random()  # of noise, as reset() seeds it; train(seed=...) has another one
 _reporting = False  # a progress callback runs
 
 _order = [0] * PARAMETER_COUNT  # parameter -> its place in _data and _grad
@@ -109,10 +114,31 @@ def _set_targets(value: list[float], targets: Any) -> None:
         value[TARGET : TARGET + TARGET_COUNT] = list(targets)
 
 
-def _run_forward(targets: Any, inputs: Any) -> float:
+def _draw_noise(source: random.Random) -> None:
+    """The noise of one example, in the order of declaration."""
+    first = NOISE
+    for count, low, high, deviation, limit, probability, _ in NOISES:
+        for at in range(first, first + count):
+            if probability >= 0.0:
+                _value[at] = high if source.random() < probability else 0.0
+            else:
+                _value[at] = _draw(source, low, high, deviation, limit)
+        first += count
+
+
+def _draw(source: random.Random, low: float, high: float, deviation: float, limit: float) -> float:
+    """Uniform, or a normal number around low, or a constant, which draws nothing."""
+    z = source.normalvariate(0.0, 1.0) if deviation else 0.0
+    while abs(z) > limit:
+        z = source.normalvariate(0.0, 1.0)
+    return low + z * deviation if low == high else source.uniform(low, high)
+
+
+def _run_forward(targets: Any, inputs: Any, source: random.Random | None = None) -> float:
     global _active, _forward_done, _backward_done
     _active = _set_inputs(_value, inputs)
     _set_targets(_value, targets)
+    _draw_noise(_random if source is None else source)
     compute_loss(_data, _value, _active)
     _forward_done, _backward_done = True, False
     return _value[LOSS]

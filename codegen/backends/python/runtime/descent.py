@@ -1,0 +1,58 @@
+"""Steps of plain gradient descent. With rules, optimizer.py stands here."""
+
+from __future__ import annotations
+
+from array import array
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from codegen.backends.python.runtime.arguments import parse_int
+    from codegen.backends.python.runtime.state import _check_free, _data, _grad
+    from codegen.backends.python.runtime.state_dict import StateDict, shaped
+
+_steps = 0  # since the start or the last reset()
+
+
+def _prepared(rate: float, size: float) -> tuple[list[float], bool]:
+    return [], True
+
+
+def _take_step(spans: list[tuple[int, int, int]], rate: float, size: float, number: list[float]) -> None:
+    global _steps
+    _steps += 1
+    for first, end, _ in spans:
+        for i in range(first, end):
+            _data[i] -= rate * _grad[i] / size
+
+
+def _saved_steps() -> int:
+    return _steps
+
+
+def _restore_steps(saved: int) -> None:
+    global _steps
+    _steps = saved
+
+
+def _clear_steps() -> None:
+    _restore_steps(0)
+
+
+def optimizer_state() -> dict[str, memoryview[Any]]:
+    """What the optimizer keeps, a copy: 'step', the number of steps."""
+    return StateDict({"step": shaped(array("q", [_steps]), ())})
+
+
+def load_optimizer_state(mapping: Any, /) -> None:
+    """Takes {'step': the number of steps}."""
+    if not hasattr(mapping, "keys"):
+        raise TypeError(f"load_optimizer_state() takes a mapping of names to buffers, not {type(mapping)!r}")
+    for key in mapping.keys():  # noqa: SIM118
+        if key != "step":
+            raise ValueError(f"{key!r} is not in the optimizer's state of this model")
+    if "step" not in mapping:
+        raise ValueError("the state 'step' is missing")
+    step = mapping["step"]
+    steps = parse_int(step.tolist() if isinstance(step, memoryview) else step, "the number of steps", 0, 2**53)
+    _check_free()
+    _restore_steps(steps)
