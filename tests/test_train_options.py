@@ -200,10 +200,8 @@ def test_an_optimizer_goes_on_from_what_it_keeps(
     assert same_bits(path, tmp_path / "other")
     good(train, *options, "--limit", 40, "--epochs", 1, "--load", path)  # the weights alone
     done = train(*common, "--checkpoint", path, "--weight-decay", 0.2, "--resume")
-    assert (
-        "the optimizer was adam, weight decay 0.1 in this checkpoint's run, now it is adam, weight decay 0.2"
-        in done.err
-    )
+    was, now = (f"adam, weight decay {x}" for x in (0.1, 0.2))
+    assert done.err == f"error: {path}: the optimizer was {was} in this checkpoint's run, now it is {now}\n"
 
 
 def test_a_model_of_your_own(train: Train, quick: None, tmp_path: Path) -> None:

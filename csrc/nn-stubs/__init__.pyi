@@ -78,8 +78,8 @@ def update(
 ) -> None:
     """data -= learning_rate * grad / batch_size for each parameter. Returns None.
 
-    step: an int >= 0, the number with which a learning rate may change. Rules do not see it: the model counts its
-        steps itself, see optimizer_state().
+    step: an int >= 0, the number of the step, with which a learning rate may change. What else counts steps counts
+        by itself: see optimizer_state().
     batch_size: an int >= 1, the number of images whose gradients were added up.
     learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see
         micrograd.schedules); None means the model's own, info()['learning_rate'].
