@@ -16,8 +16,8 @@ from micrograd.layers import LSTM, Attention, Conv2d, Dropout, Embedding, LayerN
 from micrograd.module import Module, Nested, load_state_dict
 
 __all__ = [
-    "ACTIVATIONS", "LSTM", "MLP", "Attention", "Conv2d", "Dropout", "Embedding", "Layer", "LayerNorm", "Module", "Nested",
-    "Neuron", "load_state_dict",
+    "ACTIVATIONS", "LSTM", "MLP", "Attention", "Conv2d", "Dropout", "Embedding", "Layer", "LayerNorm", "Module",
+    "Nested", "Neuron", "load_state_dict",
 ]  # fmt: skip
 
 # The activations of a Neuron: the function, and the name in the Neuron's repr.

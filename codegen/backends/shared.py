@@ -34,9 +34,9 @@ def drawn_from(distribution: Distribution) -> tuple[float, float, float, float]:
 
 
 class NoiseRow(NamedTuple):
-    """Fields of struct noise in csrc/noise.h."""
+    """Fields of struct noise in csrc/model.h. `size` is how many numbers are drawn."""
 
-    count: int
+    size: int
     low: float
     high: float
     deviation: float

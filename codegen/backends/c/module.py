@@ -255,7 +255,7 @@ def part_table(prefix: str, parts: Sequence[Part], program: Program) -> list[str
 
 def _noise_table(program: Program) -> list[str]:
     literal = Arithmetic().literal
-    rows = [f"    {{{row.count}, {', '.join(map(literal, row[1:]))}}}," for row in noise_rows(program.noises)]
+    rows = [f"    {{{row.size}, {', '.join(map(literal, row[1:]))}}}," for row in noise_rows(program.noises)]
     return ["static const struct noise noises[] = {", *rows, "};", ""] if rows else []
 
 
