@@ -12,8 +12,10 @@ Inputs or targets of one kind alone have no name, and one part.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -28,22 +30,32 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"  # of Values, as micr
 
 MAX_CLASSES = 256  # a label is one byte
 MAX_VOCABULARY = 2**31 - 1  # a token is an int of 32 bits
+MAX_DIMENSIONS = 8  # of an example
 PIXEL_DENSITY = 0.25  # most pixels of a drawing are background
 
 
 @dataclass(frozen=True)
 class Pixels:
-    """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype."""
+    """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype.
+
+    The shape of an array or of nested lists, as (1, 28, 28), is that of an example: see `Floats`.
+    """
 
     values: Sequence[Value] | Array
     scale: float = 1.0
+    shape: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
 class Floats:
-    """Inputs or targets that arrive as numbers of the Program's dtype."""
+    """Inputs or targets that arrive as numbers of the Program's dtype.
+
+    If `values` has two or more dimensions, so has an example: many of them have the shape (n, *shape), or are rows.
+    A Program keeps `values` as a list, and their shape beside it.
+    """
 
     values: Sequence[Value] | Array
+    shape: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -78,6 +90,7 @@ class Part:
     count: int
     scale: float = 1.0
     classes: int = 0  # of a label or a token
+    shape: tuple[int, ...] = ()  # of two or more dimensions, if it was declared with them
 
     @property
     def numbers(self) -> int:
@@ -122,6 +135,8 @@ def parts(declared: Inputs | Targets) -> tuple[Part, ...]:
             continue
         count = len(leaves_of(kind))
         part = Part(name, type(kind).__name__.lower(), first, count)
+        if isinstance(kind, Pixels | Floats):
+            part = replace(part, shape=kind.shape)
         if isinstance(kind, Pixels):
             part = replace(part, scale=kind.scale)
         elif isinstance(kind, Label):
@@ -193,15 +208,30 @@ def _checked(what: str, kind: Any, dtype: str) -> Any:
     """The same kind, of plain lists and numbers."""
     if isinstance(kind, Pixels):
         pixels = "the pixels" if what == "inputs" else what
-        return Pixels(leaves(what, kind.values), checks.number(f"the scale of {pixels}", kind.scale, dtype))
+        scale = checks.number(f"the scale of {pixels}", kind.scale, dtype)
+        return Pixels(leaves(what, kind.values), scale, _shape(what, kind))
     if isinstance(kind, Floats):
-        return Floats(leaves(what, kind.values))
+        return Floats(leaves(what, kind.values), _shape(what, kind))
     if isinstance(kind, Label):
         label = Label(leaves(what, kind.one_hot))
         if not 1 <= len(label.one_hot) <= MAX_CLASSES:
             raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(label.one_hot)}")
         return label
     return Tokens(_rows(what, kind.one_hot))
+
+
+def _shape(what: str, kind: Any) -> tuple[int, ...]:
+    """The shape of an array or of nested lists, if it has two or more dimensions."""
+    values = kind.values
+    if kind.shape:
+        if math.prod(kind.shape) != len(listed(values)):
+            raise ValueError(f"{what}: the shape {kind.shape} is not one of {len(listed(values))} Values")
+        return tuple(kind.shape)
+    if isinstance(values, Sequence) and any(isinstance(item, Sequence | np.ndarray) for item in values):
+        with suppress(ValueError):  # lists that are not even are rows of numbers
+            values = np.array(values, dtype=object)
+    shape = values.shape if isinstance(values, np.ndarray) else ()
+    return shape if 2 <= len(shape) <= MAX_DIMENSIONS else ()
 
 
 def _rows(what: str, one_hot: Any) -> list[list[Value]]:

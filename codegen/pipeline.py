@@ -6,7 +6,7 @@ import gc
 import hashlib
 import keyword
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import compress
@@ -23,7 +23,7 @@ from codegen.backends.python.module import check_strict, is_small, loop_kernels,
 from codegen.backends.text import explanation, in_batches, work
 from codegen.ir.graph import Graph, Op, graph_text, used_rows, verify
 from codegen.ir.loops import Loops
-from codegen.kinds import types_text
+from codegen.kinds import MAX_VOCABULARY, Part, types_text
 from codegen.passes.autodiff import differentiate
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
 from codegen.passes.powers import expand_powers
@@ -40,6 +40,7 @@ from codegen.schedule.copies import Batch, plan_batch
 from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_passes, schedule
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
+from codegen.schedule.tokens import TokenTable, read_by_index
 from micrograd import ops
 from micrograd.definitions import python_definitions
 from micrograd.engine import Value
@@ -142,7 +143,8 @@ def compile_traced(graph: Graph, program: Program, name: str, lowering: str | No
         if lowering == "straightline":
             compiled = Compiled(graph, digest, lowering, updates=updates)
         else:
-            found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line)  # -> plain loops
+            by_index = token_parts(program) if target == "extension" else ()
+            found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line, by_index)
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
             loops = schedule(found, passes)  # -> loops as they run
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
@@ -211,19 +213,43 @@ def build_graph(program: Program) -> Graph:
     return graph
 
 
-def reroll(graph: Graph, program: Program, cache_line: int) -> Rerolled:
-    """Final ir in, plain loops out. Rows are padded to multiples of `cache_line` numbers."""
+def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[Part] = ()) -> Rerolled:
+    """Final ir in, plain loops out. Rows are padded to multiples of `cache_line` numbers.
+
+    Tokens of the parts `by_index` select rows of tables, if nothing else is read of them.
+    """
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
-    groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
-    layout = assign_storage(graph, trees.shapes, groups, program, cache_line)  # where every value lives
-    loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
-    rows = find_row_tensors(loops, layout, program.loss is not None)  # tensors whose rows a zero input skips
-    return Rerolled(graph, trees.shapes, layout, mark_row_gradients(loops, rows), rows)
+    while True:
+        groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
+        layout = assign_storage(graph, trees.shapes, groups, program, cache_line, by_index)  # where every value lives
+        loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
+        is_trained = program.loss is not None
+        tables: list[TokenTable] = []
+        if by_index:
+            loops, tables, refused = read_by_index(loops, layout, by_index, is_trained)  # sums over words as rows
+            if refused:
+                by_index = tuple([part for part in by_index if part not in refused])
+                continue
+        rows = find_row_tensors(loops, layout, is_trained)  # tensors whose rows a zero input skips
+        marked = mark_row_gradients(loops, rows)
+        return Rerolled(graph, trees.shapes, layout, marked, rows, tables, tuple(by_index))
+
+
+def token_parts(program: Program) -> tuple[Part, ...]:
+    """The inputs that may be read by index: tokens whose numbers the type of an input holds exactly.
+
+    Those of one vocabulary, which may share a table, are neighbours.
+    """
+    most = 2**24 if program.dtype == "float32" else MAX_VOCABULARY
+    parts = [part for part in program.input_parts if part.kind == "tokens" and part.classes <= most]
+    return tuple(sorted(parts, key=lambda part: part.classes))
 
 
 def batch_of(found: Rerolled, target: Target) -> Batch | None:
     """How a batch of images runs; None for one image after the other."""
-    return plan_batch(schedule(found, batch_passes(found, target)), found.loops, found.rows.values(), target)
+    factors = [(row.factor, row.lanes) for row in found.rows.values()]
+    factors += [(factor, table.lanes) for table in found.tokens for _, factor in table.gradients]
+    return plan_batch(schedule(found, batch_passes(found, target)), found.loops, factors, target)
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

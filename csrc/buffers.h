@@ -22,27 +22,37 @@ struct elements {
     enum { AS_THEY_ARE, FROM_INTEGERS, FROM_REALS } conversion;
     int classes;     /* integers are below it */
     const char *one; /* what messages call one of them */
+    struct example_shape shape;
 };
 
-static const struct elements byte_elements = {"unsigned bytes", 'B', 1, AS_THEY_ARE, 0, NULL};
-#if FLOAT32
-static const struct elements real_elements = {"float32", 'f', sizeof(real), FROM_REALS, 0, NULL};
-#else
-static const struct elements real_elements = {"float64", 'd', sizeof(real), FROM_REALS, 0, NULL};
+#ifndef INPUT_SHAPE
+#define INPUT_SHAPE {0, {0}}
+#endif
+#ifndef TARGET_SHAPE
+#define TARGET_SHAPE {0, {0}}
 #endif
 
-#if INPUT_PIXELS
-#define INPUT_ELEMENTS byte_elements
+#define BYTE_ELEMENTS "unsigned bytes", 'B', 1, AS_THEY_ARE, 0, NULL
+#if FLOAT32
+#define REAL_ELEMENTS "float32", 'f', sizeof(real), FROM_REALS, 0, NULL
 #else
-#define INPUT_ELEMENTS real_elements
+#define REAL_ELEMENTS "float64", 'd', sizeof(real), FROM_REALS, 0, NULL
+#endif
+static const struct elements real_elements = {REAL_ELEMENTS, {0, {0}}};
+static MAYBE_UNUSED const struct elements byte_elements = {BYTE_ELEMENTS, {0, {0}}};
+
+#if INPUT_PIXELS
+static MAYBE_UNUSED const struct elements input_elements = {BYTE_ELEMENTS, INPUT_SHAPE};
+#else
+static MAYBE_UNUSED const struct elements input_elements = {REAL_ELEMENTS, INPUT_SHAPE};
 #endif
 
 #if !FROZEN
 #if TARGET_LABEL
-static const struct elements label_elements = {"unsigned bytes", 'B', 1, FROM_INTEGERS, TARGET_COUNT, "label"};
-#define TARGET_ELEMENTS label_elements
+static MAYBE_UNUSED const struct elements target_elements = {
+    "unsigned bytes", 'B', 1, FROM_INTEGERS, TARGET_COUNT, "label", {0, {0}}};
 #else
-#define TARGET_ELEMENTS real_elements
+static MAYBE_UNUSED const struct elements target_elements = {REAL_ELEMENTS, TARGET_SHAPE};
 #endif
 #endif
 
@@ -392,10 +402,46 @@ static PyObject *shape_tuple(int dimensions, const Py_ssize_t *sizes)
     return tuple;
 }
 
-/* With two or more dimensions, the first one counts rows, if they are not one: others would be read as scrambled rows. */
-static int check_rows(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row)
+static int has_shape(const struct example_shape *shape, int dimensions, const Py_ssize_t *sizes)
+{
+    int same = dimensions == shape->dimensions;
+    for (int d = 0; same && d < dimensions; d++)
+        same = sizes[d] == shape->sizes[d];
+    return same;
+}
+
+/* Examples that were declared with two or more dimensions have these, or are rows of numbers. */
+static int check_shape(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row,
+                       const struct example_shape *declared)
+{
+    Py_ssize_t numbers = 1;
+    for (int d = 0; d < declared->dimensions; d++)
+        numbers *= declared->sizes[d];
+    if (has_shape(declared, dimensions, sizes) || has_shape(declared, dimensions - 1, sizes + 1) ||
+        (dimensions == 2 && sizes[1] == numbers))
+        return 0;
+    const char *const rows = per_row ? "n, " : "";
+    PyObject *text = PyUnicode_FromFormat("(%s%d", rows, declared->sizes[0]);
+    for (int d = 1; d < declared->dimensions; d++)
+        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat(", %d", declared->sizes[d]));
+    PyObject *const got = shape_tuple(dimensions, sizes);
+    if (text != NULL && got != NULL)
+        PyErr_Format(PyExc_ValueError, "%s must have the shape %U) or (%s%zd%s), got the shape %R", what, text, rows, numbers,
+                     per_row ? "" : ",", got);
+    Py_XDECREF(text);
+    Py_XDECREF(got);
+    return -1;
+}
+
+/*
+ * With two or more dimensions, the first one counts rows, if they are not one: others would be read as scrambled rows.
+ */
+static int check_rows(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row,
+                      const struct example_shape *declared)
 {
     Py_ssize_t in_row = 1;
+    if (dimensions >= 2 && declared->dimensions)
+        return check_shape(what, dimensions, sizes, per_row, declared);
     for (int d = 1; d < dimensions; d++)
         in_row *= sizes[d];
     if (per_row == 0 || dimensions < 2 || in_row == per_row || in_row * sizes[0] == per_row || sizes[0] == 0)
@@ -418,7 +464,7 @@ static int get_converted(PyObject *object, const char *what, const struct elemen
         return -1;
     }
     if (PyObject_GetBuffer(object, view, PyBUF_STRIDED_RO | PyBUF_FORMAT) == 0) {
-        failed = check_rows(what, view->ndim, view->shape, per_row) < 0 || convert_buffer(&c, view) < 0;
+        failed = check_rows(what, view->ndim, view->shape, per_row, &expected->shape) < 0 || convert_buffer(&c, view) < 0;
         PyBuffer_Release(view);
     }
     else {
@@ -427,7 +473,7 @@ static int get_converted(PyObject *object, const char *what, const struct elemen
             return -1;
         PyErr_Clear();
         failed = convert_sequence(&c, object, &shape) < 0 ||
-                 check_rows(what, shape.dimensions, shape.sizes, per_row) < 0;
+                 check_rows(what, shape.dimensions, shape.sizes, per_row, &expected->shape) < 0;
     }
     failed = failed || PyObject_GetBuffer(c.bytes, view, PyBUF_SIMPLE) < 0;
     Py_XDECREF(c.bytes);
@@ -447,7 +493,7 @@ static int get_buffer_in_place(PyObject *object, const char *what, const struct 
         return -1;
     }
     if (has_format(view, expected)) {
-        if (check_rows(what, view->ndim, view->shape, per_row) == 0)
+        if (check_rows(what, view->ndim, view->shape, per_row, &expected->shape) == 0)
             return 0;
     }
     else if (expected->conversion == AS_THEY_ARE)

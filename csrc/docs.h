@@ -30,7 +30,7 @@
 #if INPUT_PARTS
 #define DOC_PIXELS "pixels: one example: " INPUT_TYPE "."
 #define DOC_IMAGES "images: n examples, n >= 1: " INPUT_TYPE "."
-#elif INPUT_COUNT == 0
+#elif INPUT_LEAVES == 0
 #define DOC_PIXELS "pixels: None, because this model has no inputs."
 #define DOC_IMAGES "images: None, because this model has no inputs: n is 1, or the number of its targets."
 #else

@@ -30,15 +30,15 @@ static void release_batch(struct batch_view *b)
 
 static const input_type *image_at(const struct batch_view *b, Py_ssize_t i)
 {
-    return b->has_images ? (const input_type *)b->images.buf + i * INPUT_COUNT : no_inputs;
+    return b->has_images ? (const input_type *)b->images.buf + i * INPUT_NUMBERS : no_inputs;
 }
 
 /* Without inputs there is one image, or as many as there are targets. */
 static int get_images(PyObject *images, struct batch_view *b)
 {
-    b->has_images = INPUT_COUNT > 0;
+    b->has_images = INPUT_NUMBERS > 0;
     b->has_labels = 0;
-#if INPUT_COUNT == 0
+#if INPUT_LEAVES == 0
     b->count = 1;
     if (images == Py_None)
         return 0;
@@ -50,13 +50,13 @@ static int get_images(PyObject *images, struct batch_view *b)
     b->count = count.rows;
     return failed;
 #else
-    if (get_buffer(images, INPUT_NOUN "s", &INPUT_ELEMENTS, INPUT_COUNT, &b->images) < 0)
+    if (get_buffer(images, INPUT_NOUN "s", &input_elements, INPUT_COUNT, &b->images) < 0)
         return -1;
-    const Py_ssize_t elements = b->images.len / INPUT_ELEMENTS.size;
+    const Py_ssize_t elements = b->images.len / input_elements.size;
     b->count = elements / INPUT_SPACE;
     if (elements == 0 || elements % INPUT_SPACE) {
         PyErr_Format(PyExc_ValueError, INPUT_NOUN "s must hold a multiple of %d %s, and at least one " INPUT_NOUN ", got %zd",
-                     INPUT_COUNT, INPUT_ELEMENTS.noun, elements);
+                     INPUT_COUNT, input_elements.noun, elements);
         PyBuffer_Release(&b->images);
         return -1;
     }
@@ -332,15 +332,15 @@ static int get_targets(PyObject *labels, struct batch_view *b)
 #else
     enum { PER_IMAGE = TARGETS_PER_IMAGE > 0 ? TARGETS_PER_IMAGE : 1 };
     if (b->has_images)
-        return get_buffer_of(labels, TARGETS_NOUN, &TARGET_ELEMENTS, b->count * PER_IMAGE, PER_IMAGE, &b->labels);
-    if (get_buffer(labels, TARGETS_NOUN, &TARGET_ELEMENTS, PER_IMAGE, &b->labels) < 0)
+        return get_buffer_of(labels, TARGETS_NOUN, &target_elements, b->count * PER_IMAGE, PER_IMAGE, &b->labels);
+    if (get_buffer(labels, TARGETS_NOUN, &target_elements, PER_IMAGE, &b->labels) < 0)
         return -1;
-    const Py_ssize_t elements = b->labels.len / TARGET_ELEMENTS.size;
+    const Py_ssize_t elements = b->labels.len / target_elements.size;
     b->count = elements / PER_IMAGE;
     if (elements && elements % PER_IMAGE == 0)
         return 0;
     PyErr_Format(PyExc_ValueError, TARGETS_NOUN " must hold a multiple of %d %s, and at least one, got %zd", PER_IMAGE,
-                 TARGET_ELEMENTS.noun, elements);
+                 target_elements.noun, elements);
     PyBuffer_Release(&b->labels);
     return -1;
 #endif

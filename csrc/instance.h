@@ -37,7 +37,7 @@ static void model_dealloc(PyObject *self)
 static PyObject *model_repr(PyObject *Py_UNUSED(self))
 {
     return PyUnicode_FromFormat("<codegen.Model%s%s: %zd parameters, %d inputs, %s %s, %s>",
-                                sizeof(DESCRIPTION) > 1 ? " " : "", DESCRIPTION, (Py_ssize_t)PARAMETER_COUNT, INPUT_COUNT,
+                                sizeof(DESCRIPTION) > 1 ? " " : "", DESCRIPTION, (Py_ssize_t)PARAMETER_COUNT, INPUT_LEAVES,
                                 FLOAT32 || FMA || REORDER ? "fast" : "strict", real_elements.noun, level->name);
 }
 
@@ -56,6 +56,7 @@ static int start_model(const double *initial)
     draw_weights(SEED);
     clear_optimizer_state();
     mark_all_dirty();
+    mark_all_words_dirty();
     run_zero_grad();
     forward_done = backward_done = 0;
     unlock();

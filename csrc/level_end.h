@@ -6,6 +6,7 @@
 #if LEVEL == 2 && INPUT_PIXELS
 #include "scan_avx512.h"
 #endif
+#include "tokens.h"
 #include "scan.h"
 
 #if !FROZEN
@@ -62,6 +63,10 @@ static const struct level AT_LEVEL(level) = {
     .find_active_rows = AT_LEVEL(find_active_rows),
     .add_images_to_rows = AT_LEVEL(add_images_to_rows),
     .update_row = AT_LEVEL(update_row),
+#if TOKEN_TABLE_COUNT
+    .largest_word_factor = AT_LEVEL(largest_word_factor),
+    .add_word_gradients = AT_LEVEL(add_word_gradients),
+#endif
 #if RULES
     .update_image_rows = AT_LEVEL(update_image_rows),
 #else

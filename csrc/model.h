@@ -74,6 +74,11 @@ static struct workspace *workspaces_of(struct inference *memory)
     return memory->images;
 }
 
+/* How an example was declared; no dimensions if as a list. */
+struct example_shape {
+    int dimensions, sizes[8];
+};
+
 /* Some of the inputs, or of the targets, which a caller passes together: see parts.h. */
 struct argument_part {
     const char *name; /* NULL if there is no mapping of names */
@@ -81,8 +86,16 @@ struct argument_part {
     const char *one;
     enum { PIXEL_PART, REAL_PART, CLASS_PART } kind;
     int first, numbers; /* where it begins, and how many numbers a caller passes for an example, */
-    int classes;        /* each of which is 1 among so many zeros, */
+    int classes;        /* each of which is below this, and 1 among so many zeros */
+    int by_index;       /* if it is not stored as the number that it is, */
     real scale;         /* or times this */
+    struct example_shape shape;
+    int leaf, leaves;   /* its first one of all Values that are inputs or targets, and how many they are */
+};
+
+/* A backward pass adds value[factor + lane] to the row of a word: see tokens.h. */
+struct token_gradient {
+    int token, factor;
 };
 
 #if FROZEN
@@ -148,7 +161,8 @@ static struct {
     const input_type *later[BLOCK_IMAGES]; /* the inputs of images that come after the block; NULL if none is known */
     double loss[BLOCK_IMAGES];
     double factor[BLOCK_IMAGES];   /* the largest row factor in absolute value; inf or nan if one of them is */
-    double gradient[BLOCK_IMAGES]; /* a bound on what the image adds to the gradients of row tensors */
+    double gradient[BLOCK_IMAGES]; /* a bound on what the image adds to the gradients of row tensors and of words */
+    double word_factor[BLOCK_IMAGES]; /* like factor, of the words of tokens */
 } block_images;
 
 #if STATE_SLOTS

@@ -60,7 +60,7 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
     target = target_view.buf;
 #else
     if (TARGET_COUNT) {
-        if (get_buffer_of(args[0], "targets", &TARGET_ELEMENTS, TARGET_COUNT, 0, &target_view) < 0)
+        if (get_buffer_of(args[0], "targets", &target_elements, TARGET_COUNT, 0, &target_view) < 0)
             return NULL;
         target_held = 1;
         target = target_view.buf;
@@ -116,8 +116,7 @@ static PyObject *named_inputs(const double *from)
     PyObject *const dict = input_parts[0].name == NULL ? NULL : PyDict_New();
     for (int p = 0; dict != NULL && p < INPUT_PARTS; p++) {
         const struct argument_part *const part = &input_parts[p];
-        const int count = part->numbers * (part->classes ? part->classes : 1);
-        PyObject *const tuple = float_tuple(from + part->first, count);
+        PyObject *const tuple = float_tuple(from + part->leaf, part->leaves);
         const int failed = tuple == NULL || PyDict_SetItemString(dict, part->name, tuple) < 0;
         Py_XDECREF(tuple);
         if (failed) {
@@ -128,7 +127,7 @@ static PyObject *named_inputs(const double *from)
     if (input_parts[0].name != NULL)
         return dict;
 #endif
-    return float_tuple(from, INPUT_COUNT);
+    return float_tuple(from, INPUT_LEAVES);
 }
 #endif
 
@@ -137,12 +136,12 @@ static PyObject *api_input_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
     if (expect_usable(module) < 0)
         return NULL;
 #if INPUT_GRADIENTS
-    double *const found = PyMem_Malloc(INPUT_COUNT * sizeof(*found));
+    double *const found = PyMem_Malloc(INPUT_LEAVES * sizeof(*found));
     if (found == NULL)
         return PyErr_NoMemory();
     lock_to_read();
     const int possible = backward_done;
-    for (int i = 0; i < INPUT_COUNT && possible; i++)
+    for (int i = 0; i < INPUT_LEAVES && possible; i++)
         found[i] = 0.0 + (input_gradients[i] < 0 ? 0.0 : training->value[input_gradients[i]]); /* as the engine's, from 0 */
     unlock();
     PyObject *const result = possible ? named_inputs(found) : NULL;
@@ -334,7 +333,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "lowering", LOWERING,
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
         "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
-        "inputs", INPUT_COUNT,
+        "inputs", INPUT_LEAVES,
         "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "outputs", sizes,
         "digest", DIGEST,
@@ -352,7 +351,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "compiler", BUILT_BY,
         "lowering", LOWERING,
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
-        "inputs", INPUT_COUNT,
+        "inputs", INPUT_LEAVES,
         "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "targets", TARGET_COUNT,
         "target_type", TARGET_PARTS ? TARGET_TYPE : TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",

@@ -1,7 +1,7 @@
 /*
  * Inputs and targets that a caller passes as a mapping of names to parts, or as tokens. Whatever the parts are, they are
  * converted at the call into one array, which has all inputs of the first example, those of the second one, and so on:
- * bytes times a scale and numbers as they are, classes and tokens as 1 among zeros.
+ * bytes times a scale and numbers as they are, classes and tokens as 1 among zeros, or as numbers if they are read by index.
  */
 
 #ifndef PARTS_H
@@ -29,10 +29,11 @@ struct row_count {
 
 static MAYBE_UNUSED struct elements elements_of(const struct argument_part *part)
 {
-    static const struct elements classes = {"ints", 'i', sizeof(int32_t), FROM_INTEGERS, 0, NULL};
+    static const struct elements classes = {"ints", 'i', sizeof(int32_t), FROM_INTEGERS, 0, NULL, {0, {0}}};
     struct elements found = part->kind == PIXEL_PART ? byte_elements : part->kind == REAL_PART ? real_elements : classes;
     found.classes = part->classes;
     found.one = part->one;
+    found.shape = part->shape;
     return found;
 }
 
@@ -87,7 +88,9 @@ static int put_part(const struct parts *all, const struct argument_part *part, c
                     return -1;
                 }
                 const Py_ssize_t hot = at + (Py_ssize_t)i * part->classes + class;
-                if (all->as_bytes)
+                if (part->by_index)
+                    set_real(to, at + i, (real)class);
+                else if (all->as_bytes)
                     to[hot] = 1;
                 else
                     set_real(to, hot, x);
@@ -195,7 +198,7 @@ static int get_parts(const struct parts *all, PyObject *object, struct row_count
 }
 
 #if INPUT_PARTS
-static const struct parts all_inputs = {"inputs", INPUT_NAMES, input_parts, INPUT_PARTS, INPUT_COUNT, INPUT_PIXELS};
+static const struct parts all_inputs = {"inputs", INPUT_NAMES, input_parts, INPUT_PARTS, INPUT_NUMBERS, INPUT_PIXELS};
 #endif
 #if TARGET_PARTS
 static const struct parts all_targets = {"targets", TARGET_NAMES, target_parts, TARGET_PARTS, TARGET_COUNT, 0};

@@ -15,6 +15,7 @@
 #include "ops.h"
 #include "pool.h"
 #include "rows.h"
+#include "tokens.h"
 #include "update.h"
 
 /* One image */
@@ -69,6 +70,12 @@ static void run_backward(void)
     materialize_row_gradients();
     level->compute_adjoints(training);
     level->compute_gradients(training, 1, 0, 1);
+#if TOKEN_TABLE_COUNT
+    const double word_factor = level->largest_word_factor(training);
+    grad_bound += word_factor * TOKEN_GRADIENTS;
+    expect_word_gradients(training, 1, word_factor);
+    level->add_word_gradients(training, 1, 0, 1);
+#endif
     if (!ROW_TENSOR_COUNT)
         return;
     const double factor = largest_row_factor(training);
@@ -158,10 +165,15 @@ static void compute_values(int worker, int first, int count)
 static void keep_row_factors(int image)
 {
     struct workspace *const w = &block[image];
+#if TOKEN_TABLE_COUNT
+    block_images.word_factor[image] = level->largest_word_factor(w);
+    block_images.gradient[image] = block_images.word_factor[image] * TOKEN_GRADIENTS;
+#endif
     if (!ROW_TENSOR_COUNT)
         return;
     block_images.factor[image] = largest_row_factor(w);
-    block_images.gradient[image] = block_images.factor[image] * input_bound(w);
+    const double bound = block_images.factor[image] * input_bound(w);
+    block_images.gradient[image] = TOKEN_TABLE_COUNT ? block_images.gradient[image] + bound : bound;
     for (int t = 0; t < ROW_TENSOR_COUNT; t++)
         memcpy(row_factors[image] + row_tensors[t].copy, w->value + row_tensors[t].factor,
                (size_t)row_tensors[t].lanes * sizeof(real));
@@ -199,6 +211,9 @@ static int dense_pieces(void)
 static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *argument)
 {
     level->compute_gradients(block, block_images.count, piece, *(const int *)argument);
+#if TOKEN_TABLE_COUNT
+    level->add_word_gradients(block, block_images.count, piece, *(const int *)argument);
+#endif
 }
 
 /* The same: the first pieces have dense gradients, and all have rows. */
@@ -224,6 +239,13 @@ static double run_block(double total, int whole_batch, struct random_state *rand
     pool_run(compute_images, (block_images.count + PIECE - 1) / PIECE, NULL);
     training = &block[block_images.count - 1];
     double factor = 0.0; /* the largest of all */
+#if TOKEN_TABLE_COUNT
+    double word_factor = 0.0;
+    for (int image = 0; image < block_images.count; image++)
+        if (word_factor == word_factor && !(block_images.word_factor[image] <= word_factor))
+            word_factor = block_images.word_factor[image];
+    expect_word_gradients(block, block_images.count, word_factor);
+#endif
     for (int image = 0; image < block_images.count; image++) {
         total += block_images.loss[image];
         if (factor == factor && !(block_images.factor[image] <= factor)) /* keeps a nan */

@@ -45,6 +45,9 @@ static void AT_LEVEL(set_inputs)(struct workspace *w, const input_type *inputs)
     if (READS_INPUTS)
         for (int i = 0; i < INPUT_COUNT; i++)
             w->value[INPUT + i] = input_value(inputs, i);
+#if TOKEN_COUNT
+    AT_LEVEL(set_tokens)(w, inputs);
+#endif
     STORE_BARRIER;
     if (ROW_TENSOR_COUNT) {
         w->active_count = AT_LEVEL(find_active)(w, inputs);

@@ -33,12 +33,12 @@ struct finite_check {
     double value;
 };
 
-/* The largest magnitude outside of row tensors. */
+/* The largest magnitude outside of rows. */
 static double largest_dense(const real *array)
 {
     real largest = 0;
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (!is_row_tensor(&tensors[t]))
+        if (!is_in_rows(&tensors[t]))
             largest = larger(largest, level->largest(array + tensors[t].offset, tensors[t].extent));
     return largest;
 }

@@ -13,12 +13,15 @@
 #include "ops.h"
 #include "pool.h"
 #include "rows.h"
+#include "tokens.h"
 
 /*
- * No parameter of a row tensor exceeds weight_bound in absolute value, and none of their gradients exceeds grad_bound;
+ * No parameter of a row tensor or of a table of tokens exceeds weight_bound in absolute value, and none of their gradients exceeds grad_bound;
  * infinity if nothing is known. While both stay far from overflow, no update can make a parameter infinite.
  */
 static double weight_bound, grad_bound;
+
+enum { HAS_ROWS = ROW_TENSOR_COUNT + TOKEN_TABLE_COUNT > 0 };
 
 /* The same for all other parameters, if train(check_finite=True) keeps it up to date. */
 static double dense_bound;
@@ -34,41 +37,53 @@ static real find_largest_in_rows(const real *array)
     return level->largest(largest_in_row, INPUT_COUNT);
 }
 
-/* After parameters have been written from outside, or may have overflowed. */
-static void find_nonfinite_rows(void)
+/* Returns no less than any weight of a row tensor; inf or nan if one is not finite. */
+static double find_nonfinite_inputs(void)
 {
-    dense_bound = (double)INFINITY;
-    if (!ROW_TENSOR_COUNT)
-        return;
     static int some_nonfinite;
     const int were_nonfinite = some_nonfinite;
-    weight_bound = find_largest_in_rows(data);
-    some_nonfinite = !is_finite(weight_bound);
-    if (!some_nonfinite && !were_nonfinite)
-        return;
-    if (some_nonfinite)
-        weight_bound = (double)INFINITY;
-    for (int i = 0; i < INPUT_COUNT; i++) {
+    if (!ROW_TENSOR_COUNT)
+        return 0.0;
+    const double largest = find_largest_in_rows(data);
+    some_nonfinite = !is_finite(largest);
+    for (int i = 0; i < INPUT_COUNT && (some_nonfinite || were_nonfinite); i++) {
         const unsigned char nonfinite = !is_finite(largest_in_row[i]);
         if (nonfinite_row[i] != nonfinite) /* calls that read may be running, and are to see no writes but these */
             nonfinite_row[i] = nonfinite;
     }
+    return largest;
+}
+
+/* After parameters have been written from outside, or may have overflowed. */
+static void find_nonfinite_rows(void)
+{
+    dense_bound = (double)INFINITY;
+    if (!HAS_ROWS)
+        return;
+    const double in_rows = find_nonfinite_inputs(), in_words = find_nonfinite_words();
+    weight_bound = !is_finite(in_rows) || !is_finite(in_words) ? (double)INFINITY : in_rows > in_words ? in_rows : in_words;
+}
+
+/* The same for gradients of row tensors. */
+static double find_dirty_inputs(void)
+{
+    if (!ROW_TENSOR_COUNT)
+        return 0.0;
+    const double largest = find_largest_in_rows(grad);
+    if (largest == 0)
+        return 0.0;
+    expect_dirty_rows();
+    for (int i = 0; i < INPUT_COUNT; i++)
+        row_gradients.is_dirty[i] |= largest_in_row[i] != 0;
+    return largest;
 }
 
 /* After any gradients may have been written from outside. */
 static void find_dirty_rows(void)
 {
     materialize_row_gradients();
-    if (!ROW_TENSOR_COUNT)
-        return;
-    grad_bound = find_largest_in_rows(grad);
-    if (!(grad_bound <= REAL_MAX))
-        grad_bound = (double)INFINITY;
-    if (grad_bound == 0)
-        return;
-    expect_dirty_rows();
-    for (int i = 0; i < INPUT_COUNT; i++)
-        row_gradients.is_dirty[i] |= largest_in_row[i] != 0;
+    const double in_rows = find_dirty_inputs(), in_words = find_dirty_words();
+    grad_bound = !is_finite(in_rows) || !is_finite(in_words) ? (double)INFINITY : in_rows > in_words ? in_rows : in_words;
 }
 
 /*
@@ -93,12 +108,13 @@ static void show_gradients(void)
         materialize_row_gradients();
 }
 
-static int is_row_tensor(const struct tensor *tensor)
+/* Whether a tensor is updated row by row: those of active inputs, or of the words of tokens. */
+static int is_in_rows(const struct tensor *tensor)
 {
     for (int t = 0; t < ROW_TENSOR_COUNT; t++)
         if (row_tensors[t].offset == tensor->offset)
             return 1;
-    return 0;
+    return is_token_table(tensor->offset);
 }
 
 /*
@@ -136,12 +152,13 @@ static void clear_piece(int Py_UNUSED(worker), int piece, void *argument)
 {
     const int pieces = *(const int *)argument;
     for (int t = 0; t < TENSOR_COUNT; t++)
-        if (!is_row_tensor(&tensors[t])) {
+        if (!is_in_rows(&tensors[t])) {
             const struct part part = part_of(&tensors[t], piece, pieces);
             clear_span(part.first, part.count);
         }
     if (has_dirty_rows())
         clear_dirty_rows(part_start(INPUT_COUNT, piece, pieces), part_start(INPUT_COUNT, piece + 1, pieces));
+    clear_dirty_words(piece, pieces);
 }
 
 static void run_zero_grad(void)
@@ -149,6 +166,7 @@ static void run_zero_grad(void)
     int pieces = has_dirty_rows() ? pool_pieces() : 1; /* 1 if there is little to do */
     pool_run(clear_piece, pieces, &pieces);
     forget_row_gradients();
+    forget_dirty_words();
     grad_bound = 0.0;
 }
 
@@ -159,16 +177,17 @@ static struct step make_step(double rate, double batch)
                          .skips = 1};
 }
 
+/* A part of each dense tensor, and of the rows of dirty words. */
 static int update_dense_tensors(const struct step *step, int piece, int pieces)
 {
     int nonfinite = 0;
     for (int t = 0; t < TENSOR_COUNT; t++) {
-        if (is_row_tensor(&tensors[t]))
+        if (is_in_rows(&tensors[t]))
             continue;
         const struct part part = part_of(&tensors[t], piece, pieces);
         nonfinite |= level->rules[tensors[t].rule](part.first, grad + part.first, part.count, step);
     }
-    return nonfinite;
+    return nonfinite | update_words(step, piece, pieces);
 }
 
 /* Rows first .. end - 1, or those of them that are not zero. */
@@ -235,7 +254,7 @@ static void run_update(double rate, double batch)
     }
     else
         pool_run(update_piece, pool_pieces(), &step);
-    if (!ROW_TENSOR_COUNT)
+    if (!HAS_ROWS)
         return;
     const double move = fabs(rate) * grad_bound; /* must not overflow before the division either */
     weight_bound += move / batch;

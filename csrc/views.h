@@ -25,7 +25,7 @@ static Py_ssize_t tensor_byte_strides[TENSOR_COUNT ? TENSOR_COUNT : 1][MAX_DIMEN
 
 static void count_view(const struct tensor_object *object, int change)
 {
-    const int in_rows = object->tensor != NULL && is_row_tensor(object->tensor) ? change : 0;
+    const int in_rows = object->tensor != NULL && is_in_rows(object->tensor) ? change : 0;
     if (object->base == grad)
         row_grad_views += in_rows;
     else if (object->base == data) {

@@ -22,6 +22,8 @@ typedef unsigned char input_type;
 typedef real input_type;
 #endif
 
+enum { INPUT_NUMBERS = INPUT_COUNT + TOKEN_COUNT }; /* of an example: inputs, and tokens that are read by index */
+
 #if INPUT_PIXELS && !STANDALONE
 /* The value of each byte. A load is cheaper than a conversion, which would compete with the sums for vector units. */
 #define ONE_VALUE(byte) (byte) * INPUT_SCALE
@@ -99,7 +101,7 @@ enum {
     LIST_BYTES = LISTED * (sizeof(real) + sizeof(int)),
     LIST_TO_ODD = (LIST_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
     VALUE_BYTES = (VALUE_COUNT * sizeof(real) + sizeof(void *) - 1) / sizeof(void *) * sizeof(void *),
-    WORKSPACE_BYTES = VALUE_BYTES + 2 * sizeof(void *) + (1 + CHUNKS + 1) * sizeof(int),
+    WORKSPACE_BYTES = VALUE_BYTES + 2 * sizeof(void *) + (TOKEN_COUNT + 1 + CHUNKS + 1) * sizeof(int),
     LINE_TO_ODD = (WORKSPACE_BYTES + 63) / 64 % 2 ? 0 : 64 / sizeof(int),
 };
 
@@ -113,6 +115,9 @@ struct workspace {
     ALIGNED real value[VALUE_COUNT]; /* includes the inputs only if something besides a row tensor reads them */
     real *active_value;
     int *active; /* active inputs in ascending order */
+#if TOKEN_COUNT
+    int token[TOKEN_COUNT]; /* those that are read by index: see tokens.h */
+#endif
     int active_count;
     int active_before[CHUNKS + 1 + LINE_TO_ODD]; /* how many of them come before input CHUNK_INPUTS * chunk */
 };

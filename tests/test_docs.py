@@ -121,7 +121,7 @@ def test_the_page_about_a_model_of_ones_own_runs(tmp_path, monkeypatch):
         exec(listing, names)
     assert names["losses"][-1] < 0.1 < names["losses"][0]
     assert names["accuracy"] > 0.95
-    assert len(list((tmp_path / "models").iterdir())) == 3
+    assert len(list((tmp_path / "models").iterdir())) == 4
 
 
 def test_the_page_about_training_runs():

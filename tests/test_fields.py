@@ -27,6 +27,8 @@ from codegen.checks import MAX_NAME, MAX_TEXT
 from codegen.weights import read_weights
 from micrograd import optim
 from micrograd.engine import Value
+from micrograd.initial import Normal
+from micrograd.noise import Bernoulli, Noise
 
 Case = tuple[Callable[[], Any], type[Exception], str]
 NAN = float("nan")
@@ -179,6 +181,22 @@ def metrics() -> Iterator[Case]:
         yield case({"error": wrong}, TypeError, "metric")
 
 
+def noises() -> Iterator[Case]:
+    for wrong in (None, 3, "noise", b"n", {"n": 1}, [Value(0.0)], (0.0, 1.0), [None], object()):
+        yield case(wrong, TypeError, "noise must be a Noise or a list of them, not ")
+    for wrong in (None, 3, "ab", (1.0,), (1.0, 2.0, 3.0), [Value(0.0)] * 2, (True, 2.0), object()):
+        yield case(Noise([Value(0.0)], wrong), TypeError, r"^noise\[0\]: ")
+    for number, error in ((math.nan, ValueError), (math.inf, ValueError), (10**400, ValueError), ("1", TypeError)):
+        for distribution in (
+            (0.0, number),
+            Normal(number),
+            Normal(0.0, number),
+            Bernoulli(number),
+            Bernoulli(0.5, number),
+        ):
+            yield case(Noise([Value(0.0)], distribution), error, r"^noise\[0\]: ")
+
+
 def updates() -> Iterator[Case]:
     for wrong in (3, 1.0, "adam", b"x", [optim.sgd()], object(), Value(0.0)):
         yield case(wrong, TypeError, "a rule is a function, not ")
@@ -209,6 +227,7 @@ FIELDS: dict[str, Iterator[Case]] = {
     "metrics": (found for found in metrics()),
     "input_gradients": flags(),
     "update": updates(),
+    "noise": noises(),
     "threshold": (found for found in numbers() if found[0]() is not None),
 }
 CASES = [(field, *found) for field, cases in FIELDS.items() for found in cases]

@@ -351,7 +351,7 @@ def test_rows_of_a_token_are_skipped_and_updated_alone(tmp_path):
     """One token with a table of its own: a row tensor, so nan in another row stays there, as in the engine's sums."""
     program = language(1, 5)
     module = module_of("loops", program, tmp_path)
-    assert "#define ROW_TENSOR_COUNT 1" in codegen.compile_program(program).text
+    assert "#define TOKEN_TABLE_COUNT 1" in codegen.compile_program(program).text
     before = np.array(module.state_dict()["table"])
     module.train([[3]], [1])
     changed = (np.array(module.state_dict()["table"]) != before).any(axis=1)

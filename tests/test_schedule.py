@@ -38,12 +38,12 @@ from codegen.ir.loops import (
     statements,
 )
 from codegen.ir.verify_loops import verify_loops
-from codegen.pipeline import build_graph, reroll
+from codegen.pipeline import build_graph, reroll, token_parts
 from codegen.schedule.phases import spans_written
 from codegen.schedule.pipeline import batch_passes, c_passes, python_passes, schedule, stages
 from codegen.schedule.target import Target
 from micrograd.engine import Value
-from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_row_gradients
+from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_rows
 from tools.fuzz_compiler.systems import compare
 
 STRICT = Target()
@@ -53,7 +53,11 @@ EVERYTHING = Pass.LOSS | Pass.OUTPUTS | Pass.PREDICTION | Pass.GRADIENTS
 def all_stages(program, target):
     """(name, whether rows may be padded, loops, what they were made from) after each pass of both backends."""
     graph = build_graph(program)
-    for backend, found in (("C", reroll(graph, program, target.cache_line)), ("Python", reroll(graph, program, 1))):
+    by_index = token_parts(program)
+    for backend, found in (
+        ("C", reroll(graph, program, target.cache_line, by_index)),
+        ("Python", reroll(graph, program, 1)),
+    ):
         is_padded = False
         for name, loops in stages(found, c_passes(found, target) if backend == "C" else python_passes(found)):
             is_padded = is_padded or name == "pad"
@@ -98,7 +102,7 @@ def check(program, target=STRICT, steps=3):
     for name, is_padded, loops, found in all_stages(program, target):
         verify_loops(loops, is_padded)
         if not (target.reorder or target.fma):
-            systems[name] = LoopInterpreter(program, with_row_gradients(loops, found.loops), found)
+            systems[name] = LoopInterpreter(program, with_rows(loops, found.loops), found)
     compare(systems, Random(1), steps)
 
 
@@ -118,7 +122,7 @@ def test_any_pass_can_be_switched_off(name):
     loops = schedule(found, c_passes(found, STRICT), without=[name])
     verify_loops(loops)
     systems = {"interpreter": Interpreter(program, graph)}
-    systems["loops"] = LoopInterpreter(program, with_row_gradients(loops, found.loops), found)
+    systems["loops"] = LoopInterpreter(program, with_rows(loops, found.loops), found)
     compare(systems, Random(1), steps=2)
 
 

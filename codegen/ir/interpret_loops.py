@@ -9,13 +9,14 @@ Unwritten elements are None, and so is whatever is computed from one. Only paddi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from codegen.ir.loops import (
     DATA,
     GRAD,
     MULTIPLY_ADD,
     SHARED,
+    TOKEN,
     VALUE,
     Accumulate,
     Apply,
@@ -49,7 +50,7 @@ class State:
     """The arrays. Unwritten elements are None.
 
     `images` holds one value[] for each image of a batch: kernels of a single image read and write the first, gradients
-    sum over all of them. `active` lists the active inputs of each image.
+    sum over all of them. `active` lists the active inputs of each image, and `tokens` is its token[].
     """
 
     loops: Loops
@@ -57,6 +58,7 @@ class State:
     grad: list[float | None]
     images: list[list[float | None]]
     active: list[Sequence[int]]
+    tokens: list[Sequence[float]] = field(default_factory=list)
 
 
 def new_state(loops: Loops, data: Sequence[float | None], grad: Sequence[float | None], images: int = 1) -> State:
@@ -144,6 +146,8 @@ class _Run:
     def array(self, place: Place) -> Sequence[float | None]:
         if place.array in (VALUE, SHARED):
             return self.state.images[self.image if place.array == VALUE else 0]
+        if place.array == TOKEN:
+            return self.state.tokens[self.image]
         return self.arrays[self.of_image(place.array, self.image if place.image else 0)]
 
     def index(self, index: Index) -> int:

@@ -12,8 +12,9 @@
     place  = array[base + sum(stride * counter) + sum(table[index])], and [image] where images lie side by side
     expr   = place | name | constant | op(expr, ...)
 
-Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals, and
-`shared`: the part of `value` that is the same for all images of a batch.
+Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals,
+`shared`: the part of `value` that is the same for all images of a batch, and `token`: the tokens that a model reads by
+index, as one 1 among zeros, which C never stores.
 `reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
 Counters, Lets and Locals are in scope from their statement to the end of the enclosing body.
 
@@ -37,7 +38,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntFlag
 from typing import TypeAlias
 
-DATA, GRAD, VALUE, SHARED = "data", "grad", "value", "shared"
+DATA, GRAD, VALUE, SHARED, TOKEN = "data", "grad", "value", "shared", "token"
 SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 
@@ -73,6 +74,7 @@ class Pass(IntFlag):
     ROW_STARTS = 64  # where sums over active inputs begin: see schedule.row_sums
     ROW_SUMS = 128  # and their terms, which may be added for some inputs at a time
     METRICS = 256
+    TOKEN_ROWS = 512  # rows of tables that tokens select, which run-time code copies: see schedule.tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,8 +223,8 @@ class Regions(tuple[Region, ...]):
 class Loops:
     """All kernels in the order in which they run, and the arrays that they use.
 
-    `regions` are the parts of `data` (and of `grad`, which has the same) and of `value`, by their start: value[] begins
-    with `inputs` inputs.
+    `regions` are the parts of `data` (and of `grad`, which has the same), of `value` and of `token`, by their start:
+    value[] begins with `inputs` inputs.
     """
 
     kernels: tuple[Kernel, ...]

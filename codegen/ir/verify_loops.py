@@ -4,7 +4,8 @@
 * Every place is inside its array; padding lanes may read up to SLACK numbers past its end.
 * Only value[], grad[] and Locals are written, and each element of the first two by one nest only, except that a kernel
   of row sums adds to what another has stored. No two iterations of lanes or of a parallel loop write the same element.
-* Before rows are padded: what a kernel reads of value[] is an input, a target, or written by an earlier kernel.
+* Before rows are padded: what a kernel reads of value[] is an input, a target, the row of a token, or written by an
+  earlier kernel.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from codegen.ir.loops import (
     DATA,
     GRAD,
     SHARED,
+    TOKEN,
     VALUE,
     Body,
     For,
@@ -48,7 +50,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
     written = {VALUE: np.zeros(loops.lengths[VALUE] + SLACK, bool), GRAD: np.zeros(loops.lengths[DATA] + SLACK, bool)}
     known = written[VALUE]
     for region in loops.regions[VALUE]:
-        if region.name in ("INPUT", "TARGET", "NOISE"):
+        if region.name in ("INPUT", "TARGET", "NOISE") or region.name.startswith("TOKEN_ROWS"):
             known[region.start : region.start + region.row] = True
     for kernel in loops.kernels:
         before = {array: elements.copy() for array, elements in written.items()}
@@ -191,5 +193,5 @@ class _Checker:
             return scope.locals[place.array]
         if place.array in self.loops.tables:
             return len(self.loops.tables[place.array])
-        self.require(place.array in (DATA, GRAD, VALUE, SHARED), f"no such array as {place.array}", stmt)
+        self.require(place.array in (DATA, GRAD, VALUE, SHARED, TOKEN), f"no such array as {place.array}", stmt)
         return self.loops.length(place.array)

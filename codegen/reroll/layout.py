@@ -16,12 +16,14 @@ A group whose instances read from different arrays is split first, so that one i
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
+from codegen.kinds import Part
 from codegen.program import Program, Tensor
 from codegen.reroll.affine import Loop, peel
 from codegen.reroll.groups import Group, Ints
@@ -29,6 +31,7 @@ from codegen.reroll.trees import Shapes
 
 MIN_LANES = 4
 SETS_APART = 16  # in cache lines: of 64 sets, rows as far apart use four at most
+FIRST_TOKEN = 2**40  # index of token[0] while storage is assigned: further than any array is long
 MAX_LITERALS = 4  # more distinct constants in one position become a table
 
 
@@ -95,6 +98,17 @@ class Layout:
     data_count: int
     cache_line: int  # in numbers
     parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
+    input_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # input -> index in value[] or token[]
+
+    @property
+    def input_count(self) -> int:
+        """How many inputs are in value[]."""
+        return int((self.input_index < FIRST_TOKEN).sum())
+
+    @property
+    def token_count(self) -> int:
+        """How many are in token[]."""
+        return len(self.input_index) - self.input_count
 
     def tensor_at(self, index: int) -> TensorPlace:
         """The tensor that has this element of data[] or grad[]."""
@@ -124,21 +138,34 @@ def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run
     return result, post, shapes[top][0]
 
 
-def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: Program, cache_line: int) -> Layout:
-    """Splits and orders the groups' instances, and assigns storage to every tensor and root."""
+def assign_storage(
+    graph: Graph,
+    shapes: Shapes,
+    groups: list[Group],
+    program: Program,
+    cache_line: int,
+    by_index: Collection[Part] = (),
+) -> Layout:
+    """Splits and orders the groups' instances, and assigns storage to every tensor and root.
+
+    The inputs of the parts `by_index` are in token[]: their indices begin at FIRST_TOKEN, behind those of value[].
+    """
     op = np.frombuffer(graph.op, dtype=np.uint8)
     leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
     declared, tensor_of = _declared_order(program)
     is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
     index = leaf_number.copy()
     index[is_parameter] = declared[leaf_number[is_parameter]]
-    target_offset = aligned(len(program.input_values), cache_line)
+    input_index = _input_index(program, by_index)
+    index[op == Op.INPUT] = input_index[leaf_number[op == Op.INPUT]]
+    target_offset = aligned(int((input_index < FIRST_TOKEN).sum()), cache_line)
     index[op == Op.TARGET] += target_offset
     array = np.zeros(len(graph), dtype=np.int64)  # which array a leaf belongs to
     array[is_parameter] = tensor_of[leaf_number[is_parameter]]
+    array[op == Op.INPUT] = index[op == Op.INPUT] >= FIRST_TOKEN
 
     value_count = target_offset + aligned(len(program.target_leaves), cache_line)
-    layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line)
+    layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line, input_index=input_index)
     used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     parts: list[list[GroupLayout]] = [[] for _ in groups]
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
@@ -158,6 +185,17 @@ def assign_storage(graph: Graph, shapes: Shapes, groups: list[Group], program: P
     if graph.gradients:
         index[list(graph.gradients.values())] = layout.parameter_index[list(graph.gradients)]
     return layout
+
+
+def _input_index(program: Program, by_index: Collection[Part]) -> Ints:
+    """Where each input is: one part after the other in value[], and those by index in token[]."""
+    index = np.zeros(len(program.input_values), dtype=np.int64)
+    stored = [part for part in program.input_parts if part not in by_index]
+    for parts, start in ((stored, 0), (by_index, FIRST_TOKEN)):
+        for part in parts:
+            index[part.first : part.first + part.count] = start + np.arange(part.count)
+            start += part.count
+    return index
 
 
 def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:

@@ -27,6 +27,7 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import (
     DATA,
     GRAD,
+    TOKEN,
     VALUE,
     Accumulate,
     Apply,
@@ -47,7 +48,7 @@ from codegen.ir.loops import (
 )
 from codegen.program import Program
 from codegen.reroll.affine import Loop, Piece
-from codegen.reroll.layout import GroupLayout, Layout, padded
+from codegen.reroll.layout import FIRST_TOKEN, GroupLayout, Layout, padded
 from codegen.reroll.lower import RESULT, Nest, Terms, lower
 from codegen.reroll.names import group_names, tensor_names
 from codegen.reroll.trees import ROOT_KIND, Shapes
@@ -70,10 +71,10 @@ def find_loops(graph: Graph, layout: Layout, shapes: Shapes, program: Program) -
     kernels = tuple([_kernel(graph, layout, shapes, stored, tables) for stored in layout.groups])
     return Loops(
         kernels=kernels,
-        lengths={DATA: layout.data_count, VALUE: layout.value_count},
+        lengths={DATA: layout.data_count, VALUE: layout.value_count, TOKEN: layout.token_count},
         tables=tables,
         regions=_regions(graph, layout, program),
-        inputs=len(program.input_values),
+        inputs=layout.input_count,
     )
 
 
@@ -170,9 +171,12 @@ class _Nest:
         array = ARRAYS.get(terms.run.kinds[k], "")
         if key in self.nest.tables:
             array = self.table(self.nest.tables[key])
+        first = int(self.nest.first[column]) + offset
+        if terms.run.kinds[k] == Op.INPUT and first >= FIRST_TOKEN:
+            array, first = TOKEN, first - FIRST_TOKEN
         steps, tables = self.walk(self.nest.loops, self.counters, column)
         inner_steps, inner_tables = self.walk(loops, counters, k)
-        return Place(array, Index(int(self.nest.first[column]) + offset, steps + inner_steps, tables + inner_tables))
+        return Place(array, Index(first, steps + inner_steps, tables + inner_tables))
 
     def result(self) -> Place:
         array = GRAD if self.stored.group.is_gradient else VALUE
@@ -202,7 +206,7 @@ class _Nest:
 
 
 def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Regions]:
-    inputs, targets, noise = len(program.input_values), len(program.target_values), len(program.noise_values)
+    inputs, targets, noise = layout.input_count, len(program.target_values), len(program.noise_values)
     line = layout.cache_line
     values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
     if targets:
@@ -217,4 +221,6 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
     for place, name in zip(layout.tensors, tensor_names(place.tensor.name for place in layout.tensors), strict=True):
         row, row_length = place.row
         tensors.append(Region(place.offset, name, place.tensor.name, row, row_length, place.extent))
-    return {DATA: Regions(tensors), VALUE: Regions(values)}
+    count = layout.token_count
+    tokens = [Region(0, "TOKEN", "token", count, count, count)] if count else []
+    return {DATA: Regions(tensors), VALUE: Regions(values), TOKEN: Regions(tokens)}

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Loops, Pass, Phase
 from codegen.schedule.phases import Cost, kernel_cost, spans_read, spans_written
-from codegen.schedule.rows import RowTensor
 from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
@@ -58,13 +57,14 @@ class Copies:
         return COPY_OPERATIONS * sum(count for _, count in (*self.into, *self.out_of))
 
 
-def plan_batch(loops: Loops, plain: Loops, rows: Iterable[RowTensor], target: Target) -> Batch | None:
-    """`loops`: those of a batch, scheduled. `plain`: the same with the gradients, as reroll made them.
+def plan_batch(loops: Loops, plain: Loops, factors: Iterable[Span], target: Target) -> Batch | None:
+    """`loops`: those of a batch, scheduled. `plain`: the same with the gradients, as reroll made them. `factors`: what
+    the gradients of rows read.
 
     None if one image after the other is faster, or if the images need too much memory.
     """
     images = target.cache_line
-    copies = _copies(loops, plain, rows, images)
+    copies = _copies(loops, plain, factors, images)
     before = {kernel.number: kernel for kernel in plain.kernels}
     costs = {}
     total = Cost(0, copies.cost)
@@ -77,7 +77,7 @@ def plan_batch(loops: Loops, plain: Loops, rows: Iterable[RowTensor], target: Ta
     return Batch(loops, images, copies, costs, fewest) if total.by_image and fewest <= images and fits else None
 
 
-def _copies(loops: Loops, plain: Loops, rows: Iterable[RowTensor], images: int) -> Copies:
+def _copies(loops: Loops, plain: Loops, factors: Iterable[Span], images: int) -> Copies:
     beside = {kernel.number for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE}
     read_beside = [kernel for kernel in plain.kernels if kernel.number in beside]
     gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
@@ -85,8 +85,8 @@ def _copies(loops: Loops, plain: Loops, rows: Iterable[RowTensor], images: int) 
     once = _written(loops, Phase.ONCE)
     read = _marks(loops, (span for kernel in read_beside for span in spans_read(plain, kernel)))
     kept = _marks(loops, (span for kernel in gradients for span in spans_read(plain, kernel)))
-    for row in rows:
-        kept[row.factor : row.factor + row.lanes] = True
+    for factor, lanes in factors:
+        kept[factor : factor + lanes] = True
     return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),
         out_of=_blocks(kept & written, written | _padding(loops), images),

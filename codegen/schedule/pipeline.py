@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 
 from codegen.ir import loops as ir
 from codegen.ir.graph import Graph
 from codegen.ir.loops import Body, For, Kind, Loops, has_loop
+from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
@@ -29,6 +30,7 @@ from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes
 from codegen.schedule.tile_rows import tile_rows
+from codegen.schedule.tokens import TokenTable
 from codegen.schedule.transpose import transpose
 from codegen.schedule.unroll import unroll
 from codegen.schedule.vectors import mark_vectors
@@ -43,6 +45,8 @@ class Rerolled:
     layout: Layout
     loops: Loops
     rows: dict[int, RowTensor]
+    tokens: list[TokenTable] = field(default_factory=list)
+    by_index: tuple[Part, ...] = ()  # the inputs that are in token[]
 
     def place_of(self, n: int) -> int:
         """The index of an observed node in value[]; -1 for -1, a missing loss."""
@@ -129,8 +133,9 @@ def schedule(found: Rerolled, passes: Mapping[str, Pass], without: Container[str
 
 
 def _without_rows(loops: Loops) -> Loops:
-    """Gradients of row tensors are hand-written: csrc/rows.h, and the Python backend's runtime."""
-    return loops.with_kernels([kernel for kernel in loops.kernels if kernel.passes != ir.Pass.ROW_GRADIENTS])
+    """Gradients and copies of rows are hand-written: csrc/rows.h, tokens.h, and the Python backend's runtime."""
+    by_hand = ir.Pass.ROW_GRADIENTS | ir.Pass.TOKEN_ROWS
+    return loops.with_kernels([kernel for kernel in loops.kernels if not kernel.passes & by_hand])
 
 
 def _values(loops: Loops) -> Loops:

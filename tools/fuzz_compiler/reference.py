@@ -16,6 +16,7 @@ from codegen.ir.interpret import interpret
 from codegen.ir.interpret_loops import State, new_state, run
 from codegen.ir.loops import DATA, Loops, Pass
 from codegen.program import Label, Pixels, Program
+from codegen.reroll.layout import FIRST_TOKEN
 from codegen.schedule.pipeline import Rerolled
 from micrograd import optim
 from micrograd.initial import Normal
@@ -189,10 +190,11 @@ class Interpreter(Reference):
         return {name: [self.values[n] for n in nodes] for name, nodes in self.graph.outputs.items()}
 
 
-def with_row_gradients(scheduled: Loops, plain: Loops) -> Loops:
-    """Scheduled loops with the gradients of row tensors, which hand-written code computes in a module."""
+def with_rows(scheduled: Loops, plain: Loops) -> Loops:
+    """Scheduled loops with the rows of tokens, and the gradients of rows, which hand-written code has in a module."""
     rows = [kernel for kernel in plain.kernels if kernel.passes == Pass.ROW_GRADIENTS]
-    return scheduled.with_kernels([*scheduled.kernels, *rows])
+    tokens = [kernel for kernel in plain.kernels if kernel.passes & Pass.TOKEN_ROWS]
+    return scheduled.with_kernels([*tokens, *scheduled.kernels, *rows])
 
 
 class LoopInterpreter(Reference):
@@ -239,7 +241,12 @@ class LoopInterpreter(Reference):
             data[place] = number
         state = new_state(self.loops, data, [None] * len(data))
         values = state.images[0]
-        values[: len(inputs)] = inputs
+        places = self.rerolled.layout.input_index.tolist()
+        for place, x in zip(places, inputs, strict=True):
+            if place < FIRST_TOKEN:
+                values[place] = x
+        state.tokens = [[x for place, x in sorted(zip(places, inputs, strict=True)) if place >= FIRST_TOKEN]]
+        inputs = [x for place, x in zip(places, inputs, strict=True) if place < FIRST_TOKEN]
         start = self.rerolled.layout.target_offset
         values[start : start + len(targets)] = targets
         state.active = [[i for i, x in enumerate(inputs) if x != 0.0 or self._has_nonfinite_row(data, i)]]

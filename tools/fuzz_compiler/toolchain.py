@@ -23,7 +23,7 @@ from codegen.program import Program
 from codegen.schedule.pipeline import c_passes, stages
 from codegen.schedule.target import Target
 from codegen.toolchain import UNIX_FLAGS
-from tools.fuzz_compiler.reference import Engine, Interpreter, LoopInterpreter, with_row_gradients
+from tools.fuzz_compiler.reference import Engine, Interpreter, LoopInterpreter, with_rows
 from tools.fuzz_compiler.systems import LEVELS, Module, System
 
 COMMANDS = ("gcc -O0", "gcc -O3", "clang -O0", "clang -O3")
@@ -160,7 +160,7 @@ def _interpreted(program: Program, compiled: Compiled) -> LoopInterpreter:
     verify_loops(found.loops, is_padded=False)
     for _, loops in stages(found, c_passes(found, Target.of(program))):
         verify_loops(loops)
-    return LoopInterpreter(program, with_row_gradients(loops, found.loops), found)
+    return LoopInterpreter(program, with_rows(loops, found.loops), found)
 
 
 def _python(program: Program, folder: Path, lowering: str) -> Module:

@@ -57,14 +57,17 @@ from codegen.ir.loops import (
     statements,
     uses,
 )
+from codegen.kinds import Part
 from codegen.passes.updates import Updates
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
 from codegen.reroll.names import comment
 from codegen.schedule.copies import Batch
+from codegen.schedule.nest import result
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
+from codegen.schedule.tokens import TokenTable
 from micrograd import ops
 from micrograd.definitions import c_definitions, lane_template
 
@@ -159,6 +162,8 @@ class Kernels:
     batch: Batch | None = None
     metrics: dict[str, int] = field(default_factory=dict)  # their places in value[], like those
     input_gradients: dict[int, int] = field(default_factory=dict)  # of inputs that have one
+    token_tables: list[TokenTable] = field(default_factory=list)
+    by_index: tuple[Part, ...] = ()  # the parts whose tokens are stored as numbers
 
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""
@@ -179,7 +184,8 @@ def kernels_of(
     if batch is not None:
         lines, more = kernel_functions(batch.side_by_side, found.loops, arithmetic, BESIDE)
         functions, batch_calls = [*functions, *lines], [*batch_calls, *more]
-    rows = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
+    by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
+    rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
     return Kernels(
         lowering="loops",
         updates=updates,
@@ -201,6 +207,8 @@ def kernels_of(
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
         metrics={name: found.place_of(n) for name, n in graph.metrics.items()},
         input_gradients=found.input_gradients,
+        token_tables=found.tokens,
+        by_index=found.by_index,
     )
 
 

@@ -32,6 +32,9 @@ ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
 MAX_THREADS = 64  # that a caller may ask for
 MAX_WORKSPACES = 2**26  # bytes
 SLACK = 16  # numbers after the last one: padding lanes may read past it
+TOKEN_COLUMNS = (
+    *("number", "offset", "words", "lanes", "length", "word", "first", "tokens", "rows", "gradients", "rule"),
+)  # of TOKEN_TABLES: see csrc/tokens.h
 ROW_COLUMNS = ("offset", "lanes", "length", "block", "factor", "copy", "rule")  # of ROW_TENSORS: see csrc/rows.h
 
 Constants = list[tuple[str, object]]
@@ -78,12 +81,15 @@ def files(
         *(line for comment, group in constants.items() for line in [f"/* {comment}. */", *defines(group), ""]),
         *offsets(kernels),
         *_row_table(program, kernels),
+        *_token_tables(kernels),
         *_copies(kernels, is_trained=program.loss is not None),
         *includes("ops", header),
+        *_token_gradients(kernels),
+        *includes("tokens"),
         "",
         *kernels.definitions,
         *step_lines,
-        *part_table("input", program.input_parts if program.converts_inputs else (), program),
+        *part_table("input", program.input_parts if program.converts_inputs else (), program, kernels.by_index),
         *tables,
         "/* The kernels, once for each SIMD level. */",
         *(line for i in range(3) for line in (f"#if HAS_LEVEL({i})", f"#define LEVEL {i}", kernels_file, "#endif")),
@@ -112,7 +118,8 @@ def _step_lines(program: Program, kernels: Kernels) -> list[str]:
     """What a step computes once, if rules are compiled."""
     if kernels.updates is None:
         return []
-    rows = [kernels.tensors.index(row.place) for row in kernels.row_tensors]
+    places = [row.place for row in kernels.row_tensors] + [table.place for table in kernels.token_tables]
+    rows = [kernels.tensors.index(place) for place in places]
     norm = gradient_rows(kernels.tensors) if kernels.updates.takes_norm else []
     return [*step_functions(kernels.updates, Arithmetic.of(program), rows), *norm]
 
@@ -170,12 +177,16 @@ def shared_constants(
 
 def input_constants(program: Program, kernels: Kernels) -> Constants:
     """The constants that ops.h, workspace.h and scan.h require of every model."""
-    scale, arithmetic = program.pixel_scale, Arithmetic.of(program)
-    count = len(program.input_values)
+    scale, arithmetic = None if kernels.by_index else program.pixel_scale, Arithmetic.of(program)
+    leaves = len(program.input_values)
+    count = leaves - sum(part.count for part in kernels.by_index)
     return [
         ("FLOAT32", int(arithmetic.is_float32)),
+        ("INPUT_LEAVES", leaves),
         ("INPUT_COUNT", count),
+        ("TOKEN_COUNT", sum(part.numbers for part in kernels.by_index)),
         ("INPUT_SPACE", max(count, 1)),
+        *_declared_shape("INPUT", program.input_parts),
         ("INPUT_PIXELS", int(scale is not None)),
         ("INPUT_NOUN", string(input_noun(program.inputs))),
         ("INPUT_SCALE", arithmetic.literal(scale) if scale is not None else "1.0"),
@@ -183,6 +194,7 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
         ("HAS_THRESHOLD", int(program.threshold is not None)),
         ("THRESHOLD", arithmetic.literal(program.threshold or 0.0)),
         ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
+        ("TOKEN_TABLE_COUNT", len(kernels.token_tables)),
     ]
 
 
@@ -211,6 +223,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     return [
         ("TARGET_COUNT", len(program.target_values)),
         *part_constants("TARGET", program.target_parts if program.converts_targets else ()),
+        *_declared_shape("TARGET", program.target_parts),
         ("NOISE_COUNT", len(program.noise_values)),
         ("METRIC_COUNT", len(program.metrics)),
         ("INPUT_GRADIENTS", int(program.input_gradients)),
@@ -242,14 +255,19 @@ def part_constants(prefix: str, parts: Sequence[Part]) -> Constants:
     ]
 
 
-def part_table(prefix: str, parts: Sequence[Part], program: Program) -> list[str]:
+def part_table(prefix: str, parts: Sequence[Part], program: Program, by_index: Sequence[Part] = ()) -> list[str]:
+    """The parts for csrc/parts.h. An example is stored as all that is not by index, and then what is."""
     literal = Arithmetic.of(program).literal
     kinds = {"pixels": "PIXEL_PART", "floats": "REAL_PART", "label": "CLASS_PART", "tokens": "CLASS_PART"}
-    rows = [
-        f"    {{{string(part.name) if part.name else 'NULL'}, {string(part.what(prefix))}, {string(part.one(prefix))}, "
-        f"{kinds[part.kind]}, {part.first}, {part.numbers}, {part.classes}, {literal(part.scale)}}},"
-        for part in parts
-    ]
+    rows: list[str] = []
+    first: dict[Part, int] = {}
+    for part in [*(part for part in parts if part not in by_index), *by_index]:
+        first[part] = sum(p.numbers if p in by_index else p.count for p in first)
+    for part in parts:
+        names = [string(part.name) if part.name else "NULL", string(part.what(prefix)), string(part.one(prefix))]
+        numbers = [first[part], part.numbers, part.classes, int(part in by_index), literal(part.scale)]
+        entries = [*names, kinds[part.kind], *numbers, _shape(part), part.first, part.count]
+        rows.append(f"    {{{', '.join(map(str, entries))}}},")
     return [f"static const struct argument_part {prefix}_parts[] = {{", *rows, "};", ""] if rows else []
 
 
@@ -273,6 +291,47 @@ def _row_table(program: Program, kernels: Kernels) -> list[str]:
     comments = [f" * {comment}" for comment in kernels.row_comments]
     head = [f"/* Row tensors: {', '.join(ROW_COLUMNS)}.", *comments]
     return [*head[:-1], f"{head[-1]} */", " \\\n".join(["#define ROW_TENSORS(X)", *rows]), ""]
+
+
+def _shape(part: Part) -> str:
+    """A struct example_shape."""
+    return f"{{{len(part.shape)}, {_list(part.shape)}}}"
+
+
+def _declared_shape(prefix: str, parts: Sequence[Part]) -> Constants:
+    return [(f"{prefix}_SHAPE", _shape(parts[0]))] if len(parts) == 1 and parts[0].shape else []
+
+
+def _token_tables(kernels: Kernels) -> list[str]:
+    """The tables of tokens as an X macro for csrc/tokens.h, like row tensors."""
+    if not kernels.token_tables:
+        return []
+    names = {place.offset: name for place, name in zip(kernels.tensors, kernels.tensor_names, strict=True)}
+    rows, word = [], 0
+    for i, table in enumerate(kernels.token_tables):
+        numbers = [table.words, table.lanes, table.row_length, word, table.first, table.tokens]
+        rule = 0 if kernels.updates is None else kernels.updates.of_tensor[kernels.tensors.index(table.place)]
+        entries = [i, names[table.place.offset], *numbers, kernels.value_name(table.rows), len(table.gradients), rule]
+        rows.append(f"    X({', '.join(map(str, entries))})")
+        word += table.words
+    sizes: Constants = [
+        ("TOKEN_WORDS", word),
+        ("TOKEN_GRADIENTS", max(len(table.gradients) for table in kernels.token_tables)),
+    ]
+    head = f"/* Tables of tokens: {', '.join(TOKEN_COLUMNS)}. */"
+    return [*defines(sizes), head, " \\\n".join(["#define TOKEN_TABLES(X)", *rows]), ""]
+
+
+def _token_gradients(kernels: Kernels) -> list[str]:
+    """For each table, the tokens and the factors that a backward pass adds to their rows, in order."""
+    lines: list[str] = []
+    for i, table in enumerate(kernels.token_tables):
+        entries = [f"{{{token}, {kernels.value_name(factor)}}}" for token, factor in table.gradients]
+        text = textwrap.wrap(", ".join(entries), 108, break_long_words=False)
+        if entries:
+            lines += ["", f"static const struct token_gradient token_gradients_{i}[] = {{"]
+            lines += [*(f"    {line}" for line in text), "};"]
+    return [*lines, ""] if lines else []
 
 
 def rule_name(kernels: Kernels, place: TensorPlace) -> str:

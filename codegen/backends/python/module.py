@@ -165,11 +165,13 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("LOWERING", kernels.lowering),
         ("INPUT_COUNT", len(program.input_values)),
         ("INPUT_PIXELS", isinstance(inputs, Pixels)),
+        ("INPUT_SHAPE", _shape(program.input_parts)),
         ("INPUT_NOUN", input_noun(inputs)),
         ("TARGETS_NOUN", targets_noun(program.targets)),
         ("INPUT_SCALE", float(inputs.scale) if isinstance(inputs, Pixels) else 1.0),
         ("TARGET", len(program.input_values)),
         ("TARGET_COUNT", len(program.target_values)),
+        ("TARGET_SHAPE", _shape(program.target_parts)),
         ("NOISE", len(program.input_values) + len(program.target_values)),
         ("NOISES", [tuple(row) for row in noise_rows(program.noises)]),
         ("TARGET_LABEL", isinstance(program.targets, Label)),
@@ -210,9 +212,17 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
 def _part_table(prefix: str, parts: Sequence[Part]) -> list[tuple[object, ...]]:
     """The fields of Part in runtime/parts.py."""
     return [
-        (part.name, part.what(prefix), part.one(prefix), part.kind, part.numbers, part.classes, float(part.scale))
+        (
+            *(part.name, part.what(prefix), part.one(prefix), part.kind, part.numbers, part.classes),
+            *(float(part.scale), part.shape),
+        )
         for part in parts
     ]
+
+
+def _shape(parts: Sequence[Part]) -> tuple[int, ...]:
+    """That of an example, if there is one part."""
+    return parts[0].shape if len(parts) == 1 else ()
 
 
 def _list(start: str, items: Iterable[str], end: str) -> list[str]:

@@ -22,16 +22,18 @@ if TYPE_CHECKING:
         INPUT_NOUN,
         INPUT_PARTS,
         INPUT_PIXELS,
+        INPUT_SHAPE,
         LEARNING_RATE,
         TARGET_COUNT,
         TARGET_LABEL,
         TARGET_PARTS,
+        TARGET_SHAPE,
         TARGETS_NOUN,
     )
     from codegen.backends.python.runtime.parts import RowCount, get_parts
 
-INPUTS = PIXELS if INPUT_PIXELS else REALS
-TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS
+INPUTS = (PIXELS if INPUT_PIXELS else REALS)._replace(shape=INPUT_SHAPE)
+TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS._replace(shape=TARGET_SHAPE)
 MAX_THREADS = 64
 
 

@@ -21,6 +21,7 @@ class Elements(NamedTuple):
     things: str = ""
     classes: int = 0  # of labels and tokens
     one: str = ""  # what messages call one of those
+    shape: tuple[int, ...] = ()  # of an example that was declared with two or more dimensions
 
     @property
     def noun(self) -> str:
@@ -43,8 +44,15 @@ def has_format(view: memoryview[Any], form: str) -> bool:
     return view.format in (form, "@" + form, "=" + form, BYTE_ORDER + form)
 
 
-def check_rows(what: str, shape: Any, per_row: int) -> None:
+def check_rows(what: str, shape: Any, per_row: int, declared: Any = ()) -> None:
     """With two or more dimensions, the first one counts rows, if they are not one: others would be scrambled rows."""
+    if declared and len(shape) > 1:
+        numbers = math.prod(declared)
+        if declared not in (tuple(shape), tuple(shape[1:])) and tuple(shape[1:]) != (numbers,):
+            sizes = ", ".join(map(str, declared))
+            expected = f"(n, {sizes}) or (n, {numbers})" if per_row else f"({sizes}) or ({numbers},)"
+            raise ValueError(f"{what} must have the shape {expected}, got the shape {tuple(shape)}")
+        return
     if per_row and len(shape) > 1 and shape[0] and per_row not in (math.prod(shape[1:]), math.prod(shape)):
         raise ValueError(f"{what} must have {per_row} numbers in each row, got the shape {shape}")
 
@@ -59,7 +67,7 @@ def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_r
     """The elements, copied, as bytes or as an array; `count` of them, if given. `per_row`: those of an image."""
     view = _lent_view(thing)
     if view is not None and has_format(view, elements.format) and (view.c_contiguous or elements.convertible):
-        check_rows(what, view.shape, per_row)
+        check_rows(what, view.shape, per_row, elements.shape)
         content = view.tobytes()
         return _counted(content if elements.format == "B" else array(elements.format, content), what, elements, count)
     if not elements.convertible:
@@ -70,13 +78,13 @@ def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_r
     if not elements.classes and isinstance(thing, (bytes, bytearray)):
         raise TypeError(f"{what} must be {elements.things}, got {type(thing)!r}")
     if view is not None:
-        check_rows(what, view.shape, per_row)
+        check_rows(what, view.shape, per_row, elements.shape)
         found = _numbers_in(view, what, elements)
     else:
         shape = _shape_of(thing)
         found = []
         _flatten(thing, shape, what, elements, found)
-        check_rows(what, shape, per_row)
+        check_rows(what, shape, per_row, elements.shape)
     if elements.classes:
         check_classes(found, elements)
     converted = bytes(found) if elements.format == "B" else array(elements.format, found)

@@ -10,6 +10,7 @@ DIGEST: str
 LOWERING: str
 INPUT_COUNT: int
 INPUT_PIXELS: bool
+INPUT_SHAPE: tuple[int, ...]
 INPUT_PARTS: list[tuple[str, str, str, str, int, int, float]]  # see parts.py; empty unless inputs are converted
 TARGET_PARTS: list[tuple[str, str, str, str, int, int, float]]
 INPUT_TYPE: str
@@ -20,6 +21,7 @@ INPUT_NOUN: str  # one example in messages: image or row
 TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
+TARGET_SHAPE: tuple[int, ...]
 NOISE: int  # where the noise begins in value[]
 NOISES: list[tuple[int, float, float, float, float, float, float]]  # see NoiseRow in codegen/backends/shared.py
 LABEL_FIRST: int  # the target that is a label, among all targets,

@@ -29,12 +29,13 @@ class Part(NamedTuple):
     numbers: int  # that are passed for an example
     classes: int
     scale: float
+    shape: tuple[int, ...]
 
     @property
     def elements(self) -> Elements:
         if self.classes:
             return classes_below(self.classes, self.one)
-        return PIXELS if self.kind == "pixels" else REALS
+        return (PIXELS if self.kind == "pixels" else REALS)._replace(shape=self.shape)
 
     def leaves(self, found: Any) -> list[float]:
         """One example, as the model has it."""

@@ -1,0 +1,384 @@
+"""Sums over the words of a vocabulary -> the row of a table that a token selects.
+
+Example: three tokens out of five words share a table of rows of two numbers. Declared as 1 among zeros, they are
+
+    for i < 3:
+        for j < 2:
+            let sum = -0
+            for k < 5:
+                sum += mul(token[5i + k], data[j + 2k])
+            value[24 + 2i + j] = sum
+
+and this becomes
+
+    for i < 3:
+        for j < 2:
+            value[24 + 2i + j] = value[96 + 2i + j]
+
+after a kernel that stores the same sums in value[96 + 2i + j]. That one is not printed: run-time code, csrc/tokens.h,
+copies the row data[2 * token + j], because adding a word that is 0 changes nothing. The gradient of the table
+
+    for i < 5:
+        for j < 2:
+            for k < 3:
+                grad[2i + j] += mul(token[10 + i - 5k], value[69 + j - 2k])
+
+adds value[69 ...] to the row of token 2, then value[67 ...] to that of token 1, and so on, and is hand-written too.
+Only 0 * inf and 0 * nan are not 0, so the run-time code knows which rows and which factors are not finite.
+
+Tokens of which anything else is read stay 1 among zeros in value[]: `refused` says which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+
+from codegen.ir.graph import Op
+from codegen.ir.loops import (
+    DATA,
+    TOKEN,
+    VALUE,
+    Accumulate,
+    Apply,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Let,
+    Loops,
+    Name,
+    Pass,
+    Place,
+    Region,
+    Regions,
+    Stmt,
+    Store,
+    map_body,
+    moved,
+    reads,
+    statements,
+)
+from codegen.kinds import Part
+from codegen.reroll.layout import FIRST_TOKEN, Layout, TensorPlace, aligned
+from codegen.reroll.loops import SUM, is_neutral, neutral
+from codegen.schedule.nest import around, result, root_loops
+
+Ints = npt.NDArray[np.int64]
+Counts = Mapping[str, int]  # of iterations, by counter
+
+
+@dataclass(frozen=True)
+class TokenTable:
+    """A tensor as one row for each word: data[place.offset + row_length * word + lane].
+
+    `tokens` tokens from `first` on have their rows in value[rows + lanes * (token - first) + lane]. A backward pass
+    adds value[factor + lane] to the row of a token, for each (token, factor) of `gradients`, in this order.
+    """
+
+    place: TensorPlace
+    words: int
+    lanes: int
+    row_length: int
+    first: int
+    tokens: int
+    gradients: tuple[tuple[int, int], ...] = ()
+    rows: int = -1
+
+
+@dataclass(frozen=True)
+class _Read:
+    """A loop over words that reads `lane` of the row that `token` selects, both in terms of the counters around it."""
+
+    passes: Pass
+    loop: For
+    words: int
+    row_length: int
+    token: Index
+    tokens: range
+    lane: Index
+
+
+def read_by_index(
+    loops: Loops, layout: Layout, parts: Sequence[Part], is_trained: bool
+) -> tuple[Loops, list[TokenTable], set[Part]]:
+    """The loops with rows instead of sums over words, the tables, and the parts of which anything else is read.
+
+    `parts` are those whose inputs are in token[]. If one is refused, the loops are what they were.
+    """
+    finder = _Finder(loops, layout, parts, is_trained)
+    for kernel in loops.kernels:
+        for nest in kernel.nests if not kernel.is_gradient else ():
+            finder.find_reads(kernel, nest)
+    finder.find_tables()
+    if finder.refused:
+        return loops, [], finder.refused
+    offset, tables = layout.value_count, []
+    for table in finder.tables.values():
+        offset = aligned(offset, layout.cache_line)
+        tables.append(replace(table, rows=offset))
+        offset += table.tokens * table.lanes
+    return finder.with_rows(tables, offset), tables, set()
+
+
+class _Finder:
+    def __init__(self, loops: Loops, layout: Layout, parts: Sequence[Part], is_trained: bool) -> None:
+        self.loops, self.layout, self.is_trained = loops, layout, is_trained
+        self.part_of = [part for part in parts for _ in range(part.numbers)]  # each token
+        self.start = np.cumsum([0, *(part.classes for part in self.part_of)])  # of its words in token[]
+        self.reads: dict[int, list[_Read]] = {}  # by the offset of the tensor
+        self.tables: dict[int, TokenTable] = {}
+        self.refused: set[Part] = set()
+
+    def refuse(self, stmts: Iterable[Stmt]) -> None:
+        """The parts of all tokens that some statements read."""
+        for stmt in stmts:
+            for place in reads(stmt):
+                if place.array == TOKEN:
+                    self.refused.add(self.part_of[self.token_at(place.index.base)])
+                if place.array in (TOKEN, VALUE) and _is_mixed(place.index, self.loops):
+                    self.refused.update(self.part_of)
+
+    def token_at(self, index: int) -> int:
+        return int(np.searchsorted(self.start, index, side="right")) - 1
+
+    # Forward
+
+    def find_reads(self, kernel: Kernel, nest: Body) -> None:
+        """Sums over words, and what else is read of tokens."""
+        counts = _counts(nest)
+        inside: set[int] = set()
+        for stmt in statements(nest):
+            read = self.row_read(kernel, stmt, counts) if type(stmt) is For else None
+            if read is not None:
+                inside |= {id(term) for term in read.loop.body}
+                self.reads.setdefault(self.tensor_of(read).offset, []).append(read)
+        self.refuse(stmt for stmt in statements(nest) if id(stmt) not in inside)
+
+    def tensor_of(self, read: _Read) -> TensorPlace:
+        (term,) = read.loop.body
+        return self.layout.tensor_at(next(place for place in reads(term) if place.array == DATA).index.base)
+
+    def row_read(self, kernel: Kernel, loop: For, counts: Counts) -> _Read | None:
+        """What `for k < words: sum += mul(token[words * t + k], data[offset + row_length * k + lane])` reads."""
+        term = loop.body[0] if len(loop.body) == 1 else None
+        if type(term) is not Accumulate or type(term.target) is not Name or term.op != Op.ADD:
+            return None
+        places = _factors(term.value)
+        if places is None or places[1].array != DATA or any(place.index.tables for place in places):
+            return None
+        token, weight = (place.index for place in places)
+        number = self.token_number(moved(token, loop.counter, Index(0)), counts)
+        if number is None or token.stride(loop.counter) != 1:
+            return None
+        numbers, tensor = _values(number, counts), self.layout.tensor_at(weight.base)
+        words, row_length = self.part_of[int(numbers.min())].classes, weight.stride(loop.counter)
+        lane = moved(weight, loop.counter, Index(0))
+        lane = replace(lane, base=lane.base - tensor.offset)
+        lanes = _values(lane, counts)
+        if loop.count != words or lanes.min() < 0 or lanes.max() >= min(row_length, tensor.size / words):
+            return None
+        tokens = range(int(numbers.min()), int(numbers.max()) + 1)
+        return _Read(kernel.passes, loop, words, row_length, number, tokens, lane)
+
+    def token_number(self, start: Index, counts: Counts) -> Index | None:
+        """The number of a token, from the index of its first word, in terms of the same counters."""
+        if _is_mixed(start, self.loops):
+            return None
+        first = self.token_at(start.base)
+        words = self.part_of[first].classes
+        number = Index(first, tuple([(stride // words, counter) for stride, counter in start.steps]))
+        numbers = _values(number, counts)
+        if numbers.min() < 0 or numbers.max() >= len(self.part_of):
+            return None
+        return number if np.array_equal(self.start[numbers], _values(start, counts)) else None
+
+    # Tables
+
+    def find_tables(self) -> None:
+        """A tensor whose reads agree, and whose gradient has nothing but the rows of tokens, becomes a table."""
+        gradients: dict[int, list[Body]] = {}
+        for kernel in self.loops.kernels:
+            for nest in kernel.nests if kernel.is_gradient else ():
+                gradients.setdefault(self.layout.tensor_at(result(nest).index.base).offset, []).append(nest)
+        for offset, found in self.reads.items():
+            table = self.table(self.layout.tensor_at(offset), found, gradients.get(offset, []))
+            if table is None:
+                self.refuse(stmt for read in found for stmt in read.loop.body)
+            else:
+                self.tables[offset] = table
+        others = [nest for offset, nests in gradients.items() if offset not in self.tables for nest in nests]
+        self.refuse(stmt for nest in others for stmt in statements(nest))
+
+    def table(self, tensor: TensorPlace, found: list[_Read], gradients: list[Body]) -> TokenTable | None:
+        words, row_length = found[0].words, found[0].row_length
+        first, end = min(read.tokens.start for read in found), max(read.tokens.stop for read in found)
+        even = all(words == self.start[token + 1] - self.start[token] for token in range(first, end))
+        if not even or tensor.size % words or any(read.row_length != row_length for read in found):
+            return None
+        table = TokenTable(tensor, words, tensor.size // words, row_length, first, end - first)
+        if not self.is_trained:
+            return table
+        added = self.gradients(table, gradients[0]) if len(gradients) == 1 else None
+        return replace(table, gradients=tuple(added)) if added is not None else None
+
+    def gradients(self, table: TokenTable, nest: Body) -> list[tuple[int, int]] | None:
+        """The tokens and factors that are added to all of a table, one after the other; None if it is not that."""
+        target, roots = result(nest).index, root_loops(nest)
+        row = [loop for loop in roots if loop.count == table.words and target.stride(loop.counter) == table.row_length]
+        lane = [loop for loop in roots if loop not in row[:1]]
+        if not row or target.base != table.place.offset or target.tables or len(lane) != (table.lanes > 1):
+            return None
+        if any(loop.count != table.lanes or target.stride(loop.counter) != 1 for loop in lane):
+            return None
+        word, lane_counter = row[0].counter, lane[0].counter if lane else ""
+        found = []
+        for term, at in _terms(roots[-1].body, {word: 0, lane_counter: 0}):
+            places = _factors(term.value)
+            if places is None or not self.is_factor(places[1], word, lane_counter):
+                return None
+            token, factor = (place.index for place in places)
+            if token.stride(word) != 1 or token.looks_up(word) or token.depends_on(lane_counter):
+                return None
+            number = self.token_at(_at(token, at, self.loops))
+            if self.start[number] != _at(token, at, self.loops) or self.part_of[number].classes != table.words:
+                return None
+            found.append((number, _at(factor, at, self.loops)))
+        return found
+
+    def is_factor(self, place: Place, word: str, lane: str) -> bool:
+        """Whether it is an adjoint, one for each lane."""
+        if place.array != VALUE or self.loops.region(VALUE, place.index.base).name in ("INPUT", "TARGET"):
+            return False
+        index = place.index
+        return not index.depends_on(word) and (not lane or (index.stride(lane) == 1 and not index.looks_up(lane)))
+
+    # Loops
+
+    def with_rows(self, tables: list[TokenTable], length: int) -> Loops:
+        """The loops, of value[] that has `length` elements, with rows for sums over words."""
+        rows = {table.place.offset: table for table in tables}
+        places = {
+            id(read.loop): _row_place(rows[offset], read) for offset, found in self.reads.items() for read in found
+        }
+        changed = []
+        for kernel in self.loops.kernels:
+            if not kernel.is_gradient:
+                kernel = kernel.with_nests(tuple([_with_rows(nest, places) for nest in kernel.nests]))
+            elif self.layout.tensor_at(result(kernel.nests[0]).index.base).offset in rows:
+                kernel = replace(kernel, passes=Pass.ROW_GRADIENTS)
+            changed.append(kernel)
+        number = max((kernel.number for kernel in changed), default=-1) + 1
+        copies = [self.row_kernel(number + i, table) for i, table in enumerate(tables)]
+        regions = [
+            Region(table.rows, f"TOKEN_ROWS_{i}", f"{table.place.tensor.name}.rows", size, size, size)
+            for i, table in enumerate(tables)
+            for size in [table.tokens * table.lanes]
+        ]
+        return replace(
+            self.loops,
+            kernels=(*copies, *changed),
+            lengths={**self.loops.lengths, VALUE: length},
+            regions={**self.loops.regions, VALUE: Regions([*self.loops.regions[VALUE], *regions])},
+        )
+
+    def row_kernel(self, number: int, table: TokenTable) -> Kernel:
+        """What run-time code does for a table, as loops."""
+        passes = Pass.TOKEN_ROWS
+        for read in self.reads[table.place.offset]:
+            passes |= read.passes
+        start, lanes = int(self.start[table.first]), table.lanes
+        token = Place(TOKEN, Index(start, ((table.words, "i"), (1, "k"))))
+        weight = Place(DATA, Index(table.place.offset, ((1, "j"), (table.row_length, "k"))))
+        nest: Body = (
+            Let(SUM, Const(neutral(Op.ADD))),
+            For("k", table.words, (Accumulate(Name(SUM), Op.ADD, Apply(Op.MUL, (token, weight))),)),
+            Store(Place(VALUE, Index(table.rows, ((lanes, "i"), (1, "j")))), Name(SUM)),
+        )
+        loops = [For("i", table.tokens, ()), For("j", lanes, ())]
+        return Kernel(number, passes, (around(loops, nest),), (0, 0), table.tokens * lanes)
+
+
+def _row_place(table: TokenTable, read: _Read) -> Place:
+    steps = {counter: 0 for _, counter in (*read.token.steps, *read.lane.steps)}
+    for stride, counter in read.token.steps:
+        steps[counter] += table.lanes * stride
+    for stride, counter in read.lane.steps:
+        steps[counter] += stride
+    base = table.rows + table.lanes * (read.token.base - table.first) + read.lane.base
+    return Place(VALUE, Index(base, tuple([(stride, counter) for counter, stride in steps.items() if stride])))
+
+
+def _with_rows(body: Body, places: Mapping[int, Place]) -> Body:
+    """The body with one term for each sum over words that `places` has by its identity."""
+    changed: list[Stmt] = []
+    for stmt in body:
+        if type(stmt) is For and id(stmt) in places:
+            (term,) = stmt.body
+            assert type(term) is Accumulate
+            changed.append(replace(term, value=places[id(stmt)]))
+        else:
+            changed.append(replace(stmt, body=_with_rows(stmt.body, places)) if type(stmt) is For else stmt)
+    return _simplified(tuple(changed)) if tuple(changed) != body else body
+
+
+def _simplified(body: Body) -> Body:
+    """Without the start of a sum that is neutral, and without a sum of one term."""
+    match body:
+        case (Let(name, start), Accumulate(target, Op.ADD, first), *rest) if is_neutral(start, Op.ADD):
+            if len(rest) > 1:
+                return (Let(name, first), *rest)
+            return map_body(tuple(rest), lambda expr: first if expr == target else expr)
+    return body
+
+
+def _counts(nest: Body) -> dict[str, int]:
+    return {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+
+
+def _factors(expr: Expr) -> tuple[Place, Place] | None:
+    """The operands of a product of a token and something else, the token first."""
+    if type(expr) is not Apply or expr.op != Op.MUL:
+        return None
+    a, b = expr.operands
+    if type(a) is not Place or type(b) is not Place or (a.array == TOKEN) == (b.array == TOKEN):
+        return None
+    return (a, b) if a.array == TOKEN else (b, a)
+
+
+def _values(index: Index, counts: Counts) -> Ints:
+    """All values of an index without tables."""
+    total = np.array([index.base])
+    for stride, counter in index.steps:
+        total = (total[:, None] + stride * np.arange(counts[counter])).ravel()
+    return total
+
+
+def _is_mixed(index: Index, loops: Loops) -> bool:
+    """Whether it walks from value[] into token[], which storage has far behind it."""
+    numbers = [stride for stride, _ in index.steps]
+    for table, inner in index.tables:
+        numbers += [int(number) for number in (min(loops.tables[table]), max(loops.tables[table]))]
+        numbers += [FIRST_TOKEN] if _is_mixed(inner, loops) else []
+    return any(abs(number) >= FIRST_TOKEN // 2 for number in numbers)
+
+
+def _terms(body: Body, at: Mapping[str, int]) -> Iterator[tuple[Accumulate, Mapping[str, int]]]:
+    """Each term that is added, in order, and where the counters are."""
+    for stmt in body:
+        if type(stmt) is For:
+            for i in range(stmt.count):
+                yield from _terms(stmt.body, {**at, stmt.counter: i})
+        else:
+            assert type(stmt) is Accumulate
+            yield stmt, at
+
+
+def _at(index: Index, at: Mapping[str, int], loops: Loops) -> int:
+    total = index.base + sum(stride * at[counter] for stride, counter in index.steps)
+    return total + sum(int(loops.tables[table][_at(inner, at, loops)]) for table, inner in index.tables)

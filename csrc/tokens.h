@@ -1,0 +1,288 @@
+/*
+ * Tables of parameters whose rows tokens select, as embeddings are: see codegen/schedule/tokens.py. Nothing here takes
+ * time in proportion to the vocabulary, except after a number that is not finite or that came from outside.
+ *
+ * TOKEN_TABLES(X) is the generated table, with constants for X(number, offset, words, lanes, length, word, first, tokens,
+ * rows, gradients, rule):
+ *
+ *     data[offset + length * k + lane]     a parameter of word k, 0 <= k < words, 0 <= lane < lanes
+ *     word                                 its first word is this one of those of all tables
+ *     w->token[first + t]                  the words of an image, 0 <= t < tokens
+ *     value[rows + lanes * t + lane]       where the row of such a word goes
+ *     token_gradients_<number>[gradients]  which factors a backward pass adds to the rows of which words, in order
+ *
+ * Declared, a token is 1 among zeros, and its row is a sum over all words. A word that is 0 adds nothing unless its row
+ * has inf or nan, and its gradient is 0 times a factor: nothing, unless the factor is inf or nan. Both are looked for.
+ *
+ * Gradients of tables are always complete in grad[]; rows that are not dirty are 0. The caller holds model_lock. Like
+ * rows.h, this header has a part that is included once, and loops that are included once for each SIMD level.
+ */
+
+#ifndef TOKENS_H
+#define TOKENS_H
+
+#include "level.h"
+#include "model.h"
+#include "pool.h"
+
+#if !FROZEN
+#if TOKEN_TABLE_COUNT
+static int some_nonfinite_words;
+static unsigned char nonfinite_word[TOKEN_WORDS];
+
+struct token_table {
+    Py_ssize_t offset, length;
+    int words, lanes, word, rule;
+};
+
+#define TOKEN_TABLE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    {offset, length, words, lanes, word, rule},
+static const struct token_table token_tables[] = {TOKEN_TABLES(TOKEN_TABLE)};
+#undef TOKEN_TABLE
+
+/* The words whose gradients may not be 0: all, or those that are listed. */
+static struct {
+    int all, count;
+    int listed[TOKEN_WORDS + 1]; /* one more: mark_word_dirty() writes before it counts */
+    unsigned char is_dirty[TOKEN_WORDS];
+} dirty_words;
+
+static void mark_word_dirty(int word)
+{
+    dirty_words.listed[dirty_words.count] = word;
+    dirty_words.count += !dirty_words.is_dirty[word];
+    dirty_words.is_dirty[word] = 1;
+}
+
+/* Before the gradients of some images are added, of whose factors none is larger. */
+static void expect_word_gradients(const struct workspace *images, int count, double largest)
+{
+    dirty_words.all |= !is_finite(largest);
+#define MARK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    for (int image = 0; image < count; image++) \
+        for (int g = 0; g < gradients; g++) \
+            mark_word_dirty(word + images[image].token[token_gradients_##number[g].token]);
+    TOKEN_TABLES(MARK)
+#undef MARK
+}
+
+/* The row of a word; returns its table. */
+static const struct token_table *find_row(int word, Py_ssize_t *offset)
+{
+    const struct token_table *table = token_tables;
+    while (word >= table->word + table->words)
+        table++;
+    *offset = table->offset + table->length * (word - table->word);
+    return table;
+}
+
+/* The words with gradients, or all: word i of so many is word_at(i). */
+static int word_count(int all) { return all || dirty_words.all ? TOKEN_WORDS : dirty_words.count; }
+
+static int word_at(int i, int all) { return all || dirty_words.all ? i : dirty_words.listed[i]; }
+
+/* The largest magnitude in the rows of all words, of data[] or grad[]; `mark` is told about each row. */
+static real look_at_words(const real *array, void (*mark)(int word, real largest))
+{
+    real largest = 0;
+    for (int t = 0; t < TOKEN_TABLE_COUNT; t++) {
+        const struct token_table *const table = &token_tables[t];
+        for (int k = 0; k < table->words; k++) {
+            const real found = level->largest(array + table->offset + table->length * k, table->lanes);
+            mark(table->word + k, found);
+            largest = larger(largest, found);
+        }
+    }
+    return largest;
+}
+
+static void mark_nonfinite_word(int word, real largest)
+{
+    const unsigned char nonfinite = !is_finite(largest);
+    if (nonfinite_word[word] != nonfinite) /* calls that read may be running, and are to see no writes but these */
+        nonfinite_word[word] = nonfinite;
+}
+
+static void mark_nonzero_word(int word, real largest)
+{
+    if (largest != 0)
+        mark_word_dirty(word);
+}
+#endif
+
+/* After parameters have been written: the largest, inf or nan if one is not finite. */
+static double find_nonfinite_words(void)
+{
+#if TOKEN_TABLE_COUNT
+    const double largest = look_at_words(data, mark_nonfinite_word);
+    const int some = !is_finite(largest);
+    if (some_nonfinite_words != some)
+        some_nonfinite_words = some;
+    return largest;
+#else
+    return 0.0;
+#endif
+}
+
+/* The same for gradients. */
+static double find_dirty_words(void)
+{
+#if TOKEN_TABLE_COUNT
+    return look_at_words(grad, mark_nonzero_word);
+#else
+    return 0.0;
+#endif
+}
+
+static MAYBE_UNUSED void mark_all_words_dirty(void)
+{
+#if TOKEN_TABLE_COUNT
+    dirty_words.all = 1;
+#endif
+}
+
+/* Sets the rows of a piece of the dirty words to 0. */
+static void clear_dirty_words(int piece, int pieces)
+{
+#if TOKEN_TABLE_COUNT
+    const int count = word_count(0), end = part_start(count, piece + 1, pieces);
+    for (int i = part_start(count, piece, pieces); i < end; i++) {
+        Py_ssize_t offset;
+        const struct token_table *const table = find_row(word_at(i, 0), &offset);
+        memset(grad + offset, 0, (size_t)table->lanes * sizeof(real));
+    }
+#else
+    (void)piece;
+    (void)pieces;
+#endif
+}
+
+/* After all pieces. */
+static void forget_dirty_words(void)
+{
+#if TOKEN_TABLE_COUNT
+    for (int i = 0; i < dirty_words.count; i++)
+        dirty_words.is_dirty[dirty_words.listed[i]] = 0;
+    dirty_words.all = dirty_words.count = 0;
+#endif
+}
+
+/* A step of a piece of the words; returns whether a parameter has become inf or nan: see level.h. */
+static int update_words(const struct step *step, int piece, int pieces)
+{
+    int nonfinite = 0;
+#if TOKEN_TABLE_COUNT
+    const int count = word_count(!step->skips), end = part_start(count, piece + 1, pieces);
+    for (int i = part_start(count, piece, pieces); i < end; i++) {
+        Py_ssize_t offset;
+        const struct token_table *const table = find_row(word_at(i, !step->skips), &offset);
+        nonfinite |= level->rules[table->rule](offset, grad + offset, table->lanes, step);
+    }
+#else
+    (void)step;
+    (void)piece;
+    (void)pieces;
+#endif
+    return nonfinite;
+}
+
+static int is_token_table(Py_ssize_t offset)
+{
+    int found = 0;
+#if TOKEN_TABLE_COUNT
+    for (int t = 0; t < TOKEN_TABLE_COUNT; t++)
+        found |= token_tables[t].offset == offset;
+#endif
+    (void)offset;
+    return found;
+}
+#endif
+
+#endif
+
+#ifdef AT_LEVEL
+
+#if TOKEN_TABLE_COUNT
+/* The rows of an image's words. */
+SPECIALISED void AT_LEVEL(copy_words)(struct workspace *w, ptrdiff_t offset, int words, int lanes, ptrdiff_t length,
+                                      int word, int first, int tokens, int rows)
+{
+    for (int t = 0; t < tokens; t++) {
+        const real *restrict const row = data + offset + length * w->token[first + t];
+        real *restrict const to = w->value + rows + lanes * t;
+        for (int lane = 0; lane < lanes; lane++)
+            to[lane] = row[lane];
+    }
+#if !FROZEN
+    for (int k = 0; some_nonfinite_words && k < words; k++)
+        for (int t = 0; nonfinite_word[word + k] && t < tokens; t++)
+            for (int lane = 0; lane < lanes && w->token[first + t] != k; lane++)
+                w->value[rows + lanes * t + lane] += 0 * data[offset + length * k + lane];
+#endif
+    (void)words;
+    (void)word;
+}
+#endif
+
+#if TOKEN_COUNT
+static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
+{
+    for (int t = 0; t < TOKEN_COUNT; t++)
+        w->token[t] = (int)input_value(inputs, INPUT_COUNT + t);
+#define COPY(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    AT_LEVEL(copy_words)(w, offset, words, lanes, length, word, first, tokens, rows);
+    TOKEN_TABLES(COPY)
+#undef COPY
+}
+#endif
+
+#if TOKEN_TABLE_COUNT && !FROZEN
+/* The largest factor of a table's gradient, inf or nan if one of them is. */
+static real AT_LEVEL(largest_word_factor)(const struct workspace *w)
+{
+    real largest = 0;
+#define LOOK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    for (int g = 0; g < gradients; g++) \
+        largest = larger(largest, largest_magnitude(w->value + token_gradients_##number[g].factor, lanes));
+    TOKEN_TABLES(LOOK)
+#undef LOOK
+    return largest;
+}
+
+/* Adds 0 times a factor that may be inf or nan to the rows of all words but one, in this part of the words. */
+static void AT_LEVEL(add_to_other_words)(const struct token_table *table, const real *factor, int except, int part,
+                                         int parts)
+{
+    for (int k = 0; k < table->words; k++)
+        for (int lane = 0; k != except && (table->word + k) % parts == part && lane < table->lanes; lane++)
+            grad[table->offset + table->length * k + lane] += 0 * factor[lane];
+}
+
+SPECIALISED void AT_LEVEL(add_words)(const struct workspace *images, int count, int part, int parts, int number,
+                                     const struct token_gradient *gradients, int gradient_count, int lanes)
+{
+    const struct token_table *const table = &token_tables[number];
+    for (int image = 0; image < count; image++)
+        for (int g = 0; g < gradient_count; g++) {
+            const real *restrict const factor = images[image].value + gradients[g].factor;
+            const int k = images[image].token[gradients[g].token];
+            real *restrict const row = grad + table->offset + table->length * k;
+            if (parts == 1 || (table->word + k) % parts == part)
+                for (int lane = 0; lane < lanes; lane++)
+                    row[lane] += factor[lane];
+            if (dirty_words.all && !all_finite(factor, lanes))
+                AT_LEVEL(add_to_other_words)(table, factor, k, part, parts);
+        }
+}
+
+/* Adds the gradients of some images, in order, to one of `parts` parts of the words. */
+static void AT_LEVEL(add_word_gradients)(const struct workspace *images, int count, int part, int parts)
+{
+#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    AT_LEVEL(add_words)(images, count, part, parts, number, token_gradients_##number, gradients, lanes);
+    TOKEN_TABLES(ADD)
+#undef ADD
+}
+#endif
+
+#endif
