@@ -304,7 +304,9 @@ def test_going_on_with_schedule_shift_and_validation(
     assert stopped.code == 130
     resumed = good(train, *common, "--checkpoint", path, "--save", saved, "--log", log, "--resume")
     assert stopped.epochs + resumed.epochs == whole.epochs
+    good(train, *ALL, "--epochs", 3, "--save-best", "--save", tmp_path / "uncut")
     assert same_bits(saved, tmp_path / "whole")
+    assert same_bits(saved, tmp_path / "uncut")
     for ours, theirs in zip(rows(log), rows(tmp_path / "whole.csv"), strict=True):
         assert ours.pop("seconds") > 0
         assert theirs.pop("seconds") > 0
