@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "absent.h"
 #include "real.h"
 #include "side_by_side.h"
 #include "workspace.h"
