@@ -8,6 +8,7 @@ import pickle
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import models
@@ -328,9 +329,14 @@ def test_the_explanation_says_what_a_step_does():
 
 
 def test_the_learning_rate_is_the_rule_s_own():
-    assert models.mlp().learning_rate == 0.1
-    assert models.mlp(update=optim.adam()).learning_rate == 1e-3
-    assert models.mlp(update=optim.adam(), learning_rate=0.5).learning_rate == 0.5
+    program = models.mlp()
+    assert program.rate == 0.1
+    assert replace(program, update=optim.adam()).rate == 1e-3
+    assert models.mlp(update={"*.bias": optim.sgd(), "*": optim.lion()}).rate == 1e-4  # of the first parameter
+    assert models.mlp(update=optim.adam(), learning_rate=0.5).rate == 0.5
+    assert codegen.compile(models.mlp(update=optim.adam())).info()["learning_rate"] == 1e-3
+    with pytest.raises(ValueError, match="the learning rate must be finite in float32"):
+        models.mlp(update=optim.Rule(optim.sgd().function, rate=1e300), dtype="float32")
 
 
 def test_a_program_that_only_predicts_has_no_update():
