@@ -17,7 +17,7 @@ from typing import Any
 import nn
 import numpy as np
 import pytest
-from commands import Result, Train, error, same_bits, stop_after
+from commands import Result, Train, same_bits, stop_after
 from safetensors.numpy import load_file
 
 from micrograd import optim, schedules, training
@@ -245,10 +245,13 @@ def test_models_that_do_not_fit(train: Train, tmp_path: Path, text: str, message
     assert done.err.count("\n") == 1
 
 
-def test_without_a_compiler(data: Path) -> None:
-    message = error("train", "--data", data, "--hidden", 5, CC="no-such-compiler")
-    assert "no C compiler 'no-such-compiler'" in message
-    assert "pip install 'micrograd-nn[compiler]'" in message
+def test_without_a_compiler(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    done = train("--hidden", 2)
+    assert done.code == 2
+    assert "no C compiler 'no-such-compiler'" in done.err
+    assert "pip install 'micrograd-nn[compiler]'" in done.err
+    assert done.err.count("\n") == 1
 
 
 # ---- options that are refused
