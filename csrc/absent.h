@@ -15,6 +15,9 @@
 #define TARGET_TYPE ""
 #endif
 
+#ifndef SHIFT
+#define SHIFT 0
+#endif
 #ifndef NOISE_COUNT
 #define NOISE_COUNT 0
 #endif

@@ -225,6 +225,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         *part_constants("TARGET", program.target_parts if program.converts_targets else ()),
         *_declared_shape("TARGET", program.target_parts),
         *present(
+            *zip(("SHIFT", "IMAGE_HEIGHT", "IMAGE_WIDTH"), program.shift or (), strict=False),
             ("NOISE_COUNT", len(program.noise_values)),
             ("METRIC_COUNT", len(program.metrics)),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
