@@ -5,6 +5,7 @@
     deeper      training of 784-200-100-10
     accuracy    time to 97 % of the real MNIST's test set
     batches     training, images a second against batch size
+    optimizers  momentum and Adam
     small       small models of many kinds, and wide layers
 
     python -m benchmarks --quick                            a minute or two: two columns of each, one round
@@ -27,7 +28,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks import batches, report
+from benchmarks import batches, optimizers, report
 from benchmarks.accuracy import GRID, Race, race
 from benchmarks.measure import Bench, Column
 from benchmarks.small import bench as small
@@ -38,7 +39,7 @@ from benchmarks.worker import CLOCK, WALL
 from micrograd.data import mnist
 
 SECTIONS = ("training", "inference", "deeper", "accuracy")
-ALL = (*SECTIONS, "batches", "small")
+ALL = (*SECTIONS, "batches", "optimizers", "small")
 PARTIAL = Path("build/benchmarks")
 QUICK = r"(train f(64|32) 1|infer f32 1|batches f(64|32) (1|32|1024)|small f64 (1|32))$"
 
@@ -84,6 +85,8 @@ def main() -> int:
         frameworks(options, destination(options, partial))
     if "batches" in options.sections:
         batch_sizes(options, destination(options, chosen))
+    if "optimizers" in options.sections:
+        rules(options, destination(options, chosen))
     if "small" in options.sections:
         small_models(options, destination(options, chosen))
     return 0
@@ -158,6 +161,21 @@ def batch_sizes(options: argparse.Namespace, output: Path | None) -> None:
     head = summary(bench.versions, f"Data: {source}. ", options, started)
     publish(batches.document([head], columns), output, "batches.md")
     draw("batches", batches.lines(columns), output)
+
+
+def rules(options: argparse.Namespace, output: Path | None) -> None:
+    """Momentum and Adam, with one thread and with several."""
+    data, source = images(options)
+    started = datetime.now(UTC)
+    with tempfile.TemporaryDirectory() as place:
+        bench = Bench(data, Path(place), options.threads, options.systems, options.rounds)
+        try:
+            chosen = optimizers.tasks(options.columns, options.images)
+            columns = [bench.column(task, optimizers.SYSTEMS) for task in chosen]
+        finally:
+            bench.end()
+    head = summary(bench.versions, f"Data: {source}. ", options, started)
+    publish(optimizers.document([head], columns, bench.missing), output, "optimizers.md")
 
 
 def small_models(options: argparse.Namespace, output: Path | None) -> None:

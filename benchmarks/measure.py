@@ -124,7 +124,7 @@ class Turns:
 
     def column(self, task: Task, only: str = "") -> Column:
         """Opens, checks and measures every system for a task."""
-        say(f"{task.kind} {task.model} {task.dtype} batch {task.batch}")
+        say(f"{task.kind} {task.model} {task.dtype} batch {task.batch} {task.optimizer}".rstrip())
         column = Column(task, [], [])
         runs: list[tuple[Result, Callable[[], float]]] = []
         for worker in self.workers:
@@ -170,7 +170,7 @@ class Bench(Turns):
     def __init__(self, data: Data, folder: Path, threads: int, systems: str, rounds: int) -> None:
         super().__init__(systems, rounds)
         self.data = data
-        self.expected: dict[tuple[str, int, int], float] = {}
+        self.expected: dict[tuple[str, int, int, str], float] = {}
         self.trained: Weights = []
         data.save(folder)
         for library in (OURS, *PEERS):
@@ -196,7 +196,7 @@ class Bench(Turns):
 
     def reference(self, task: Task, images: int) -> float:
         """The loss on the test set after so many images in strict float64."""
-        key = task.model, task.batch, images
+        key = task.model, task.batch, images, task.optimizer
         if key not in self.expected:
             ours = next((w for w in self.workers if w.library == OURS), None)
             if ours is None:
@@ -206,7 +206,7 @@ class Bench(Turns):
             ours.run("reference", initial(task.model))
             weights = ours.weights("reference")
             self.expected[key] = loss(weights, self.data.test_images, self.data.test_labels)
-            if task.model == "784-50-10":
+            if task.model == "784-50-10" and not task.optimizer:
                 self.trained = weights
             ours.names(task)
         return self.expected[key]

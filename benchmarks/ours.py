@@ -19,9 +19,10 @@ from typing import Any
 import numpy as np
 
 import codegen
-from benchmarks.tasks import SMALL, Array, Data, Missing, Task, Weights
+from benchmarks.tasks import MOMENTUM, SMALL, Array, Data, Missing, Task, Weights
 from codegen import Label, Pixels, Program
 from codegen import mnist as small
+from micrograd import optim
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, softmax
 from micrograd.nn import MLP
@@ -58,12 +59,14 @@ def program(model: str, **chosen: Any) -> Program:
 
 
 @cache
-def module(model: str, dtype: str, mode: str) -> tuple[ModuleType, str]:
+def module(model: str, dtype: str, mode: str, optimizer: str = "") -> tuple[ModuleType, str]:
     """The built module, and how long that took. Each in a name of its own, for a process has one of each name."""
     start = perf_counter()
-    name = f"nn_{model.replace('-', '_')}_{dtype}_{mode}"
+    name = f"nn_{model.replace('-', '_')}_{dtype}_{mode}{optimizer and '_'}{optimizer}"
     try:
         made = program(model, **options(dtype, mode))
+        if optimizer:
+            made.update = optim.adam() if optimizer == "adam" else optim.sgd(MOMENTUM)
     except TypeError as error:
         raise Missing(f"this version of codegen has no such mode ({error})") from None
     built = codegen.load_extension(codegen.build(made, folder / name, name), name)
@@ -75,11 +78,13 @@ def module(model: str, dtype: str, mode: str) -> tuple[ModuleType, str]:
 class Ours:
     def __init__(self, task: Task, mode: str, threads: int) -> None:
         self.task = task
-        self.nn, self.note = module(task.model, task.dtype, mode)
+        self.nn, self.note = module(task.model, task.dtype, mode, task.optimizer)
         self.threads = {"threads": threads} if threads > 1 else {}
 
     def load(self, weights: Weights) -> None:
         floats = self.task.floats
+        if self.task.optimizer:
+            self.nn.reset(1)  # the optimiser's state too
         self.nn.load_state_dict(
             {
                 f"layers.{i}.{name}": np.ascontiguousarray(array, floats)

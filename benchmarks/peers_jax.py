@@ -22,11 +22,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest, initial
+from benchmarks.tasks import MOMENTUM, Array, Data, Job, Missing, Task, Weights, fastest, initial
 
 VERSION = f"JAX {jax.__version__}"
 # Steps a run where each is a call, so that a run takes less than a second.
 STEPS = 5_000
+
+
+def rule_of(task: Task) -> Any:
+    """The optimiser of optax; None for plain SGD."""
+    if not task.optimizer:
+        return None
+    try:
+        import optax
+    except ImportError:
+        raise Missing("optax is not installed") from None
+    if task.optimizer == "adam":
+        return optax.adam(task.learning_rate)
+    return optax.sgd(task.learning_rate, momentum=MOMENTUM)
 
 
 class Form:
@@ -35,20 +48,27 @@ class Form:
     def __init__(self, task: Task, out_in: bool, vector: bool, bytes_: bool) -> None:
         jax.config.update("jax_enable_x64", task.dtype == "f64")
         self.task, self.out_in, self.vector, self.bytes = task, out_in, vector, bytes_
+        self.rule = rule_of(task)
         self.dtype = jnp.float64 if task.dtype == "f64" else jnp.float32
         words = ["weights (out, in)" if out_in else "weights (in, out)", "pixels uint8" if bytes_ else "pixels float"]
         self.note = ", ".join([*words, *(["vectors"] if vector else [])])
 
     def parameters(self, weights: Weights) -> Any:
+        """The weights, with the state of an optimiser if there is one."""
+        found = self.layers(weights)
+        return found if self.rule is None else (found, self.rule.init(found))
+
+    def layers(self, weights: Weights) -> Any:
         return [
             (jnp.array(w if self.out_in else w.T, self.dtype, copy=True), jnp.array(b, self.dtype, copy=True))
             for w, b in weights
         ]
 
     def weights(self, parameters: Any) -> Weights:
+        layers = parameters if self.rule is None else parameters[0]
         return [
             (np.asarray(w, np.float64) if self.out_in else np.asarray(w, np.float64).T, np.asarray(b, np.float64))
-            for w, b in parameters
+            for w, b in layers
         ]
 
     def pixels(self, images: Array) -> Array:
@@ -76,6 +96,11 @@ class Form:
         def loss(p: Any) -> Any:
             return -jnp.mean(jnp.sum(jax.nn.log_softmax(self.logits(p, x)) * y, -1))
 
+        if self.rule is not None:
+            parameters, state = parameters
+            value, gradients = jax.value_and_grad(loss)(parameters)
+            updates, state = self.rule.update(gradients, state, parameters)
+            return (jax.tree.map(lambda p, u: p + u, parameters, updates), state), value
         value, gradients = jax.value_and_grad(loss)(parameters)
         rate = self.task.learning_rate
         return jax.tree.map(lambda p, g: p - rate * g, parameters, gradients), value

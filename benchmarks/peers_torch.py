@@ -1,6 +1,7 @@
 """PyTorch on the CPU.
 
-`Sequential`: Linear and ReLU modules, CrossEntropyLoss, SGD(foreach=True); batches are tensors cut beforehand.
+`Sequential`: Linear and ReLU modules, CrossEntropyLoss, SGD(foreach=True) or Adam(fused=True); batches are tensors cut
+beforehand.
 `torch.compile`: the same with the loss compiled, which leaves dispatch, autograd and the optimiser as they are.
 `by hand`: no autograd, no optimiser: gradients written out in a dozen calls that work in place, under inference_mode.
 Inference goes through the Sequential or through addmm, whichever is faster, and stops at the logits.
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.tasks import Array, Data, Job, Task, Weights, fastest
+from benchmarks.tasks import MOMENTUM, Array, Data, Job, Task, Weights, fastest
 
 VERSION = f"PyTorch {torch.__version__}"
 # Steps a run, so that it takes less than a second.
@@ -55,13 +56,22 @@ class Sequential(Torch):
         for fan_in, fan_out in zip(task.sizes, task.sizes[1:], strict=False):
             layers += [torch.nn.Linear(fan_in, fan_out), torch.nn.ReLU()]
         self.model = torch.nn.Sequential(*layers[:-1]).to(self.dtype)
-        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=task.learning_rate, foreach=True)
+        self.optimizer = self.new_optimizer()
         criterion = torch.nn.CrossEntropyLoss()
         self.loss: Callable[[Any, Any], Any] = lambda x, y: criterion(self.model(x), y)
         if compiled:
             self.loss = torch.compile(self.loss)
 
+    def new_optimizer(self) -> Any:
+        rate, parameters = self.task.learning_rate, self.model.parameters()
+        if self.task.optimizer == "adam":
+            return torch.optim.Adam(parameters, lr=rate, fused=True)
+        momentum = MOMENTUM if self.task.optimizer == "momentum" else 0.0
+        return torch.optim.SGD(parameters, lr=rate, momentum=momentum, foreach=True)
+
     def load(self, weights: Weights) -> None:
+        if self.task.optimizer:
+            self.optimizer = self.new_optimizer()  # without the state of the last run
         with torch.no_grad():
             for parameter, array in zip(self.model.parameters(), [a for layer in weights for a in layer], strict=True):
                 parameter.copy_(torch.from_numpy(array))
@@ -158,8 +168,12 @@ def jobs(task: Task, data: Data, threads: int) -> dict[str, Callable[[], Job]]:
     torch.set_num_threads(threads)
     if task.kind == "infer":
         return {"PyTorch": lambda: fastest(Predict, task, data, [(True,), (False,)])}
-    return {
+    found: dict[str, Callable[[], Job]] = {
         "PyTorch, Sequential": lambda: Sequential(task, data),
         "PyTorch, torch.compile": lambda: Sequential(task, data, compiled=True),
+    }
+    if task.optimizer:
+        return found
+    return found | {
         "PyTorch, by hand": lambda: fastest(ByHand, task, data, [(True,), (False,)]),
     }

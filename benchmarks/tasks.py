@@ -30,7 +30,7 @@ class Task:
     """One column of a table.
 
     dtype is "f64" or "f32". kind "train": `images` images, `batch` a step. kind "infer": `batch` images a call. `parts`
-    is how many pieces of that many images a job must hold ready.
+    is how many pieces of that many images a job must hold ready. `optimizer` is "" for plain SGD, "momentum" or "adam".
     """
 
     kind: str
@@ -40,6 +40,7 @@ class Task:
     images: int = 60_000
     rate: float = 0.0
     parts: int = 1
+    optimizer: str = ""
 
     @property
     def sizes(self) -> list[int]:
@@ -84,6 +85,9 @@ class Predictor(Job, Protocol):
 
     def classes(self) -> Array:
         """What the first images of the test set are taken for."""
+
+
+MOMENTUM = 0.9
 
 
 class Missing(Exception):

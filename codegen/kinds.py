@@ -39,10 +39,14 @@ class Pixels:
     """Inputs that arrive as unsigned bytes; input i is byte * scale, in the Program's dtype.
 
     The shape of an array or of nested lists, as (1, 28, 28), is that of an example: see `Floats`.
+
+    In training an image is moved at random by up to `shift` pixels along its last two axes, each move as likely as any
+    other. What leaves the frame is lost, what enters is 0.
     """
 
     values: Sequence[Value] | Array
     scale: float = 1.0
+    shift: int = 0
     shape: tuple[int, ...] = field(default=(), compare=False, repr=False)
 
 
@@ -209,7 +213,8 @@ def _checked(what: str, kind: Any, dtype: str) -> Any:
     if isinstance(kind, Pixels):
         pixels = "the pixels" if what == "inputs" else what
         scale = checks.number(f"the scale of {pixels}", kind.scale, dtype)
-        return Pixels(leaves(what, kind.values), scale, _shape(what, kind))
+        shape = _shape(what, kind)
+        return Pixels(leaves(what, kind.values), scale, _shift(what, kind.shift, shape), shape)
     if isinstance(kind, Floats):
         return Floats(leaves(what, kind.values), _shape(what, kind))
     if isinstance(kind, Label):
@@ -218,6 +223,15 @@ def _checked(what: str, kind: Any, dtype: str) -> Any:
             raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(label.one_hot)}")
         return label
     return Tokens(_rows(what, kind.one_hot))
+
+
+def _shift(what: str, given: object, shape: tuple[int, ...]) -> int:
+    shift = checks.whole(f"the shift of {what}", given, 2**31, "2**31")
+    if shift and (what != "inputs" or len(shape) < 2):
+        raise ValueError("only pixels of two or more dimensions that are the only inputs can be shifted")
+    if shift and shift >= min(shape[-2:]):
+        raise ValueError(f"a shift of {shift} pixels leaves nothing of an image of {shape[-2]} x {shape[-1]}")
+    return shift
 
 
 def _shape(what: str, kind: Any) -> tuple[int, ...]:

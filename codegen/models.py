@@ -147,7 +147,7 @@ def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Tool
     found = hashlib.sha256(graph_digest(graph, updates_of(program)).encode())
     converts = (program.converts_inputs, program.converts_targets)
     noise = [(len(one.values), one.distribution) for one in program.noises]
-    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients, noise)
+    kinds = (program.input_parts, program.target_parts, converts, program.input_gradients, noise, program.shift)
     modes = (
         program.prediction,
         program.threshold,

@@ -21,6 +21,7 @@ from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
 from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
 from codegen.backends.text import explanation, in_batches, work
+from codegen.backends.updates import explanation as update_explanation
 from codegen.ir.graph import Graph, Op, graph_text, used_rows, verify
 from codegen.ir.loops import Loops
 from codegen.kinds import MAX_VOCABULARY, Part, types_text
@@ -66,6 +67,7 @@ class Compiled:
     loops: Loops | None = None
     batch: Batch | None = None
     updates: Updates | None = None
+    tensors: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -87,7 +89,8 @@ class Compiled:
     def explanation(self) -> str:
         """Every group as an assignment, then how much of the work is in loops. Raises ValueError if there are none."""
         summary = [in_batches(self.batch), str(work(self.plain, len(self.graph)))]
-        return "\n".join([*explanation(self.plain, self.batch), *summary])
+        steps = update_explanation(self.updates, self.tensors) if self.updates is not None else []
+        return "\n".join([*explanation(self.plain, self.batch), *steps, *summary])
 
 
 def compile_program(
@@ -149,6 +152,7 @@ def compile_traced(graph: Graph, program: Program, name: str, lowering: str | No
             loops = schedule(found, passes)  # -> loops as they run
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
+        compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target)  # -> text
     return compiled
 

@@ -267,6 +267,13 @@ class Program:
         return [value for noise in self.noises for value in noise.values]
 
     @property
+    def shift(self) -> tuple[int, int, int] | None:
+        """By how many pixels images are moved in training, and their height and width; None if they are not."""
+        if not isinstance(self.inputs, Pixels) or not self.inputs.shift:
+            return None
+        return self.inputs.shift, self.inputs.shape[-2], self.inputs.shape[-1]
+
+    @property
     def target_leaves(self) -> Sequence[Value]:
         """Targets, then noise: for the compiler both are numbers that an example brings besides its inputs."""
         return [*self.target_values, *self.noise_values]

@@ -8,6 +8,7 @@
 
 #include <stdint.h>
 
+#include "absent.h"
 #include "real.h"
 #include "side_by_side.h"
 #include "workspace.h"
@@ -173,6 +174,17 @@ struct state_tensor {
 };
 
 static int64_t steps; /* since the start or the last reset() */
+
+/* Its top bit is set if and only if a number is inf or nan: a carry from the exponent gets there. */
+static inline real_bits nonfinite_bits(real x)
+{
+    const real_bits one = (real_bits)1 << (FLOAT32 ? 23 : 52); /* of the exponent */
+    real_bits bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (bits & (real_bits)-1 >> 1) + one;
+}
+
+static inline int top_bit(real_bits bits) { return (int)(bits >> (8 * sizeof(bits) - 1)); }
 
 /* One step: its learning rate and the size of its batch. */
 struct step {

@@ -249,7 +249,7 @@ static PyObject *api_grad(PyObject *module, PyObject *object) { return parameter
  */
 static void draw_weights(uint64_t seed)
 {
-#if HAS_DISTRIBUTIONS || NOISE_COUNT
+#if HAS_DISTRIBUTIONS || NOISE_COUNT || SHIFT
     struct random_state random;
     random_seed(&random, seed);
 #else
@@ -264,7 +264,7 @@ static void draw_weights(uint64_t seed)
 #else
     memcpy(data, initial_data, sizeof(data));
 #endif
-#if NOISE_COUNT
+#if NOISE_COUNT || SHIFT
     model_random = random;
 #endif
     find_nonfinite_rows();

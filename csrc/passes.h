@@ -46,6 +46,7 @@ static double run_forward(const target_type *targets, const input_type *inputs, 
     materialize_row_gradients(); /* before the workspace is overwritten */
     backward_done = 0;
     training = with_list(block, &training_list);
+    inputs = move_image(0, inputs, random);
     draw_noise(training, random);
     return compute_loss(training, targets, inputs);
 }
@@ -231,8 +232,10 @@ static double run_block(double total, int whole_batch, struct random_state *rand
 {
     backward_done = 0;
     materialize_row_gradients();
-    for (int image = 0; image < block_images.count; image++)
+    for (int image = 0; image < block_images.count; image++) {
+        block_images.inputs[image] = move_image(image, block_images.inputs[image], random);
         draw_noise(&block[image], random);
+    }
 #if SIDE_BY_SIDE
     compute_once(level->training, &computed_once);
 #endif

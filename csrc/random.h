@@ -111,18 +111,24 @@ static double random_number(struct random_state *r, double low, double high, dou
 }
 #endif
 
+/* random.randrange(limit), for 1 or more */
+static uint32_t random_below(struct random_state *r, uint32_t limit)
+{
+    int bits = 0;
+    while (bits < 32 && limit >> bits)
+        bits++;
+    uint32_t found;
+    do
+        found = random_word(r) >> (32 - bits);
+    while (found >= limit);
+    return found;
+}
+
 /* random.shuffle(order) */
 static void random_shuffle(struct random_state *r, uint32_t *order, Py_ssize_t count)
 {
     for (Py_ssize_t i = count - 1; i > 0; i--) {
-        const uint32_t limit = (uint32_t)i + 1U;
-        int bits = 0;
-        while (bits < 32 && limit >> bits)
-            bits++;
-        uint32_t j;
-        do
-            j = random_word(r) >> (32 - bits);
-        while (j >= limit);
+        const uint32_t j = random_below(r, (uint32_t)i + 1U);
         const uint32_t other = order[i];
         order[i] = order[j];
         order[j] = other;

@@ -11,7 +11,7 @@ codegen draw the same numbers after the same seed, since both use Python's gener
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -81,3 +81,24 @@ def mean(distribution: Randomness) -> float:
         return distribution.mean
     low, high = distribution
     return low + (high - low) * 0.5
+
+
+def moved(
+    image: Sequence[float], shift: tuple[int, int, int] | None, source: random.Random | None = None
+) -> list[float]:
+    """An image moved at random, as a Program with Pixels(shift=...) does it in training.
+
+    `shift` is the most pixels, the height and the width; planes of such images follow one another. The move down is
+    drawn first, then the one to the right.
+    """
+    if shift is None:
+        return list(image)
+    rng: Any = random if source is None else source
+    reach, height, width = shift
+    down, right = (rng.randrange(2 * reach + 1) - reach for _ in range(2))
+    found = [0.0] * len(image)
+    for i, x in enumerate(image):
+        row, column = i // width % height + down, i % width + right
+        if 0 <= row < height and 0 <= column < width:
+            found[i + down * width + right] = x
+    return found

@@ -18,8 +18,8 @@ its state is called and starts from:
 `Optimizer` runs a rule over interpreted Values, `codegen.Program(update=heavy_ball)` compiles it, to the same bits.
 A rule is traced once, so it cannot compare or branch on its arguments.
 
-The formulas and defaults are those of torch.optim (PyTorch 2), whose documentation cites the papers; Lion's are those of
-its authors. Some are rearranged: what depends on the step alone is computed once for all parameters.
+The formulas and defaults are those of torch.optim (PyTorch 2), whose documentation cites the papers; Lion's are those
+of its authors. Some are rearranged: what depends on the step alone is computed once for all parameters.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ Rules: TypeAlias = "Rule | Function | Mapping[str, Rule | Function]"
 
 LEARNING_RATE = 0.1  # of rules that name none
 
-# Momentum that fades away would end as denormal numbers, which make most processors tens of times slower. So each number
-# of a state is rounded to a multiple of 2**-953 (in float32 of 2**-109): it comes back as (x + TINY) - TINY.
+# Momentum that fades away would end as denormal numbers, which make most processors tens of times slower. So each
+# number of a state is rounded to a multiple of 2**-953 (in float32 of 2**-109): it comes back as (x + TINY) - TINY.
 TINY, TINY_FLOAT32 = 2.0**-900, 2.0**-85
 
 
@@ -227,10 +227,9 @@ def _check(name: str, betas: object = (), **numbers: object) -> None:
     for what, number in [*(("betas", beta) for beta in betas), *numbers.items()]:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise TypeError(f"{name}: {what} must be a number, not {number!r}")
-        if not 0 <= number < (1 if what == "betas" else math.inf):
-            raise ValueError(
-                f"{name}: {what} must be {'in [0, 1)' if what == 'betas' else 'finite and >= 0'}, got {number}"
-            )
+        end, wanted = (1.0, "in [0, 1)") if what == "betas" else (math.inf, "finite and >= 0")
+        if not 0 <= number < end:
+            raise ValueError(f"{name}: {what} must be {wanted}, got {number}")
 
 
 # Rules made of rules
@@ -321,7 +320,10 @@ class Traced:
 
 
 def traced(given: Rule, tiny: float = TINY) -> Traced:
-    """Calls a rule once. What it returns as its state, except what it has not changed, is rounded: see TINY. Raises TypeError or ValueError if it does not return a number and a tuple of numbers."""
+    """Calls a rule once. What it returns as its state, except what it has not changed, is rounded: see TINY.
+
+    Raises TypeError or ValueError if it does not return a number and a tuple of numbers.
+    """
     p, g, step, rate, norm = map(Value, (0.5, 0.25, 1.0, 0.125, 1.0))
     state = tuple([Value(first) for first in given.state.values()])
     try:

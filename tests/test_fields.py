@@ -204,8 +204,8 @@ def updates() -> Iterator[Case]:
     yield case({1: optim.sgd()}, TypeError, "or patterns of names, not from 1")
     yield case({}, ValueError, "no rule fits the tensor 'w'")
     yield case({"v": optim.sgd()}, ValueError, "'v' fits none of the tensors w")
-    yield case(lambda p, g: p, TypeError, "cannot be traced: .* takes 2 positional arguments but 5 were given")
-    yield case(lambda p, g, s, t, r: (p, (g,)), ValueError, "returned 1 numbers of state, but it declares 0")
+    yield case({"*": lambda p, g: p}, TypeError, "cannot be traced: .* takes 2 positional arguments but 5 were given")
+    yield case({"*": lambda p, g, s, t, r: (p, (g,))}, ValueError, "returned 1 numbers of state, but it declares 0")
 
 
 FIELDS: dict[str, Iterator[Case]] = {

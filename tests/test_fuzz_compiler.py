@@ -26,6 +26,7 @@ from tools.fuzz_compiler.programs import KINDS, ODD_NUMBERS, random_program
 from tools.fuzz_compiler.recipe import Recipe
 from tools.fuzz_compiler.reduce import reduce_recipe
 from tools.fuzz_compiler.reference import Engine, Interpreter
+from tools.fuzz_compiler.rules import random_rule
 from tools.fuzz_compiler.toolchain import Toolchain
 
 needs_fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="a case is a forked process")
@@ -57,6 +58,7 @@ def test_programs_have_what_compilers_get_wrong():
     assert any(p.unused for p in programs)
     assert any(p.observed for p in programs)
     assert any(p.initial for p in programs)
+    assert any(p.update for p in programs)
     assert any(list(p.order) != [*Recipe.of(p).program().order] or Recipe.of(p).order for p in programs)
     found = {node.op for recipe in recipes for node in recipe.nodes}
     assert found == {"", *(row.symbol for row in ROWS if not row.is_registered)}
@@ -69,6 +71,7 @@ def test_a_recipe_is_the_program(kind):
         program = random_program(random.Random(seed), kind)
         recipe = Recipe.of(program)
         namespace = {"Value": Value, "Floats": Floats, "Pixels": Pixels, "Label": Label, "Program": Program}
+        namespace["random_rule"] = random_rule
         exec(recipe.text(), namespace | {"math": math}, namespace)
         for copy in (recipe.program(), namespace["program"]):
             assert graph_digest(build_graph(copy)) == graph_digest(build_graph(program))

@@ -20,13 +20,13 @@ from micrograd.engine import Value
 from micrograd.functional import cross_entropy, mse
 from micrograd.initial import Normal
 from micrograd.nn import MLP, Dropout, Layer, Module
-from micrograd.noise import Bernoulli, Noise, drawn, mean
+from micrograd.noise import Bernoulli, Noise, drawn, mean, moved
 
 
 class Net(Module):
-    def __init__(self) -> None:
+    def __init__(self, inputs: int = 12) -> None:
         random.seed(5)
-        self.first, self.drop, self.second = Layer(12, 9), Dropout(0.25), Layer(9, 4, nonlin=False)
+        self.first, self.drop, self.second = Layer(inputs, 9), Dropout(0.25), Layer(9, 4, nonlin=False)
 
     def __call__(self, x: list[Value]) -> list[Value]:
         return self.second(self.drop(self.first(x)))
@@ -64,10 +64,26 @@ def alone() -> Program:
     return Program(Floats([]), None, {"w": w}, (w - n) ** 2, {"w": [w]}, noise=Noise([n], Normal(3.0, 0.1)))
 
 
-PROGRAMS: dict[str, Callable[[], Program]] = {"dropout": dropout, "variational": variational, "alone": alone}
+def moving() -> Program:
+    """Two planes of 3 x 4 pixels, moved by up to 2, beside a hidden layer with dropout."""
+    net, t = Net(24), models.values(4)
+    x = np.array(models.values(24), dtype=object).reshape(2, 3, 4)
+    out = net(x.ravel().tolist())
+    named = net.named_parameters()
+    return Program(
+        Pixels(x, 1 / 255, shift=2), Label(t), named, cross_entropy(out, t), {"out": out}, noise=net.noise(), seed=2
+    )
 
 
-@pytest.mark.parametrize("name", slow_but(["dropout", "alone"], PROGRAMS))
+PROGRAMS: dict[str, Callable[[], Program]] = {
+    "dropout": dropout,
+    "variational": variational,
+    "alone": alone,
+    "moving": moving,
+}
+
+
+@pytest.mark.parametrize("name", slow_but(["moving", "alone"], PROGRAMS))
 def test_all_systems_agree(name, tmp_path):
     """Predictions and evaluations, which have the means, among training steps."""
     compare(PROGRAMS[name](), tmp_path, steps=8, flags=["-O1"])
@@ -121,6 +137,35 @@ def test_train_draws_what_the_interpreted_model_draws(batch_size, net, tmp_path)
     assert bits(parameters(python.module)) == bits(parameters(net.module))
     close = interpreted(dropout(), data, batch_size, 3)  # whose inputs are quotients instead of products
     np.testing.assert_allclose(parameters(net.module), close, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [1, 70])
+def test_moved_images_are_those_that_python_moves(batch_size):
+    """Training with a shift is training without one on the images that moved() makes."""
+    first, second = moving(), moving()
+    moves = codegen.compile(Program(**vars_of(first, noise=())), optimize=0)
+    still = Program(**vars_of(second, noise=(), inputs=Pixels(second.input_values, 1 / 255)))
+    images, labels = many(first, 75)
+    rng, order = random.Random(9), list(range(75))
+    rng.shuffle(order)
+    pictures = [bytes(map(int, moved(images[24 * i :][:24], first.shift, rng))) for i in order]
+    assert len(set(pictures)) > 60
+    expected = codegen.compile(still, optimize=0)
+    losses = expected.train(b"".join(pictures), bytes(labels[i] for i in order), batch_size=batch_size)
+    for threads in (1, 2):
+        model = codegen.compile(Program(**vars_of(first, noise=())), optimize=0)
+        assert model.train(images, labels, batch_size=batch_size, seed=9, threads=threads) == losses
+        assert state(model) == state(expected)
+    assert moves.evaluate(images, labels) == codegen.compile(still, optimize=0).evaluate(images, labels)
+
+
+def test_a_move_loses_what_leaves_the_frame():
+    image = list(range(1, 13))
+    seen = {tuple(moved(image, (1, 3, 4), random.Random(i))) for i in range(200)}
+    assert len(seen) == 9
+    assert tuple(image) in seen
+    assert (0, 0, 0, 0, 0, 1, 2, 3, 0, 5, 6, 7) in seen  # down and right
+    assert (6, 7, 8, 0, 10, 11, 12, 0, 0, 0, 0, 0) in seen
 
 
 def test_a_seed_makes_a_run_repeat_itself_and_none_goes_on(net):
@@ -223,6 +268,20 @@ def test_dropout_of_nested_lists():
             value.recompute()
     assert {value.data for row in out for value in row} <= {0.0, 4.0, 6.0, 8.0}
     assert layer.parameters() == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (lambda: Pixels(models.values(4), shift=1), "two or more dimensions that are the only inputs"),
+        (lambda: {"a": Pixels(np.array(models.values(4)).reshape(2, 2), shift=1)}, "that are the only inputs"),
+        (lambda: Pixels(np.array(models.values(6)).reshape(2, 3), shift=2), "leaves nothing of an image of 2 x 3"),
+        (lambda: Pixels(models.values(4), shift=-1), r"the shift of inputs must be 0\.\.2\*\*31-1, got -1"),
+    ],
+)
+def test_wrong_shifts_say_what_is_wrong(kind, message):
+    with pytest.raises(ValueError, match=message):
+        line(inputs=kind())
 
 
 def a_value() -> list[Value]:

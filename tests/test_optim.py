@@ -230,7 +230,7 @@ WRONG = {
     "returns a number as state": (lambda p, g, s, t, r: (p, p), TypeError, "must return its state as a tuple"),
     "returns too much": (lambda p, g, s, t, r: (p, (g,)), ValueError, "returned 1 numbers of state, but it declares 0"),
     "returns too little": (
-        optim.rule(m=0.0)(lambda p, g, s, t, r: (p, ())), ValueError, "returned 0 numbers of state, but it declares 1: m"
+        optim.rule(m=0.0)(lambda p, g, s, t, r: (p, ())), ValueError, "returned 0 numbers of state, .* declares 1: m"
     ),
     "returns text": (lambda p, g, s, t, r: ("p", s), TypeError, "must return numbers, not str"),
     "reads other Values": (lambda p, g, s, t, r: (p + OUTSIDE, s), ValueError, "a Value that is none of its arguments"),

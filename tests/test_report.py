@@ -20,19 +20,19 @@ import pytest
 from commands import environment, error
 
 from micrograd.__main__ import main
-from micrograd.commands import report, report_page
+from micrograd.commands import report_findings, report_page
 from micrograd.commands.run_log import Table
 from micrograd.commands.train_model import Recipe
 from micrograd.data import mnist
 
-EXPLANATION = report.explanation
+EXPLANATION = report_findings.explanation
 
 
 @contextmanager
 def quick() -> Iterator[pytest.MonkeyPatch]:
     """The compiler takes seconds to explain a model."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "explanation", lambda recipe: f"the loops of {recipe.hidden} units <&>")
+        patch.setattr(report_findings, "explanation", lambda recipe: f"the loops of {recipe.hidden} units <&>")
         yield patch
 
 
@@ -59,9 +59,9 @@ def page(run: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def found(run: Path) -> report.Findings:
+def found(run: Path) -> report_findings.Findings:
     with quick():
-        return report.findings(SimpleNamespace(run=run, data=None, digits=False))  # type: ignore[arg-type]
+        return report_findings.findings(SimpleNamespace(run=run, data=None, digits=False))  # type: ignore[arg-type]
 
 
 class Checker(HTMLParser):
@@ -117,7 +117,7 @@ def test_the_same_run_has_the_same_page(run: Path, page: str, tmp_path: Path) ->
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
 
 
-def test_the_numbers_behind_it(found: report.Findings, run: Path) -> None:
+def test_the_numbers_behind_it(found: report_findings.Findings, run: Path) -> None:
     nn.load_weights(run / "weights.safetensors")
     probabilities = np.array([nn.probabilities(image.tobytes()) for image in found.images])
     assert (found.probabilities == probabilities).all()
@@ -136,7 +136,7 @@ def test_the_numbers_behind_it(found: report.Findings, run: Path) -> None:
     assert (tiles == np.asarray(nn.state_dict()[name])).all()
 
 
-def test_the_most_wrong_come_first(found: report.Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_most_wrong_come_first(found: report_findings.Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(report_page.figures, "digits", lambda images, titles: seen.append((images, titles)) or "x")
     right = found.predictions == found.labels
@@ -153,14 +153,14 @@ def test_the_most_wrong_come_first(found: report.Findings, monkeypatch: pytest.M
     assert titles[0] == f"{found.labels[first]}, not {found.predictions[first]} ({share:.0%})"
 
 
-def test_a_model_without_probabilities_or_images_of_weights(found: report.Findings) -> None:
-    other = report.Findings(**{**vars(found), "probabilities": None, "weights": None})
+def test_a_model_without_probabilities_or_images_of_weights(found: report_findings.Findings) -> None:
+    other = report_findings.Findings(**{**vars(found), "probabilities": None, "weights": None})
     page = report_page.html(other)
     titles = re.findall("<h2>(.*?)</h2>", page)
     assert "Calibration" not in titles
     assert "First layer" not in titles
     assert "Most wrong" in titles
-    perfect = report.Findings(**{**vars(found), "predictions": found.labels})
+    perfect = report_findings.Findings(**{**vars(found), "predictions": found.labels})
     assert "Most wrong" not in re.findall("<h2>(.*?)</h2>", report_page.html(perfect))
 
 
@@ -173,8 +173,8 @@ def test_the_loops_are_those_that_explain_prints() -> None:
     assert [len(each.parameter_values) for each in seen] == [784 * 2 + 2 + 2 * 10 + 10]
 
 
-def test_names_are_escaped(found: report.Findings) -> None:
-    page = report_page.html(report.Findings(**{**vars(found), "info": found.info | {"architecture": "<b>&"}}))
+def test_names_are_escaped(found: report_findings.Findings) -> None:
+    page = report_page.html(report_findings.Findings(**{**vars(found), "info": found.info | {"architecture": "<b>&"}}))
     assert "<title>&lt;b&gt;&amp;</title>" in page
 
 

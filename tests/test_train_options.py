@@ -20,9 +20,9 @@ import pytest
 from commands import Result, Train, error, same_bits, stop_after
 from safetensors.numpy import load_file
 
-from micrograd import schedules, training
+from micrograd import optim, schedules, training
 from micrograd.commands import checkpoint
-from micrograd.commands.train_model import SCHEDULES, Recipe
+from micrograd.commands.train_model import OPTIMIZERS, SCHEDULES, Recipe
 from micrograd.data import mnist, shift
 
 ALL = ("--batch-size", 4, "--schedule", "cosine", "--shift", 2, "--validation", 0.2, "--learning-rate", 0.05)
@@ -109,7 +109,9 @@ def test_the_rate_that_is_not_given_follows_the_batch() -> None:
     rates = [Recipe().default_rate(nn, size) for size in (1, 8, 1000)]
     assert rates == [0.0125, 0.1, 0.5]
     assert Recipe(momentum=0.9).default_rate(nn, 8) == pytest.approx(0.01)
-    assert Recipe(optimizer="adam", momentum=0.0).default_rate(nn, 8) == 0.001
+    assert Recipe(optimizer="sgd").default_rate(nn, 8) == 0.1
+    assert Recipe(optimizer="adam").default_rate(nn, 8) == 0.001
+    assert Recipe(optimizer="lion").default_rate(nn, 8) == 0.0001
 
 
 def test_defaults(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -168,11 +170,45 @@ def test_layers_activation_and_dtype(train: Train, quick: None, tmp_path: Path) 
     assert same_bits(path, tmp_path / "again")
 
 
+@pytest.mark.parametrize("name", OPTIMIZERS[1:])
+def test_the_rule_of_an_optimizer(name: str) -> None:
+    momentum = 0.5 if name == "rmsprop" else 0.0
+    rule = Recipe(hidden=(2,), optimizer=name, weight_decay=0.25, momentum=momentum).program().update
+    options = {"weight_decay": 0.25} | ({"momentum": 0.5} if momentum else {})
+    expected = getattr(optim, name)(**options)
+    state = tuple(0.125 * (i + 1) for i in range(len(expected.state)))
+    assert isinstance(rule, optim.Rule)
+    assert rule(0.5, 0.75, state, 3.0, 0.1) == expected(0.5, 0.75, state, 3.0, 0.1)
+
+
+def test_an_optimizer_goes_on_from_what_it_keeps(
+    train: Train, quick: None, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights, momenta, their squares and the number of the step, all to the bit, also in float32."""
+    options = ("--optimizer", "adam", "--weight-decay", 0.1, "--hidden", 3, "--dtype", "float32")
+    common = (*options, *ALL, "--limit", 100, "--epochs", 2, "--every", 40)
+    whole = good(train, *common, "--checkpoint", tmp_path / "other", "--save", tmp_path / "whole")
+    assert whole.out.startswith("MLP 784-3-10, relu, softmax cross-entropy: float32, adam, weight decay 0.1\n")
+    with monkeypatch.context() as patch:
+        stop_after(patch, 3)
+        assert train(*common, "--checkpoint", path).code == 130
+    kept = {name for name in load_file(path) if name.startswith("optimizer.")}
+    assert "optimizer.step" in kept
+    assert len(kept) == 1 + 2 * 4
+    good(train, *common, "--checkpoint", path, "--save", tmp_path / "saved", "--resume")
+    assert same_bits(tmp_path / "saved", tmp_path / "whole")
+    assert same_bits(path, tmp_path / "other")
+    good(train, *options, "--limit", 40, "--epochs", 1, "--load", path)  # the weights alone
+    done = train(*common, "--checkpoint", path, "--weight-decay", 0.2, "--resume")
+    was, now = (f"adam, weight decay {x}" for x in (0.1, 0.2))
+    assert done.err == f"error: {path}: the optimizer was {was} in this checkpoint's run, now it is {now}\n"
+
+
 def test_a_model_of_your_own(train: Train, quick: None, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(MODEL.format(pixels=784, classes=10))
     done = good(train, "--model", path, "--limit", 40, "--epochs", 1, "--log", tmp_path / "run")
-    assert done.out.startswith("two units: float64, sgd\n")
+    assert done.out.startswith("two units: float64, its own optimizer\n")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     assert described["recipe"]["model"] == str(path)
     assert Recipe(model=str(path)).default_rate(types.SimpleNamespace(info=lambda: {"learning_rate": 0.01}), 8) == 0.01
@@ -268,7 +304,9 @@ def test_going_on_with_schedule_shift_and_validation(
     assert stopped.code == 130
     resumed = good(train, *common, "--checkpoint", path, "--save", saved, "--log", log, "--resume")
     assert stopped.epochs + resumed.epochs == whole.epochs
+    good(train, *ALL, "--epochs", 3, "--save-best", "--save", tmp_path / "uncut")
     assert same_bits(saved, tmp_path / "whole")
+    assert same_bits(saved, tmp_path / "uncut")
     for ours, theirs in zip(rows(log), rows(tmp_path / "whole.csv"), strict=True):
         assert ours.pop("seconds") > 0
         assert theirs.pop("seconds") > 0

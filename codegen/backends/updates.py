@@ -13,9 +13,12 @@ the numbers that a step computes once.
 
 from __future__ import annotations
 
-from codegen.ir.graph import Graph, Op
+from collections.abc import Sequence
+
+from codegen.backends.expressions import PRIMARY, Bound, apply_text
+from codegen.ir.graph import Graph, Op, op_name
 from codegen.ir.loops import Apply, Const, Expr, Index, Let, Loops, Name, Place, Stmt, Store
-from codegen.passes.updates import CONDITIONS, NUMBERS, PARAMETER, STATE, Update, operands
+from codegen.passes.updates import CONDITIONS, NUMBERS, PARAMETER, STATE, Update, Updates, operands
 
 NO_LOOPS = Loops((), {}, {}, {}, 0)
 STEP_NAMES = ("step", "rate", "norm")
@@ -49,6 +52,48 @@ def conditions(update: Update) -> tuple[tuple[Stmt, ...], tuple[tuple[Expr, floa
     nodes = update.each.outputs[CONDITIONS]
     lines = tuple(found.lets(nodes))
     return lines, tuple([(found.value(n), value) for n, value in zip(nodes, update.kept or (), strict=True)])
+
+
+def explanation(updates: Updates, tensors: Sequence[str]) -> list[str]:
+    """Each rule with its tensors: what a step computes once, then what happens to each parameter."""
+    lines: list[str] = []
+    for update in updates.rules:
+        names = [name for name, rule in zip(tensors, updates.of_tensor, strict=True) if rule == update.number]
+        skips = "" if update.kept is None else ", except rows whose gradients are all 0"
+        lines.append(f"a step of {update.rule.name}, for each element i of {', '.join(names)}{skips}")
+        body, numbers = once_body(update)
+        found = [Let(f"number_{k}", number) for k, number in enumerate(numbers)]
+        lines += [f"    {_line(stmt, update)}" for stmt in (*body, *found, *_plain(each_body(update)))]
+    return lines
+
+
+def _plain(body: Sequence[Stmt]) -> list[Stmt]:
+    """Without the names of results: p[i] = ... instead of next_p = ...; p[i] = next_p."""
+    values = {stmt.name: stmt.value for stmt in body if isinstance(stmt, Let) and stmt.name.startswith("next_")}
+    lets: list[Stmt] = [stmt for stmt in body if isinstance(stmt, Let) and stmt.name not in values]
+    stores = [stmt for stmt in body if isinstance(stmt, Store)]
+    return lets + [Store(s.target, values[s.value.name]) for s in stores if isinstance(s.value, Name)]  # type: ignore[arg-type]
+
+
+def _line(stmt: Stmt, update: Update) -> str:
+    assert isinstance(stmt, Let | Store)
+    assert not isinstance(stmt.value, Index)
+    target = stmt.name if isinstance(stmt, Let) else _words(stmt.target, update)[0]
+    return f"{target} = {_words(stmt.value, update)[0]}"
+
+
+def _words(expr: Expr, update: Update) -> Bound:
+    match expr:
+        case Place():
+            kept = expr.array.removeprefix("state_")
+            return f"{update.slots[int(kept)] if kept.isdigit() else kept}[i]", PRIMARY
+        case Name():
+            return expr.name, PRIMARY
+        case Const():
+            return f"{expr.value:g}", PRIMARY
+    operands = [_words(operand, update) for operand in expr.operands]
+    call = f"{op_name(expr.op)}({', '.join('{}' for _ in operands)})"
+    return apply_text(expr.op, operands, "{} / {}" if expr.op == Op.DIV else call)
 
 
 def _number_or_state(op: int, i: int, here: Index) -> Expr:

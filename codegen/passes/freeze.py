@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codegen.passes.mistakes import expect_program
-from codegen.program import Program
+from codegen.program import Pixels, Program
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
@@ -40,8 +40,10 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
     set_weights(program, weights)
     for noise in program.noises:
         noise.rest()
+    inputs = replace(program.inputs, shift=0) if isinstance(program.inputs, Pixels) else program.inputs
     return replace(
         program,
+        inputs=inputs,
         targets=None,
         loss=None,
         order=None,

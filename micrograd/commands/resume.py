@@ -1,7 +1,7 @@
 """Checkpoints of a training run: however the process ends, only the work since the last one is lost.
 
-FILE has the parameters, how far the run has come, and what determines how it goes on: the model, the images, the
-weights that it began with, how the images are moved, batch size, learning rates and seed.
+FILE has the parameters and what the optimizer keeps, how far the run has come, and what determines how it goes on: the
+model, the images, the weights that it began with, how the images are moved, batch size, learning rates and seed.
 FILE.previous is the checkpoint before that, which is used if FILE is damaged.
 """
 
@@ -44,10 +44,10 @@ def settings(model: Any, data: Data, recipe: Recipe, options: argparse.Namespace
     for part in (data.train_images, data.train_labels, data.test_images, data.test_labels):
         images.update(hashlib.sha256(part).digest())
     found = {
+        "the optimizer": recipe.update(),
         "the model's digest": info["digest"],
         "the arithmetic": f"{info['dtype']}, fma {info['fma']}, reorder {info['reorder']}",
         "the data's digest": images.hexdigest(),
-        "the optimizer": recipe.update(),
         "--batch-size": options.batch_size,
         "--learning-rate": rate,
         "--schedule": options.schedule,
@@ -121,7 +121,9 @@ class Checkpoints:
                 continue
             if path == self.previous:
                 self._set_aside(damage)
+            kept = {name: tensors.pop(name) for name in kept_shapes(nn)}
             put_weights(nn, tensors)
+            put_kept(nn, kept)
             self.written = run.place(count)
             return run
         if damage:
@@ -142,7 +144,7 @@ class Checkpoints:
         metadata = {key: str(info[key]) for key in ("architecture", "digest", "version")}
         metadata |= {"settings": json.dumps(now), "run": json.dumps(asdict(run))}
         try:
-            checkpoint.save(self.path, nn.state_dict(), metadata, keep=self.previous)
+            checkpoint.save(self.path, {**nn.state_dict(), **kept_by_optimizer(nn)}, metadata, keep=self.previous)
         except OSError as error:
             self.failure = OSError(error.errno, error.strerror, str(self.path))
             place = f"no checkpoint for {run.place(count)}, training goes on"
@@ -173,7 +175,26 @@ def _read(path: Path, nn: Any, now: Settings, count: int) -> tuple[Run, dict[str
     is_whole_step = isinstance(batch_size, int) and (run.images == count or run.images % batch_size == 0)
     if not (run.epoch >= 1 and 0 <= run.images <= count and is_whole_step):
         raise CheckpointError(f"{path}: it says {run.place(count)}, which is no place between two steps")
-    return run, checkpoint.load(path, shapes(nn))
+    return run, checkpoint.load(path, shapes(nn) | kept_shapes(nn))
+
+
+def kept_by_optimizer(model: Any) -> dict[str, Any]:
+    """What the optimizer keeps, under the names that it has in a file; nothing of plain gradient descent."""
+    kept = model.optimizer_state()
+    return {checkpoint.OPTIMIZER + name: view for name, view in kept.items()} if len(kept) > 1 else {}
+
+
+def kept_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    return {name: view.shape for name, view in kept_by_optimizer(model).items()}
+
+
+def put_kept(model: Any, tensors: Mapping[str, Any]) -> None:
+    """What kept_by_optimizer() returned, as float64, into a model of any dtype."""
+    if not tensors:
+        return
+    views = {checkpoint.OPTIMIZER + name: view for name, view in model.optimizer_state().items()}
+    found = {name: tensor.astype(views[name].format[-1]) for name, tensor in tensors.items()}
+    model.load_optimizer_state({name.removeprefix(checkpoint.OPTIMIZER): each for name, each in found.items()})
 
 
 def _lock(file: IO[Any]) -> bool:

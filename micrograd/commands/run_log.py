@@ -12,6 +12,7 @@ import argparse
 import csv
 import json
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -119,5 +120,5 @@ def add_events(writer: Any, step: int, numbers: Mapping[str, float]) -> None:
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     values = [Summary.Value(tag=name, simple_value=number) for name, number in numbers.items()]
-    writer.add_event(Event(step=step, summary=Summary(value=values)))
+    writer.add_event(Event(wall_time=time.time(), step=step, summary=Summary(value=values)))
     writer.flush()

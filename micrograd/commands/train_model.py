@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from micrograd import schedules
+from micrograd import optim, schedules
 from micrograd.commands.command_line import UsageError
 from micrograd.commands.inputs import compiled_model, load_program
 from micrograd.model import CLASSES, HIDDEN, PIXELS
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 ACTIVATIONS = ("relu", "tanh", "sigmoid")
 DTYPES = ("float64", "float32")
 RATE_OF_AN_IMAGE, MAX_RATE = 0.0125, 0.5  # of gradient descent: the rate is that of an image times the batch size
-RATES = {"adam": 1e-3, "adamw": 1e-3, "rmsprop": 1e-3, "adagrad": 1e-2, "lion": 1e-4}
-OPTIMIZERS = ("sgd", *RATES)
+SGD = "sgd"
+OPTIMIZERS = (SGD, "adam", "adamw", "rmsprop", "adagrad", "lion")  # of micrograd.optim
 
 # schedule(rate, steps of the run)
 SCHEDULES: dict[str, Callable[[float, int], Schedule]] = {
@@ -47,7 +47,7 @@ class Recipe:
     hidden: tuple[int, ...] = HIDDEN
     activation: str = "relu"
     dtype: str | None = None
-    optimizer: str = "sgd"
+    optimizer: str | None = None  # gradient descent, or what the file says
     momentum: float = 0.0
     weight_decay: float = 0.0
 
@@ -66,12 +66,20 @@ class Recipe:
     @property
     def is_built_in(self) -> bool:
         """Whether it is `nn`, which needs no compiler."""
-        return replace(self, dtype=None) == Recipe() and self.dtype in (None, "float64")
+        plain = replace(self, dtype=None, optimizer=None)
+        return plain == Recipe() and self.dtype in (None, "float64") and self.optimizer in (None, SGD)
+
+    @property
+    def has_rule(self) -> bool:
+        """Whether the steps are not what the model itself says."""
+        return self.optimizer is not None or self.momentum > 0 or self.weight_decay > 0
 
     def update(self) -> str:
         """How a step uses the gradients, in words."""
+        if self.model is not None and not self.has_rule:
+            return "its own optimizer"
         settings = {"momentum": self.momentum, "weight decay": self.weight_decay}
-        return ", ".join([self.optimizer, *(f"{name} {value:g}" for name, value in settings.items() if value)])
+        return ", ".join([self.optimizer or SGD, *(f"{name} {value:g}" for name, value in settings.items() if value)])
 
     def program(self) -> Program:
         """Raises UsageError for a file without a Program, or with one for other data, and OSError."""
@@ -88,14 +96,12 @@ class Recipe:
                 raise UsageError(f"{self.model}: its targets must be a Label of {CLASSES} classes, and a prediction")
         if self.dtype is not None:
             program = replace(program, dtype=self.dtype)
-        return program if self.update() == "sgd" else replace(program, update=self.rule())
+        return replace(program, update=self.rule()) if self.has_rule else program
 
-    def rule(self) -> Any:
-        """The function of micrograd.optim."""
-        from micrograd import optim
-
+    def rule(self) -> optim.Rule:
         options = {"momentum": self.momentum, "weight_decay": self.weight_decay}
-        return getattr(optim, self.optimizer)(**{name: value for name, value in options.items() if value})
+        make: Callable[..., optim.Rule] = getattr(optim, self.optimizer or SGD)
+        return make(**{name: value for name, value in options.items() if value})
 
     def compiled(self) -> Any:
         """The model. Raises ImportError and UsageError where it cannot be had."""
@@ -116,8 +122,8 @@ class Recipe:
 
     def default_rate(self, model: Any, batch_size: int) -> float:
         """The highest learning rate where none is given."""
-        if self.optimizer != "sgd":
-            return RATES[self.optimizer]
+        if self.optimizer not in (None, SGD):
+            return self.rule().rate
         if self.model is not None:
             return float(model.info()["learning_rate"])
         return min(RATE_OF_AN_IMAGE * batch_size, MAX_RATE) * (1 - self.momentum)

@@ -65,7 +65,7 @@ def add_steps(group: Any) -> None:
         type=rate,
         metavar="X",
         help="the highest of the schedule (default: 0.0125 times the batch size, at most 0.5; with --momentum M, 1 - M "
-        "times that; 0.001 for other optimizers than sgd, 0.01 for adagrad, 0.0001 for lion; for --model the model's)",
+        "times that; for other optimizers than sgd that of PyTorch; for --model the model's)",
     )
     add(
         "--schedule",
@@ -75,7 +75,7 @@ def add_steps(group: Any) -> None:
         "along a cosine to a hundredth; cosine only falls; one-cycle rises from a 25th and falls to nothing; step "
         "falls to a tenth after each third of the steps (default: linear-warmup)",
     )
-    add("--optimizer", choices=OPTIMIZERS, default="sgd", help="how a step uses the gradients (default: sgd)")
+    add("--optimizer", choices=OPTIMIZERS, help="how a step uses the gradients (default: sgd, or what --model says)")
     add("--momentum", type=share(0), default=0.0, metavar="X", help="of sgd or rmsprop, from 0 to below 1 (default: 0)")
     add("--weight-decay", type=rate_or_zero, default=0.0, metavar="X", help="of any optimizer (default: 0)")
     add(
@@ -192,7 +192,7 @@ def check_model(options: argparse.Namespace) -> None:
         for option in ("hidden", "activation"):
             if getattr(options, option) is not None:
                 raise UsageError(f"--model excludes --{option}: the file says what the model is")
-    if options.momentum and options.optimizer not in ("sgd", "rmsprop"):
+    if options.momentum and options.optimizer not in (None, "sgd", "rmsprop"):
         raise UsageError(f"--momentum is for --optimizer sgd or rmsprop, not {options.optimizer}")
 
 

@@ -23,6 +23,7 @@ from micrograd.engine import Value
 from micrograd.functional import cross_entropy, log_softmax, mse, softmax, total
 from micrograd.nn import Nested
 from micrograd.ops import ROWS, power
+from tools.fuzz_compiler.rules import random_rule
 
 ODD_NUMBERS = [0.0, -0.0, 1.0, -1.0, 2.0, 0.1, -3.5, 5e-324, 1e-310, 1e308, -1e200, math.inf, -math.inf, math.nan]
 SCALES = [1 / 255, 1 / 255, 1 / 16, 1.0, -0.5, 0.0, 1e-310, 1e300]
@@ -361,6 +362,7 @@ def random_program(rng: Random, kind: str | None = None) -> Program:
         _draw(parameters, initial, order, Random(seed))
     scale = rng.choice(SCALES) if rng.random() < 0.5 else None
     rate, dtype = rng.choice(RATES), "float32" if rng.random() < 0.06 else "float64"
+    update = random_rule(rng.randrange(10**6)) if rng.random() < 0.3 else None
     most = 3e38 if dtype == "float32" else math.inf  # so that it is a number of the dtype
     return Program(
         inputs=Floats(inputs) if scale is None else Pixels(inputs, min(scale, most)),
@@ -373,6 +375,7 @@ def random_program(rng: Random, kind: str | None = None) -> Program:
         initial=initial,
         seed=seed,
         dtype=dtype,
+        update=update,
     )
 
 

@@ -28,6 +28,7 @@ from micrograd.engine import Value
 from micrograd.names import power as power_text
 from micrograd.ops import BY_SYMBOL, power
 from micrograd.order import creation
+from tools.fuzz_compiler.rules import random_rule, seed_of
 
 Numbers: TypeAlias = "int | list[Any]"  # the number of a node, or evenly nested lists of them
 
@@ -84,7 +85,8 @@ class Recipe:
             order=None if list(ordered) == list(flatten([*parameters.values()])) else ordered,
             outputs={name: tuple(number(values)) for name, values in program.outputs.items()},
             loss=number(program.loss),
-            settings={
+            settings=({} if program.update is None else {"rule": seed_of(program.update)})
+            | {
                 name: value
                 for name in ("learning_rate", "initial", "seed", "dtype", "fma", "reorder")
                 if (value := getattr(program, name)) != Program.__dataclass_fields__[name].default
@@ -102,6 +104,9 @@ class Recipe:
         def nested(numbers: Numbers) -> Any:
             return values[numbers] if isinstance(numbers, int) else [nested(inner) for inner in numbers]
 
+        settings = {name: value for name, value in self.settings.items() if name != "rule"}
+        if "rule" in self.settings:
+            settings["update"] = random_rule(self.settings["rule"])
         inputs = nested(list(self.inputs))
         targets = None if self.targets is None else nested(list(self.targets))
         return Program(
@@ -111,11 +116,11 @@ class Recipe:
             loss=values[self.loss],
             outputs={name: nested(list(numbers)) for name, numbers in self.outputs.items()},
             order=None if self.order is None else nested(list(self.order)),
-            **self.settings,
+            **settings,
         )
 
     def text(self) -> str:
-        """Python statements that define `program`. They need Value, Floats, Label, Pixels, Program and math."""
+        """Python statements that define `program`. They need Program and its kinds, Value, math, random_rule."""
         lines = [f"v{i} = {self._expression(node)}" for i, node in enumerate(self.nodes)]
         inputs = f"Floats({_text(self.inputs)})" if self.scale is None else _pixels(self.inputs, self.scale)
         targets = "None" if self.targets is None else f"{'Label' if self.is_label else 'Floats'}({_text(self.targets)})"
@@ -129,7 +134,9 @@ class Recipe:
             arguments["outputs"] = _dictionary(self.outputs)
         if self.order is not None:
             arguments["order"] = _text(self.order)
-        arguments |= {name: _literal(value) for name, value in self.settings.items()}
+        arguments |= {name: _literal(value) for name, value in self.settings.items() if name != "rule"}
+        if "rule" in self.settings:
+            arguments["update"] = f"random_rule({self.settings['rule']})"
         return "\n".join([*lines, "program = Program(", *(f"    {k}={v}," for k, v in arguments.items()), ")"])
 
     def _expression(self, node: Node) -> str:

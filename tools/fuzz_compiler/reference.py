@@ -20,7 +20,7 @@ from codegen.reroll.layout import FIRST_TOKEN
 from codegen.schedule.pipeline import Rerolled
 from micrograd import optim
 from micrograd.initial import Normal
-from micrograd.noise import drawn, mean
+from micrograd.noise import drawn, mean, moved
 from micrograd.order import creation
 
 Example: TypeAlias = "tuple[int | Sequence[float] | None, Sequence[float]]"  # target and inputs
@@ -45,6 +45,7 @@ class Reference:
         self.grads = [0.0] * len(self.data)
         tensors = {t.name: [program.parameter_values[n] for n in t.numbers] for t in program.tensors}
         self.random = generator_of(program)
+        self.example: Example = (None, ())
         self.last: tuple[list[float], list[float]] = ([], [])  # targets and noise, and inputs, of the last forward()
         self.optimizer = optim.Optimizer(tensors, program.rules) if program.rules else None
 
@@ -61,6 +62,8 @@ class Reference:
 
     def forward(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> float:
         """The loss, nan where there is none. `target` is a class, a list of numbers or None, as the Program has it."""
+        self.example = target, inputs
+        inputs = moved(inputs, self.program.shift, self.random)
         noise = [drawn(one.distribution, self.random) for one in self.program.noises for _ in one.values]
         ts, xs = self.leaves(target, inputs)
         self.last = [*ts, *noise], xs
@@ -91,13 +94,12 @@ class Reference:
         raise NotImplementedError
 
     def outputs(self) -> dict[str, list[float]]:
-        """The named outputs of the inputs of the last forward(), with the means of all noise."""
-        if not self.program.noise:
+        """The named outputs of the inputs of the last forward(), as a prediction has them."""
+        if not self.program.noise and self.program.shift is None:
             return self.observed()
-        targets, inputs = self.last
-        self.run([*targets[: len(self.program.target_values)], *self.means()], inputs)
+        self.at_rest(*self.example)
         found = self.observed()
-        self.run(targets, inputs)  # what backward() goes back from
+        self.run(*self.last)  # what backward() goes back from
         return found
 
     def observed(self) -> dict[str, list[float]]:

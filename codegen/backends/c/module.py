@@ -218,9 +218,12 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("TARGET_COUNT", len(program.target_values)),
         *part_constants("TARGET", program.target_parts if program.converts_targets else ()),
         *_declared_shape("TARGET", program.target_parts),
-        ("NOISE_COUNT", len(program.noise_values)),
-        ("METRIC_COUNT", len(program.metrics)),
-        ("INPUT_GRADIENTS", int(program.input_gradients)),
+        *present(
+            *zip(("SHIFT", "IMAGE_HEIGHT", "IMAGE_WIDTH"), program.shift or (), strict=False),
+            ("NOISE_COUNT", len(program.noise_values)),
+            ("METRIC_COUNT", len(program.metrics)),
+            ("INPUT_GRADIENTS", int(program.input_gradients)),
+        ),
         ("LABEL_FIRST", label.first if label is not None else 0),
         ("LABEL_COUNT", label.count if label is not None else 0),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
@@ -237,10 +240,15 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
     ]
 
 
+def present(*constants: tuple[str, object]) -> Constants:
+    """Those that are not 0: csrc/absent.h has the others."""
+    return [(name, value) for name, value in constants if value]
+
+
 def part_constants(prefix: str, parts: Sequence[Part]) -> Constants:
     """What csrc/parts.h requires of inputs or targets that are converted."""
     if not parts:
-        return [(f"{prefix}_PARTS", 0), (f"{prefix}_NAMES", string("")), (f"{prefix}_TYPE", string(""))]
+        return []
     names = ", ".join(repr(part.name) for part in parts)
     return [
         (f"{prefix}_PARTS", len(parts)),

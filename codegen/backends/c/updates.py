@@ -180,7 +180,7 @@ def gradient_rows(tensors: Sequence[TensorPlace]) -> list[str]:
 def rule_constants(program: Program, updates: Updates | None) -> list[tuple[str, object]]:
     """What csrc/ requires of every model that trains."""
     if updates is None:
-        return [("RULES", 0), ("STATE_SLOTS", 0), ("TAKES_NORM", 0)]
+        return []
     high, low = optim.norm_cuts(len(program.parameter_values))
     literal = Arithmetic().literal
     return [

@@ -173,6 +173,7 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
         ("TARGET_COUNT", len(program.target_values)),
         ("TARGET_SHAPE", _shape(program.target_parts)),
         ("NOISE", len(program.input_values) + len(program.target_values)),
+        ("SHIFT", program.shift),
         ("NOISES", [tuple(row) for row in noise_rows(program.noises)]),
         ("TARGET_LABEL", isinstance(program.targets, Label)),
         ("LABEL_FIRST", label.first if label is not None else 0),

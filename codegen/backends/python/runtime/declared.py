@@ -22,6 +22,7 @@ TARGETS_NOUN: str
 TARGET_COUNT: int
 TARGET_LABEL: bool
 TARGET_SHAPE: tuple[int, ...]
+SHIFT: tuple[int, int, int] | None  # by how many pixels images are moved in training, their height and width
 NOISE: int  # where the noise begins in value[]
 NOISES: list[tuple[int, float, float, float, float, float, float]]  # see NoiseRow in codegen/backends/shared.py
 LABEL_FIRST: int  # the target that is a label, among all targets,

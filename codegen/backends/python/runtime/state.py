@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         OUTPUTS,
         PREDICTION,
         ROW_TENSORS,
+        SHIFT,
         TARGET,
         TARGET_COUNT,
         TARGET_LABEL,
@@ -134,11 +135,27 @@ def _draw(source: random.Random, low: float, high: float, deviation: float, limi
     return low + z * deviation if low == high else source.uniform(low, high)
 
 
+def _moved(image: Any, source: random.Random) -> Any:
+    """The image, moved at random. What leaves the frame is lost, what enters is 0."""
+    if SHIFT is None:
+        return image
+    reach, height, width = SHIFT
+    down, right = source.randrange(2 * reach + 1) - reach, source.randrange(2 * reach + 1) - reach
+    moved = bytearray(len(image))
+    for row in range(len(image) // width):
+        if 0 <= row % height - down < height:
+            first = (row - down) * width
+            line = bytes(max(right, 0)) + bytes(image[first + max(-right, 0) : first + width - max(right, 0)])
+            moved[row * width : row * width + len(line)] = line
+    return moved
+
+
 def _run_forward(targets: Any, inputs: Any, source: random.Random | None = None) -> float:
     global _active, _forward_done, _backward_done
-    _active = _set_inputs(_value, inputs)
+    source = _random if source is None else source
+    _active = _set_inputs(_value, _moved(inputs, source))
     _set_targets(_value, targets)
-    _draw_noise(_random if source is None else source)
+    _draw_noise(source)
     compute_loss(_data, _value, _active)
     _forward_done, _backward_done = True, False
     return _value[LOSS]
