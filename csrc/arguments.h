@@ -32,6 +32,33 @@ struct signature {
     const char *names[9];
 };
 
+/*
+ * What arguments are called in help and messages: pixels and labels, or inputs and targets. Callers may always say
+ * images and labels.
+ */
+#if INPUT_PIXELS && !INPUT_PARTS
+#define INPUT_ARGUMENT "pixels"
+#define INPUTS_ARGUMENT "images"
+#else
+#define INPUT_ARGUMENT "inputs"
+#define INPUTS_ARGUMENT "inputs"
+#endif
+#if TARGET_LABEL
+#define TARGET_ARGUMENT "label"
+#define TARGETS_ARGUMENT "labels"
+#else
+#define TARGET_ARGUMENT "targets"
+#define TARGETS_ARGUMENT "targets"
+#endif
+
+static int is_called(PyObject *name, const char *argument)
+{
+    const char *const other = strcmp(argument, INPUTS_ARGUMENT) == 0    ? "images"
+                              : strcmp(argument, TARGETS_ARGUMENT) == 0 ? "labels"
+                                                                        : argument;
+    return PyUnicode_CompareWithASCIIString(name, argument) == 0 || PyUnicode_CompareWithASCIIString(name, other) == 0;
+}
+
 /* Fills values[] with borrowed references, NULL where an argument was not given. */
 static int parse_arguments(const struct signature *s, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
                            PyObject **values)
@@ -49,7 +76,7 @@ static int parse_arguments(const struct signature *s, PyObject *const *args, Py_
         if (name == NULL)
             return -1;
         int i = 0;
-        while (i < s->count && PyUnicode_CompareWithASCIIString(name, s->names[i]) != 0)
+        while (i < s->count && !is_called(name, s->names[i]))
             i++;
         if (i == s->count) {
             PyErr_Format(PyExc_TypeError, "%s() got an unexpected keyword argument %R", s->function, name);
@@ -189,5 +216,71 @@ static int parse_seed(PyObject *object, uint64_t *seed)
 }
 
 #endif
+
+/* Shapes of arguments that hold many numbers */
+
+static PyObject *shape_tuple(int dimensions, const Py_ssize_t *sizes)
+{
+    PyObject *const tuple = PyTuple_New(dimensions);
+    for (int d = 0; tuple != NULL && d < dimensions; d++) {
+        PyObject *const size = PyLong_FromSsize_t(sizes[d]);
+        if (size == NULL || PyTuple_SetItem(tuple, d, size) < 0) {
+            Py_DECREF(tuple);
+            return NULL;
+        }
+    }
+    return tuple;
+}
+
+static int has_shape(const struct example_shape *shape, int dimensions, const Py_ssize_t *sizes)
+{
+    int same = dimensions == shape->dimensions;
+    for (int d = 0; same && d < dimensions; d++)
+        same = sizes[d] == shape->sizes[d];
+    return same;
+}
+
+/* Examples that were declared with two or more dimensions have these, or are rows of numbers. */
+static int check_shape(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row,
+                       const struct example_shape *declared)
+{
+    Py_ssize_t numbers = 1;
+    for (int d = 0; d < declared->dimensions; d++)
+        numbers *= declared->sizes[d];
+    if (has_shape(declared, dimensions, sizes) || has_shape(declared, dimensions - 1, sizes + 1) ||
+        (dimensions == 2 && sizes[1] == numbers))
+        return 0;
+    const char *const rows = per_row ? "n, " : "";
+    PyObject *text = PyUnicode_FromFormat("(%s%d", rows, declared->sizes[0]);
+    for (int d = 1; d < declared->dimensions; d++)
+        PyUnicode_AppendAndDel(&text, PyUnicode_FromFormat(", %d", declared->sizes[d]));
+    PyObject *const got = shape_tuple(dimensions, sizes);
+    if (text != NULL && got != NULL)
+        PyErr_Format(PyExc_ValueError, "%s must have the shape %U) or (%s%zd%s), got the shape %R", what, text, rows,
+                     numbers, per_row ? "" : ",", got);
+    Py_XDECREF(text);
+    Py_XDECREF(got);
+    return -1;
+}
+
+/*
+ * With two or more dimensions, the first one counts rows, if they are not one: others would be read as scrambled rows.
+ */
+static int check_rows(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row,
+                      const struct example_shape *declared)
+{
+    Py_ssize_t in_row = 1;
+    if (dimensions >= 2 && declared->dimensions)
+        return check_shape(what, dimensions, sizes, per_row, declared);
+    for (int d = 1; d < dimensions; d++)
+        in_row *= sizes[d];
+    if (per_row == 0 || dimensions < 2 || in_row == per_row || in_row * sizes[0] == per_row || sizes[0] == 0)
+        return 0;
+    PyObject *const shape = shape_tuple(dimensions, sizes);
+    if (shape != NULL)
+        PyErr_Format(PyExc_ValueError, "%s must have %zd numbers in each row, got the shape %R", what, per_row, shape);
+    Py_XDECREF(shape);
+    return -1;
+}
 
 #endif

@@ -15,6 +15,9 @@
 #define DOC_REAL "float64"
 #endif
 
+#define DOC_ROW INPUT_NOUN
+#define DOC_ROWS INPUT_NOUN "s"
+
 #if INPUT_PIXELS
 #define DOC_ELEMENTS "unsigned bytes"
 #define DOC_BUFFERS "bytes, bytearray, memoryview or a NumPy array"
@@ -28,31 +31,36 @@
 #define DOC_CONVERTED ".\n    Other real numbers, in buffers or sequences, are converted."
 #endif
 #if INPUT_PARTS
-#define DOC_PIXELS "pixels: one example: " INPUT_TYPE "."
-#define DOC_IMAGES "images: n examples, n >= 1: " INPUT_TYPE "."
+#define DOC_PIXELS INPUT_ARGUMENT ": one example: " INPUT_TYPE "."
+#define DOC_IMAGES INPUTS_ARGUMENT ": n examples, n >= 1: " INPUT_TYPE "."
 #elif INPUT_LEAVES == 0
-#define DOC_PIXELS "pixels: None, because this model has no inputs."
-#define DOC_IMAGES "images: None, because this model has no inputs: n is 1, or the number of its targets."
+#define DOC_PIXELS INPUT_ARGUMENT ": None, because this model has no inputs."
+#define DOC_IMAGES INPUTS_ARGUMENT ": None, because this model has no inputs: n is 1, or the number of its targets."
 #else
 #define DOC_PIXELS \
-    "pixels: a C-contiguous buffer of " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", read in place: " DOC_BUFFERS DOC_CONVERTED
+    INPUT_ARGUMENT ": a C-contiguous buffer of " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", read in place: " \
+    DOC_BUFFERS DOC_CONVERTED
 #define DOC_IMAGES \
-    "images: a C-contiguous buffer of n * " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS ", n >= 1, read in place:\n    " \
+    INPUTS_ARGUMENT ": a C-contiguous buffer of n * " AS_TEXT(INPUT_COUNT) " " DOC_ELEMENTS \
+    ", n >= 1, read in place:\n    " \
     DOC_BUFFERS DOC_CONVERTED
 #endif
 
 #if TARGET_PARTS
-#define DOC_LABEL "label: the targets: " TARGET_TYPE "."
-#define DOC_LABELS "labels: n targets: " TARGET_TYPE "."
+#define DOC_LABEL TARGET_ARGUMENT ": " TARGET_TYPE "."
+#define DOC_LABELS TARGETS_ARGUMENT ": of n examples: " TARGET_TYPE "."
 #elif TARGET_LABEL
-#define DOC_LABEL "label: an int, 0 <= label < " AS_TEXT(TARGET_COUNT) "."
-#define DOC_LABELS "labels: n ints, each below " AS_TEXT(TARGET_COUNT) ": a buffer of bytes is read in place, others are converted."
+#define DOC_LABEL TARGET_ARGUMENT ": an int, 0 <= label < " AS_TEXT(TARGET_COUNT) "."
+#define DOC_LABELS TARGETS_ARGUMENT ": n ints, each below " AS_TEXT(TARGET_COUNT) \
+    ": a buffer of bytes is read in place, others are converted."
 #elif TARGET_COUNT
-#define DOC_LABEL "label: the targets, " AS_TEXT(TARGET_COUNT) " numbers: a buffer of " DOC_REAL " is read in place, others are converted."
-#define DOC_LABELS "labels: the targets, n * " AS_TEXT(TARGET_COUNT) " numbers: a buffer of " DOC_REAL " is read in place, others are\n    converted."
+#define DOC_LABEL TARGET_ARGUMENT ": " AS_TEXT(TARGET_COUNT) " numbers: a buffer of " DOC_REAL \
+    " is read in place, others are converted."
+#define DOC_LABELS TARGETS_ARGUMENT ": n * " AS_TEXT(TARGET_COUNT) " numbers: a buffer of " DOC_REAL \
+    " is read in place, others are\n    converted."
 #else
-#define DOC_LABEL "label: None, because this model has no targets."
-#define DOC_LABELS "labels: None, because this model has no targets."
+#define DOC_LABEL TARGET_ARGUMENT ": None, because this model has no targets."
+#define DOC_LABELS TARGETS_ARGUMENT ": None, because this model has no targets."
 #endif
 
 #if HAS_PREDICTION
@@ -63,53 +71,59 @@
 
 #define DOC_THREADS "threads: an int, 1 <= threads <= " AS_TEXT(MAX_THREADS) ". Results do not depend on it."
 #if FROZEN
-#define DOC_USE "predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info() describes the model."
+#define DOC_USE "predict(" INPUT_ARGUMENT "), probabilities(" INPUT_ARGUMENT ") and outputs(" INPUT_ARGUMENT \
+    ") take one " DOC_ROW "; info() describes the model."
 #else
 #define DOC_USE \
-    "zero_grad(), forward(label, pixels), backward(), update() is one training step; train() runs whole epochs.\n" \
-    "predict(pixels), probabilities(pixels) and outputs(pixels) take one image; info() describes the model."
+    "zero_grad(), forward(" TARGET_ARGUMENT ", " INPUT_ARGUMENT \
+    "), backward(), update() is one training step; train() runs whole epochs.\n" \
+    "predict(" INPUT_ARGUMENT "), probabilities(" INPUT_ARGUMENT ") and outputs(" INPUT_ARGUMENT ") take one " \
+    DOC_ROW "; info() describes the model."
 #endif
 #define DOC_RAISES \
     "Raises TypeError for an argument of the wrong type, ValueError for a wrong size or range; an error changes nothing."
 
 #define DOC_PREDICT \
-    "predict($module, pixels, /)\n--\n\n" \
-    "The most likely class of one image, as an int; the first one on a tie.\n\n" \
+    "predict($module, " INPUT_ARGUMENT ", /)\n--\n\n" \
+    "The most likely class of one " DOC_ROW ", as an int; the first one on a tie.\n\n" \
     DOC_PIXELS "\n\n" DOC_RAISES DOC_CLASSES
 
 #define DOC_PROBABILITIES \
-    "probabilities($module, pixels, /)\n--\n\n" \
-    "The probability of each class for one image, as a tuple of floats.\n\n" DOC_PIXELS "\n\n" DOC_RAISES "\n" \
+    "probabilities($module, " INPUT_ARGUMENT ", /)\n--\n\n" \
+    "The probability of each class for one " DOC_ROW ", as a tuple of floats.\n\n" DOC_PIXELS "\n\n" DOC_RAISES "\n" \
     "Raises RuntimeError if no output of the model is named 'probabilities'."
 
 #define DOC_OUTPUTS \
-    "outputs($module, pixels, /)\n--\n\n" \
-    "Every named output for one image: {name: tuple of floats}. info()['outputs'] has their lengths.\n\n" \
+    "outputs($module, " INPUT_ARGUMENT ", /)\n--\n\n" \
+    "Every named output for one " DOC_ROW ": {name: tuple of floats}. info()['outputs'] has their lengths.\n\n" \
     DOC_PIXELS "\n\n" DOC_RAISES
 
 #define DOC_PREDICT_BATCH \
-    "predict_batch($module, images, *, threads=1, progress=None)\n--\n\n" \
-    "The most likely class of each of n images, as n bytes. The GIL is released.\n\n" \
+    "predict_batch($module, " INPUTS_ARGUMENT ", *, threads=1, progress=None)\n--\n\n" \
+    "The most likely class of each of n " DOC_ROWS ", as n bytes. The GIL is released.\n\n" \
     DOC_IMAGES "\n" DOC_THREADS "\n" \
-    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES DOC_CLASSES
+    "progress: a callable, called periodically with (" DOC_ROWS " done, n, None).\n\n" DOC_RAISES DOC_CLASSES
 
 #define DOC_OUT \
-    "out: {name: a writable C-contiguous buffer of " DOC_REAL "} for the outputs that are wanted; default: new memory."
+    "out: {name: a writable C-contiguous buffer of " DOC_REAL \
+    "} for the outputs that are wanted; default: new memory."
 
 #define DOC_OUTPUTS_BATCH \
-    "outputs_batch($module, images, *, out=None, threads=1, progress=None)\n--\n\n" \
-    "The named outputs of n images, as a dict {name: a memoryview of n rows of " DOC_REAL "}, which numpy.asarray()\n" \
+    "outputs_batch($module, " INPUTS_ARGUMENT ", *, out=None, threads=1, progress=None)\n--\n\n" \
+    "The named outputs of n " DOC_ROWS ", as a dict {name: a memoryview of n rows of " DOC_REAL \
+    "}, which numpy.asarray()\n" \
     "reads without a copy. The GIL is released.\n\n" \
     DOC_IMAGES "\n" DOC_OUT "\n" DOC_THREADS "\n" \
-    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "progress: a callable, called periodically with (" DOC_ROWS " done, n, None).\n\n" DOC_RAISES "\n" \
     "What an interrupted call has written into `out` stays there."
 
 #define DOC_PROBABILITIES_BATCH \
-    "probabilities_batch($module, images, *, out=None, threads=1, progress=None)\n--\n\n" \
-    "The probabilities of the classes of n images, as a memoryview of n rows of " DOC_REAL ". The GIL is released.\n\n" \
+    "probabilities_batch($module, " INPUTS_ARGUMENT ", *, out=None, threads=1, progress=None)\n--\n\n" \
+    "The probabilities of the classes of n " DOC_ROWS ", as a memoryview of n rows of " DOC_REAL \
+    ". The GIL is released.\n\n" \
     DOC_IMAGES "\n" \
     "out: a writable C-contiguous buffer for them, which is then returned; default: new memory.\n" DOC_THREADS "\n" \
-    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "progress: a callable, called periodically with (" DOC_ROWS " done, n, None).\n\n" DOC_RAISES "\n" \
     "Raises RuntimeError if no output of the model is named 'probabilities'."
 
 #define DOC_INFO \
@@ -117,8 +131,8 @@
     "Describes this module, as a dict: architecture, dtype, mode, SIMD level, compiler, digest of the graph."
 
 #define DOC_FORWARD \
-    "forward($module, label, pixels, /)\n--\n\n" \
-    "Computes and returns the loss of one image, as a float; backward() starts from it.\n\n" \
+    "forward($module, " TARGET_ARGUMENT ", " INPUT_ARGUMENT ", /)\n--\n\n" \
+    "Computes and returns the loss of one " DOC_ROW ", as a float; backward() starts from it.\n\n" \
     DOC_LABEL "\n" DOC_PIXELS "\n\n" DOC_RAISES
 
 #define DOC_BACKWARD \
@@ -129,7 +143,8 @@
 #define DOC_INPUT_GRAD \
     "input_grad($module, /)\n--\n\n" \
     "The gradients of the loss by the inputs of the last forward(), after backward(), as a tuple of floats; as a dict\n" \
-    "of them if the inputs have names. They are of this image alone: unlike those of parameters, they do not add up.\n\n" \
+    "of them if the inputs have names. They are of this " DOC_ROW \
+    " alone: unlike those of parameters, they do not add up.\n\n" \
     "Raises RuntimeError without Program(input_gradients=True), and before a backward()."
 
 #define DOC_ZERO_GRAD "zero_grad($module, /)\n--\n\nSets the parameters' gradients to 0. Returns None."
@@ -143,61 +158,72 @@
     "update($module, /, step=0, batch_size=1, *, learning_rate=None)\n--\n\n" DOC_STEP \
     "step: an int >= 0, the number of the step, with which a learning rate may change. What else counts steps counts\n" \
     "    by itself: see optimizer_state().\n" \
-    "batch_size: an int >= 1, the number of images whose gradients were added up.\n" \
+    "batch_size: an int >= 1, the number of " DOC_ROWS " whose gradients were added up.\n" \
     "learning_rate: a finite float, a sequence of them that has the step's, or a function of the step (see\n" \
     "    micrograd.schedules); None means the model's own, info()['learning_rate'].\n\n" DOC_RAISES
 
 #define DOC_EVALUATE \
-    "evaluate($module, images, labels, *, threads=1, progress=None)\n--\n\n" \
-    "(mean loss, accuracy) over n images, as floats; the accuracy is None if the model has no classes. The GIL is\n" \
+    "evaluate($module, " INPUTS_ARGUMENT ", " TARGETS_ARGUMENT ", *, threads=1, progress=None)\n--\n\n" \
+    "(mean loss, accuracy) over n " DOC_ROWS \
+    ", as floats; the accuracy is None if the model has no classes. The GIL is\n" \
     "released.\n\n" \
     DOC_IMAGES "\n" DOC_LABELS "\n" DOC_THREADS "\n" \
-    "progress: a callable, called periodically with (images done, n, mean loss so far).\n\n" DOC_RAISES
+    "progress: a callable, called periodically with (" DOC_ROWS " done, n, mean loss so far).\n\n" DOC_RAISES
 
 #define DOC_ACCUMULATE \
-    "accumulate($module, images, labels, *, threads=1, progress=None)\n--\n\n" \
-    "Adds the gradients of n images to those of the parameters, and returns the sum of their losses, as a float. The\n" \
+    "accumulate($module, " INPUTS_ARGUMENT ", " TARGETS_ARGUMENT ", *, threads=1, progress=None)\n--\n\n" \
+    "Adds the gradients of n " DOC_ROWS \
+    " to those of the parameters, and returns the sum of their losses, as a float. The\n" \
     "GIL is released.\n\n" \
-    "The same bits as forward() and backward() for each image in order; zero_grad() and update() are the caller's.\n\n" \
+    "The same bits as forward() and backward() for each " DOC_ROW \
+    " in order; zero_grad() and update() are the caller's.\n\n" \
     DOC_IMAGES "\n" DOC_LABELS "\n" DOC_THREADS "\n" \
-    "progress: a callable, called periodically with (images done, n, mean loss so far). It may read the model;\n" \
-    "    changing it raises RuntimeError. If it raises, the gradients of the images done stay.\n\n" \
+    "progress: a callable, called periodically with (" DOC_ROWS \
+    " done, n, mean loss so far). It may read the model;\n" \
+    "    changing it raises RuntimeError. If it raises, the gradients of the " DOC_ROWS " done stay.\n\n" \
     DOC_RAISES
 
 #define DOC_METRICS \
-    "metrics($module, images, labels, *, threads=1, progress=None)\n--\n\n" \
-    "{name: mean over n images} of the metrics that the model declares, as floats. The GIL is released.\n\n" \
+    "metrics($module, " INPUTS_ARGUMENT ", " TARGETS_ARGUMENT ", *, threads=1, progress=None)\n--\n\n" \
+    "{name: mean over n " DOC_ROWS "} of the metrics that the model declares, as floats. The GIL is released.\n\n" \
     DOC_IMAGES "\n" DOC_LABELS "\n" DOC_THREADS "\n" \
-    "progress: a callable, called periodically with (images done, n, None).\n\n" DOC_RAISES "\n" \
+    "progress: a callable, called periodically with (" DOC_ROWS " done, n, None).\n\n" DOC_RAISES "\n" \
     "Raises RuntimeError if the model declares no metrics."
 
 #define DOC_TRAIN \
-    "train($module, images, labels, *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, " \
+    "train($module, " INPUTS_ARGUMENT ", " TARGETS_ARGUMENT \
+    ", *, batch_size=1, learning_rate=None, epochs=1, seed=None, threads=1, " \
     "progress=None, check_finite=False)\n--\n\n" \
-    "Runs whole epochs of gradient descent over n images. Returns the mean loss of each epoch, as a list of floats.\n" \
+    "Runs whole epochs of gradient descent over n " DOC_ROWS \
+    ". Returns the mean loss of each epoch, as a list of floats.\n" \
     "The GIL is released.\n\n" \
-    "For each batch: zero_grad(), forward() and backward() for each image, update() with the batch's actual size.\n\n" \
+    "For each batch: zero_grad(), forward() and backward() for each " DOC_ROW \
+    ", update() with the batch's actual size.\n\n" \
     DOC_IMAGES "\n" DOC_LABELS "\n" \
     "batch_size: an int >= 1.\n" \
     "learning_rate: a finite float, a sequence of one for each step of all epochs, or a function of the step, 0, 1, ...\n" \
     "    (see micrograd.schedules), called for all steps before the first; None means the model's own,\n" \
     "    info()['learning_rate'].\n" \
     "epochs: an int, 0 <= epochs <= 1000000000.\n" \
-    "seed: an int, 0 <= seed < 2**64, to shuffle the images before each epoch, as random.Random(seed).shuffle\n" \
+    "seed: an int, 0 <= seed < 2**64, to shuffle the " DOC_ROWS \
+    " before each epoch, as random.Random(seed).shuffle\n" \
     "    does; None keeps their order.\n" \
     DOC_THREADS "\n" \
-    "    Threads share the images of a batch, so they cannot speed up batches of one image.\n" \
-    "progress: a callable, called periodically with (images done, n * epochs, mean loss of the epoch so far). It\n" \
+    "    Threads share the " DOC_ROWS " of a batch, so they cannot speed up batches of one " DOC_ROW ".\n" \
+    "progress: a callable, called periodically with (" DOC_ROWS \
+    " done, n * epochs, mean loss of the epoch so far). It\n" \
     "    may read the model; changing it raises RuntimeError. In other threads, evaluate(), predict_batch() and\n" \
     "    calls that change the model wait until train() is done: a progress() that waits for one of them deadlocks.\n" \
     "check_finite: if True, FloatingPointError stops train() before a step that would make a parameter inf or nan,\n" \
-    "    or at the start if one is already. It names the parameter, the step and its images. The parameters and\n" \
+    "    or at the start if one is already. It names the parameter, the step and its " DOC_ROWS \
+    ". The parameters and\n" \
     "    the optimizer's state are then those before the step, the gradients those of the step.\n\n" \
     DOC_RAISES
 
 #define DOC_STATE_DICT \
     "state_dict($module, /)\n--\n\n" \
-    "The parameters, as {name: memoryview of " DOC_REAL "}: writable, strided, shared with the model, not copied.\n\n" \
+    "The parameters, as {name: memoryview of " DOC_REAL \
+    "}: writable, strided, shared with the model, not copied.\n\n" \
     "What is written to them counts from the next call on; during train() and other long calls, from its next chunk\n" \
     "on, so also if progress() writes. A write by another thread while a call computes is a data race. While a view of\n" \
     "the weights that the inputs multiply is alive, each call scans them once, for inf and nan."

@@ -273,7 +273,7 @@ static int run_chunks(struct chunk *chunk, PyObject *progress)
 static PyObject *api_predict_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
                                    PyObject *kwnames)
 {
-    static const struct signature signature = {"predict_batch", 1, 1, 3, {"images", "threads", "progress"}};
+    static const struct signature signature = {"predict_batch", 1, 1, 3, {INPUTS_ARGUMENT, "threads", "progress"}};
     PyObject *values[3];
     struct batch_view b;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
@@ -374,7 +374,7 @@ struct batch_call {
 static int parse_batch_call(PyObject *module, const char *function, PyObject *const *args, Py_ssize_t nargs,
                             PyObject *kwnames, struct batch_call *call)
 {
-    const struct signature signature = {function, 2, 2, 4, {"images", "labels", "threads", "progress"}};
+    const struct signature signature = {function, 2, 2, 4, {INPUTS_ARGUMENT, TARGETS_ARGUMENT, "threads", "progress"}};
     PyObject *values[4];
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
         check_progress(values[3]) < 0)

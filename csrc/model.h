@@ -94,10 +94,6 @@ struct argument_part {
     int leaf, leaves;   /* its first one of all Values that are inputs or targets, and how many they are */
 };
 
-/* A backward pass adds value[factor + lane] to the row of a word: see tokens.h. */
-struct token_gradient {
-    int token, factor;
-};
 
 #if FROZEN
 #define TARGET_PARTS 0

@@ -205,13 +205,15 @@ static PyObject *compute_outputs_batch(const struct signature *signature, int on
 
 static PyObject *api_outputs_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const struct signature signature = {"outputs_batch", 1, 1, 4, {"images", "out", "threads", "progress"}};
+    static const struct signature signature = {
+        "outputs_batch", 1, 1, 4, {INPUTS_ARGUMENT, "out", "threads", "progress"}};
     return expect_usable(module) < 0 ? NULL : compute_outputs_batch(&signature, -1, args, nargs, kwnames);
 }
 
 static PyObject *api_probabilities_batch(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    static const struct signature signature = {"probabilities_batch", 1, 1, 4, {"images", "out", "threads", "progress"}};
+    static const struct signature signature = {
+        "probabilities_batch", 1, 1, 4, {INPUTS_ARGUMENT, "out", "threads", "progress"}};
     int o = 0;
     if (expect_usable(module) < 0)
         return NULL;

@@ -40,6 +40,7 @@
 #include "level.h"
 #include "model.h"
 #include "ops.h"
+#include "tokens.h" /* here, outside of any level */
 
 struct row_tensor {
     Py_ssize_t offset, lanes, length, factor, copy;

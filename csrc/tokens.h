@@ -9,7 +9,8 @@
  *     word                                 its first word is this one of those of all tables
  *     w->token[first + t]                  the words of an image, 0 <= t < tokens
  *     value[rows + lanes * t + lane]       where the row of such a word goes
- *     token_gradients_<number>[gradients]  which factors a backward pass adds to the rows of which words, in order
+ *     token_gradients_<number>[gradients]  {token, factor}: a backward pass adds value[factor + lane] to the row of the
+ *                                          token's word, in this order
  *
  * Declared, a token is 1 among zeros, and its row is a sum over all words. A word that is 0 adds nothing unless its row
  * has inf or nan, and its gradient is 0 times a factor: nothing, unless the factor is inf or nan. Both are looked for.
@@ -21,11 +22,11 @@
 #ifndef TOKENS_H
 #define TOKENS_H
 
+#if !FROZEN
 #include "level.h"
 #include "model.h"
 #include "pool.h"
 
-#if !FROZEN
 #if TOKEN_TABLE_COUNT
 static int some_nonfinite_words;
 static unsigned char nonfinite_word[TOKEN_WORDS];
@@ -61,7 +62,7 @@ static void expect_word_gradients(const struct workspace *images, int count, dou
 #define MARK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
     for (int image = 0; image < count; image++) \
         for (int g = 0; g < gradients; g++) \
-            mark_word_dirty(word + images[image].token[token_gradients_##number[g].token]);
+            mark_word_dirty(word + images[image].token[token_gradients_##number[g][0]]);
     TOKEN_TABLES(MARK)
 #undef MARK
 }
@@ -243,7 +244,7 @@ static real AT_LEVEL(largest_word_factor)(const struct workspace *w)
     real largest = 0;
 #define LOOK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
     for (int g = 0; g < gradients; g++) \
-        largest = larger(largest, largest_magnitude(w->value + token_gradients_##number[g].factor, lanes));
+        largest = larger(largest, largest_magnitude(w->value + token_gradients_##number[g][1], lanes));
     TOKEN_TABLES(LOOK)
 #undef LOOK
     return largest;
@@ -259,13 +260,13 @@ static void AT_LEVEL(add_to_other_words)(const struct token_table *table, const 
 }
 
 SPECIALISED void AT_LEVEL(add_words)(const struct workspace *images, int count, int part, int parts, int number,
-                                     const struct token_gradient *gradients, int gradient_count, int lanes)
+                                     const int (*gradients)[2], int gradient_count, int lanes)
 {
     const struct token_table *const table = &token_tables[number];
     for (int image = 0; image < count; image++)
         for (int g = 0; g < gradient_count; g++) {
-            const real *restrict const factor = images[image].value + gradients[g].factor;
-            const int k = images[image].token[gradients[g].token];
+            const real *restrict const factor = images[image].value + gradients[g][1];
+            const int k = images[image].token[gradients[g][0]];
             real *restrict const row = grad + table->offset + table->length * k;
             if (parts == 1 || (table->word + k) % parts == part)
                 for (int lane = 0; lane < lanes; lane++)

@@ -296,7 +296,7 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
         2,
         2,
         9,
-        {"images", "labels", "batch_size", "learning_rate", "epochs", "seed", "threads", "progress", "check_finite"},
+        {INPUTS_ARGUMENT, TARGETS_ARGUMENT, "batch_size", "learning_rate", "epochs", "seed", "threads", "progress", "check_finite"},
     };
     PyObject *values[9];
     struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE};
@@ -324,7 +324,8 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (get_batch(values[0], values[1], &run.batch) < 0)
         return NULL;
     if (run.epochs > PY_SSIZE_T_MAX / run.batch.count) {
-        PyErr_Format(PyExc_ValueError, "%zd epochs of %zd images are more than train() can count: at most %zd images",
+        PyErr_Format(PyExc_ValueError,
+                     "%zd epochs of %zd " INPUT_NOUN "s are more than train() can count: at most %zd " INPUT_NOUN "s",
                      run.epochs, run.batch.count, PY_SSIZE_T_MAX);
         release_batch(&run.batch);
         return NULL;
@@ -338,7 +339,7 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
         goto fail;
     if (shuffled) {
         if ((uint64_t)run.batch.count > UINT32_MAX) {
-            PyErr_SetString(PyExc_ValueError, "train() shuffles at most 2**32-1 images");
+            PyErr_SetString(PyExc_ValueError, "train() shuffles at most 2**32-1 " INPUT_NOUN "s");
             goto fail;
         }
         run.order = PyMem_Malloc(sizeof(uint32_t) * (size_t)run.batch.count);

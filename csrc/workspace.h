@@ -22,6 +22,14 @@ typedef unsigned char input_type;
 typedef real input_type;
 #endif
 
+#ifndef TOKEN_COUNT
+#define TOKEN_COUNT 0
+#define INPUT_LEAVES INPUT_COUNT /* all inputs, as the Program declares them */
+#endif
+#ifndef TOKEN_TABLE_COUNT
+#define TOKEN_TABLE_COUNT 0
+#endif
+
 enum { INPUT_NUMBERS = INPUT_COUNT + TOKEN_COUNT }; /* of an example: inputs, and tokens that are read by index */
 
 #if INPUT_PIXELS && !STANDALONE

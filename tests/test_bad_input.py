@@ -65,8 +65,23 @@ class Subject:
             module.save_weights(self.path)
             self.state = {name: np.array(view) for name, view in module.state_dict().items()}
 
+    def called(self, parameter: str) -> str:
+        """The name of a parameter in this module: compiled modules have the words of their Program."""
+        if self.module.__file__.endswith(".py"):
+            return parameter
+        if parameter in ("images", "pixels"):
+            return parameter if self.input == "B" else "inputs"
+        return "targets" if parameter in ("label", "labels") and not self.labelled else parameter
+
     def good(self) -> dict[str, dict[str, Any]]:
         """Of each function the arguments of a call that works."""
+        return {
+            function: {self.called(name): value for name, value in arguments.items()}
+            for function, arguments in self.usual().items()
+        }
+
+    def usual(self) -> dict[str, dict[str, Any]]:
+        """The same by the names that pixels and labels have."""
         many_images = {"images": self.images, "labels": self.labels}
         options = {"threads": 2, "progress": lambda *_: None}
         return {
@@ -105,6 +120,7 @@ class Subject:
 
     def refused(self, function: str, parameter: str) -> Iterator[Bad]:
         """What a parameter refuses, where the function is there for this kind of model at all."""
+        parameter = next((name for name in self.usual()[function] if self.called(name) == parameter), parameter)
         if parameter == "pixels" and not self.width:
             sized = bad.sized("pixels", self.input, 0)
             yield from (each for each in sized if each.make() is not None)

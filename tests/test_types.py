@@ -151,9 +151,9 @@ def test_help_of_a_module_shows_every_function():
     [
         (
             Floats([Value(0.0), Value(0.0)]),
-            "label: the targets, 2 numbers: a buffer of float64 is read in place, others are converted.",
+            "targets: 2 numbers: a buffer of float64 is read in place, others are converted.",
         ),
-        (None, "label: None, because this model has no targets."),
+        (None, "targets: None, because this model has no targets."),
     ],
     ids=["targets", "no targets"],
 )
@@ -163,7 +163,7 @@ def test_help_has_the_numbers_of_the_model(targets, label, tmp_path):
     module = Extension(program, tmp_path, "loops", flags=["-O0"]).module
     text = inspect.getdoc(module.forward)
     assert (
-        "pixels: a C-contiguous buffer of 3 float64, read in place: array.array, memoryview or a NumPy array." in text
+        "inputs: a C-contiguous buffer of 3 float64, read in place: array.array, memoryview or a NumPy array." in text
     )
     assert label in text
     assert "\ni: an int, 0 <= i < 1.\n" in inspect.getdoc(module.data)

@@ -81,11 +81,9 @@ def files(
         *(line for comment, group in constants.items() for line in [f"/* {comment}. */", *defines(group), ""]),
         *offsets(kernels),
         *_row_table(program, kernels),
-        *_token_tables(kernels),
+        *_token_constants(program, kernels),
         *_copies(kernels, is_trained=program.loss is not None),
         *includes("ops", header),
-        *_token_gradients(kernels),
-        *includes("tokens"),
         "",
         *kernels.definitions,
         *step_lines,
@@ -178,13 +176,10 @@ def shared_constants(
 def input_constants(program: Program, kernels: Kernels) -> Constants:
     """The constants that ops.h, workspace.h and scan.h require of every model."""
     scale, arithmetic = None if kernels.by_index else program.pixel_scale, Arithmetic.of(program)
-    leaves = len(program.input_values)
-    count = leaves - sum(part.count for part in kernels.by_index)
+    count = len(program.input_values) - sum(part.count for part in kernels.by_index)
     return [
         ("FLOAT32", int(arithmetic.is_float32)),
-        ("INPUT_LEAVES", leaves),
         ("INPUT_COUNT", count),
-        ("TOKEN_COUNT", sum(part.numbers for part in kernels.by_index)),
         ("INPUT_SPACE", max(count, 1)),
         *_declared_shape("INPUT", program.input_parts),
         ("INPUT_PIXELS", int(scale is not None)),
@@ -194,7 +189,6 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
         ("HAS_THRESHOLD", int(program.threshold is not None)),
         ("THRESHOLD", arithmetic.literal(program.threshold or 0.0)),
         ("ROW_TENSOR_COUNT", len(kernels.row_tensors)),
-        ("TOKEN_TABLE_COUNT", len(kernels.token_tables)),
     ]
 
 
@@ -310,10 +304,22 @@ def _declared_shape(prefix: str, parts: Sequence[Part]) -> Constants:
     return [(f"{prefix}_SHAPE", _shape(parts[0]))] if len(parts) == 1 and parts[0].shape else []
 
 
-def _token_tables(kernels: Kernels) -> list[str]:
-    """The tables of tokens as an X macro for csrc/tokens.h, like row tensors."""
-    if not kernels.token_tables:
+def _token_constants(program: Program, kernels: Kernels) -> list[str]:
+    """What csrc/tokens.h requires of a model with tokens that are read by index."""
+    if not kernels.by_index:
         return []
+    sizes: Constants = [
+        ("INPUT_LEAVES", len(program.input_values)),
+        ("TOKEN_COUNT", sum(part.numbers for part in kernels.by_index)),
+        ("TOKEN_TABLE_COUNT", len(kernels.token_tables)),
+        ("TOKEN_WORDS", sum(table.words for table in kernels.token_tables)),
+        ("TOKEN_GRADIENTS", max((len(table.gradients) for table in kernels.token_tables), default=0)),
+    ]
+    return [*defines(sizes), "", *_token_tables(kernels), *_token_gradients(kernels)]
+
+
+def _token_tables(kernels: Kernels) -> list[str]:
+    """The tables of tokens as an X macro, like row tensors."""
     names = {place.offset: name for place, name in zip(kernels.tensors, kernels.tensor_names, strict=True)}
     rows, word = [], 0
     for i, table in enumerate(kernels.token_tables):
@@ -322,12 +328,8 @@ def _token_tables(kernels: Kernels) -> list[str]:
         entries = [i, names[table.place.offset], *numbers, kernels.value_name(table.rows), len(table.gradients), rule]
         rows.append(f"    X({', '.join(map(str, entries))})")
         word += table.words
-    sizes: Constants = [
-        ("TOKEN_WORDS", word),
-        ("TOKEN_GRADIENTS", max(len(table.gradients) for table in kernels.token_tables)),
-    ]
     head = f"/* Tables of tokens: {', '.join(TOKEN_COLUMNS)}. */"
-    return [*defines(sizes), head, " \\\n".join(["#define TOKEN_TABLES(X)", *rows]), ""]
+    return [head, " \\\n".join(["#define TOKEN_TABLES(X)", *rows]), ""]
 
 
 def _token_gradients(kernels: Kernels) -> list[str]:
@@ -337,9 +339,8 @@ def _token_gradients(kernels: Kernels) -> list[str]:
         entries = [f"{{{token}, {kernels.value_name(factor)}}}" for token, factor in table.gradients]
         text = textwrap.wrap(", ".join(entries), 108, break_long_words=False)
         if entries:
-            lines += ["", f"static const struct token_gradient token_gradients_{i}[] = {{"]
-            lines += [*(f"    {line}" for line in text), "};"]
-    return [*lines, ""] if lines else []
+            lines += [f"static const int token_gradients_{i}[][2] = {{", *(f"    {line}" for line in text), "};", ""]
+    return lines
 
 
 def rule_name(kernels: Kernels, place: TensorPlace) -> str:
