@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 import sys
 import types
@@ -147,6 +148,14 @@ def test_quiet(train: Train) -> None:
     done = good(train, "--quiet", "--epochs", 1)
     assert done.epochs == []
     assert "test accuracy" in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("MICROGRAD_MNIST"), reason="needs the real MNIST in $MICROGRAD_MNIST")
+@pytest.mark.parametrize(("seed", "right"), [(1, 9825), (2, 9820), (3, 9807)])
+def test_the_defaults_reach_98_percent(seed: int, right: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--seed", str(seed)]) == 0
+    assert f"\ntest accuracy  {right / 100:.2f}%\n" in capsys.readouterr().out  # the same bits everywhere
 
 
 # ---- other models
