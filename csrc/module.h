@@ -340,7 +340,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "weights", WEIGHTS);
 #else
     return Py_BuildValue(
-        "{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:N,s:d,s:K,s:s}",
+        "{s:s,s:s,s:s,s:s,s:N,s:N,s:s,s:s,s:s,s:n,s:i,s:s,s:i,s:s,s:i,s:N,s:d,s:K,s:s}",
         "architecture", DESCRIPTION,
         "version", VERSION,
         "dtype", real_elements.noun,
@@ -355,6 +355,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "targets", TARGET_COUNT,
         "target_type", TARGET_PARTS ? TARGET_TYPE : TARGET_LABEL ? "label" : TARGET_COUNT ? real_elements.noun : "none",
+        "noise", NOISE_COUNT + (SHIFT ? 2 : 0),
         "outputs", sizes,
         "learning_rate", LEARNING_RATE,
         "seed", (unsigned long long)SEED,

@@ -81,7 +81,9 @@ class Training:
     test: Pair | None = None
     augment: Augment | None = None
     check_finite: bool = False
-    every: int | None = None  # examples from one pause within an epoch to the next, a multiple of batch_size
+    # Examples from one pause within an epoch to the next, a multiple of batch_size. A model that draws numbers has no
+    # pauses: only a whole epoch draws them from its seed, and has the same ones if it is repeated.
+    every: int | None = None
     pause: Callable[[], object] = lambda: None
     progress: Callable[[float], object] | None = None  # called now and then with the mean loss so far
     run: Run = field(default_factory=Run)
@@ -117,7 +119,7 @@ class Training:
         inputs = self.inputs
         if self.augment is not None:
             inputs = self.augment(inputs, run.epoch if seed is None else seed)
-        if run.images == 0 and (self.every is None or self.every >= self.count):
+        if run.images == 0 and (self.every is None or self.every >= self.count or self.model.info()["noise"]):
             self._train_piece(inputs, self.targets, self.count, seed)
         else:
             self._train_in_pieces(inputs, seed)

@@ -12,7 +12,7 @@ import models
 import nn
 import numpy as np
 import pytest
-from harness import Generated, bits, many
+from harness import Generated, bits, many, state
 
 from codegen import Floats, Program
 from micrograd import schedules, training
@@ -223,3 +223,24 @@ def test_fit_moves_the_images_of_each_epoch(data: tuple[bytes, bytes]) -> None:
     losses = [nn.train(shift.moved(data[0], 1, seed), data[1], batch_size=BATCH, seed=seed)[0] for seed in (4, 5)]
     assert losses == [epoch.loss for epoch in history.epochs]
     assert weights(nn) == found
+
+
+def test_a_model_with_noise_repeats_an_epoch_to_the_bit():
+    """Numbers that are drawn come from the seed of the epoch, also where the run would pause within it."""
+    from test_noise import dropout
+
+    import codegen
+
+    program = dropout()
+    data = many(program, 60)
+    states = []
+    for every in (None, 20):
+        model = codegen.compile(program, optimize=0)
+        job = training.Training(model, *data, 60, batch_size=10, learning_rate=0.1, every=every)
+        list(job.epochs(2))
+        states.append(state(model))
+    model = codegen.compile(program, optimize=0)
+    list(training.Training(model, *data, 60, batch_size=10, learning_rate=0.1).epochs(1))
+    resumed = training.Training(model, *data, 60, batch_size=10, learning_rate=0.1, run=training.Run(2, 0))
+    list(resumed.epochs(2))
+    assert states == [state(model)] * 2

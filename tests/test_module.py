@@ -302,6 +302,7 @@ def test_info_says_what_the_module_is():
         "input_type": "uint8",
         "targets": 10,
         "target_type": "label",
+        "noise": 0,
         "outputs": {"logits": 10, "probabilities": 10},
         "seed": 1,
     }

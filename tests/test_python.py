@@ -195,7 +195,7 @@ def test_a_small_graph_becomes_statements_and_a_large_one_loops(compiled_mnist):
     text = compiled_mnist("python").text
     assert "LOWERING = 'loops'" in text
     assert 919 < STRAIGHT_LINE_NODES < 240_000
-    assert len(text.splitlines()) < 1400
+    assert len(text.splitlines()) < 1500
 
 
 def test_a_description_is_no_code(tmp_path):

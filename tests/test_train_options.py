@@ -17,10 +17,11 @@ from typing import Any
 import nn
 import numpy as np
 import pytest
-from commands import Result, Train, error, same_bits, stop_after
+from commands import Result, Train, same_bits, stop_after
 from safetensors.numpy import load_file
 
 from micrograd import optim, schedules, training
+from micrograd.__main__ import main
 from micrograd.commands import checkpoint
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULES, Recipe
 from micrograd.data import mnist, shift
@@ -115,8 +116,6 @@ def test_the_rate_that_is_not_given_follows_the_batch() -> None:
 
 
 def test_defaults(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from micrograd.__main__ import main
-
     written = (
         "--batch-size 8 --learning-rate 0.1 --schedule linear-warmup --shift 1 --seed 1 --epochs 10 --optimizer sgd"
     )
@@ -153,7 +152,9 @@ def test_quiet(train: Train) -> None:
 # ---- other models
 
 
-def test_layers_activation_and_dtype(train: Train, quick: None, tmp_path: Path) -> None:
+def test_layers_activation_and_dtype(
+    train: Train, quick: None, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "w"
     options = ("--hidden", 3, 2, "--activation", "tanh", "--dtype", "float32", "--limit", 40, "--epochs", 2)
     done = good(train, *options, "--save", path, "--hash")
@@ -162,8 +163,16 @@ def test_layers_activation_and_dtype(train: Train, quick: None, tmp_path: Path) 
     assert shapes["layers.0.weight"] == (3, 784)
     assert shapes["layers.1.weight"] == (2, 3)
     assert all((tensor.astype(np.float32) == tensor).all() for tensor in load_file(path).values())
-    # What is saved can be loaded, also into float32, and a checkpoint of it goes on to the same bits.
+    # What is saved can be loaded, also into float32 and by other commands; a checkpoint of it goes on to the same bits.
     good(train, *options, "--load", path)
+    capsys.readouterr()
+    assert main(["eval", "--data", str(data), "--load", str(path), *map(str, options[:7])]) == 0
+    tested = re.search(r"test accuracy  ([\d.]+%)", done.out)
+    assert tested
+    assert f"test accuracy  {tested[1]} of 100 images" in capsys.readouterr().out
+    assert main(["predict", "--data", str(data), "--load", str(path), *map(str, options[:7]), "--index", "3"]) == 0
+    assert main(["predict", *map(str, options[:7])]) == 2
+    assert "another model than that of nn_infer needs --load FILE" in capsys.readouterr().err
     common = (*options, "--checkpoint", tmp_path / "c", "--save", tmp_path / "again")
     assert train(*common[:-4], "--checkpoint", tmp_path / "c", "--epochs", 1).code == 0
     good(train, *common, "--resume")
@@ -204,13 +213,16 @@ def test_an_optimizer_goes_on_from_what_it_keeps(
     assert done.err == f"error: {path}: the optimizer was {was} in this checkpoint's run, now it is {now}\n"
 
 
-def test_a_model_of_your_own(train: Train, quick: None, tmp_path: Path) -> None:
+def test_a_model_of_your_own(train: Train, quick: None, data: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
     path.write_text(MODEL.format(pixels=784, classes=10))
-    done = good(train, "--model", path, "--limit", 40, "--epochs", 1, "--log", tmp_path / "run")
+    saved = tmp_path / "saved"
+    done = good(train, "--model", path, "--limit", 40, "--epochs", 1, "--log", tmp_path / "run", "--save", saved)
     assert done.out.startswith("two units: float64, its own optimizer\n")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
     assert described["recipe"]["model"] == str(path)
+    shown = ["predict", "--data", str(data), "--load", str(saved), "--model", str(path), "--index", "3"]
+    assert main(shown) == 0  # without probabilities, which this model does not have
     assert Recipe(model=str(path)).default_rate(types.SimpleNamespace(info=lambda: {"learning_rate": 0.01}), 8) == 0.01
 
 
@@ -233,10 +245,13 @@ def test_models_that_do_not_fit(train: Train, tmp_path: Path, text: str, message
     assert done.err.count("\n") == 1
 
 
-def test_without_a_compiler(data: Path) -> None:
-    message = error("train", "--data", data, "--hidden", 5, CC="no-such-compiler")
-    assert "no C compiler 'no-such-compiler'" in message
-    assert "pip install 'micrograd-nn[compiler]'" in message
+def test_without_a_compiler(train: Train, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "no-such-compiler")
+    done = train("--hidden", 2)
+    assert done.code == 2
+    assert "no C compiler 'no-such-compiler'" in done.err
+    assert "pip install 'micrograd-nn[compiler]'" in done.err
+    assert done.err.count("\n") == 1
 
 
 # ---- options that are refused

@@ -40,6 +40,7 @@ class _Info(TypedDict):
     input_type: str
     targets: int
     target_type: str
+    noise: int
     outputs: dict[str, int]
     learning_rate: float
     seed: int

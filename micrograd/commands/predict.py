@@ -6,11 +6,11 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from micrograd.commands.command_line import UsageError, whole
 from micrograd.commands.inputs import compiled_model, data_options, load_data, load_weights
+from micrograd.commands.train_model import Recipe, add_model
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
 
@@ -34,6 +34,7 @@ def add_parsers(commands: Any) -> None:
     )
     eval_parser.set_defaults(command=evaluate)
     eval_parser.add_argument("--load", type=Path, required=True, metavar="FILE", help="the weights")
+    add_model(eval_parser.add_argument_group("the model that they are of"))
 
     predict_parser = commands.add_parser(
         "predict",
@@ -43,6 +44,7 @@ def add_parsers(commands: Any) -> None:
         f"the first {EXAMPLES} of them.",
     )
     predict_parser.set_defaults(command=predict)
+    add_model(predict_parser.add_argument_group("the model that --load is of"))
     add = predict_parser.add_argument
     add("--load", type=Path, metavar="FILE", help="the weights; default: those that come with the module")
     add("--index", type=whole(0, 2**63 - 1), metavar="I", help="the number of a test image, from 0")
@@ -56,7 +58,7 @@ def add_parsers(commands: Any) -> None:
 
 
 def evaluate(options: argparse.Namespace) -> int:
-    nn = compiled_model()
+    nn = Recipe.of(options).compiled()
     load_weights(nn, options.load)
     data = load_data(options)
     loss, accuracy = nn.evaluate(data.test_images, data.test_labels)
@@ -75,7 +77,10 @@ def evaluate(options: argparse.Namespace) -> int:
 
 
 def predict(options: argparse.Namespace) -> int:
-    nn = compiled_model("nn" if options.load is not None else "nn_infer")
+    recipe = Recipe.of(options)
+    if options.load is None and recipe != Recipe():
+        raise UsageError("another model than that of nn_infer needs --load FILE")
+    nn = recipe.compiled() if options.load is not None else compiled_model("nn_infer")
     if options.files and (options.index is not None or options.data is not None or options.digits):
         raise UsageError("image files exclude --index, --data and --digits")
     if options.load is not None:
@@ -93,14 +98,15 @@ def predict(options: argparse.Namespace) -> int:
     return 0
 
 
-def show(nn: ModuleType, title: str, pixels: bytes, label: int | None) -> None:
+def show(nn: Any, title: str, pixels: bytes, label: int | None) -> None:
     """Prints an image and, beside it, the probability of each digit."""
     best = nn.predict(pixels)
     truth = "" if label is None else f", true label {label} ({'right' if best == label else 'wrong'})"
     print(f"{title}: predicted {best}{truth}")
     blocks = can_print(BLOCKS)
     rows = [f"{row}  " for row in picture(pixels, blocks)]
-    for digit, probability in enumerate(nn.probabilities(pixels)):
+    has_probabilities = "probabilities" in nn.info()["outputs"]
+    for digit, probability in enumerate(nn.probabilities(pixels) if has_probabilities else ()):
         bar = (BLOCKS[-1] if blocks else "#") * (round(BAR * probability) if probability == probability else 0)
         rows[digit + 2] += f"  {digit} {probability:7.2%} {bar}"
     print("\n".join(row.rstrip() for row in rows) + "\n")

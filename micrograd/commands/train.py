@@ -224,6 +224,16 @@ def train_epochs(job: Job, progress: Progress) -> None:
     training.progress = lambda loss: show(job, progress, loss)
     if run.images == training.count and is_early_stop(run, options.early_stopping):
         return
+    try:
+        train_and_write(job, progress)
+    finally:
+        if job.log is not None:
+            job.log.close()
+
+
+def train_and_write(job: Job, progress: Progress) -> None:
+    """Each epoch, and everything that is written after it."""
+    options, training, run = job.options, job.training, job.run
     since = 0  # images since the last checkpoint
     for _ in training.epochs(options.epochs):
         progress.line(f"epoch {run.epoch}/{options.epochs}: {figures(run)}")
@@ -269,8 +279,6 @@ def finish(job: Job, stopped: BaseException | None) -> None:
     """Saves the weights and prints the summary. Raises the OSError of a last checkpoint that was not written."""
     if not job.options.save_best:
         save_weights(job)
-    if job.log is not None:
-        job.log.close()
     summarise(job, stopped)
     if job.options.hash:
         print(f"weights        SHA-256 {weights_hash(job.training.model.state_dict())}")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd import optim, schedules
-from micrograd.commands.command_line import UsageError
+from micrograd.commands.command_line import UsageError, whole
 from micrograd.commands.inputs import compiled_model, load_program
 from micrograd.model import CLASSES, HIDDEN, PIXELS
 from micrograd.schedules import Schedule
@@ -17,8 +17,10 @@ from micrograd.schedules import Schedule
 if TYPE_CHECKING:
     from codegen import Program
 
+STEPS = ("optimizer", "momentum", "weight_decay")  # fields of a Recipe that only training has
 ACTIVATIONS = ("relu", "tanh", "sigmoid")
 DTYPES = ("float64", "float32")
+MAX_UNITS = 10_000
 RATE_OF_AN_IMAGE, MAX_RATE = 0.0125, 0.5  # of gradient descent: the rate is that of an image times the batch size
 SGD = "sgd"
 OPTIMIZERS = (SGD, "adam", "adamw", "rmsprop", "adagrad", "lion")  # of micrograd.optim
@@ -39,6 +41,26 @@ def with_warmup(rate: float, steps: int, warm: int) -> Schedule:
     return schedules.linear_warmup(schedules.cosine(rate, max(steps - warm, 1), lowest=rate / 100), warm)
 
 
+def add_model(group: Any) -> None:
+    """The options of which Recipe.of() makes a model."""
+    add = group.add_argument
+    add(
+        "--hidden",
+        type=whole(1, MAX_UNITS),
+        nargs="+",
+        metavar="N",
+        help="units of the hidden layers, first to last (default: 50)",
+    )
+    add("--activation", choices=ACTIVATIONS, help="of the hidden layers (default: relu)")
+    add(
+        "--model",
+        type=Path,
+        metavar="FILE.py",
+        help="instead: a Python file whose function program() returns a codegen.Program of 784 Pixels and a Label",
+    )
+    add("--dtype", choices=DTYPES, help="of the numbers (default: float64, or what --model says)")
+
+
 @dataclass(frozen=True)
 class Recipe:
     """What a model is made of, and how a step updates it."""
@@ -53,14 +75,18 @@ class Recipe:
 
     @classmethod
     def of(cls, options: argparse.Namespace) -> Recipe:
+        """Of the options of a command that trains, or only takes a model. Raises UsageError if they contradict."""
+        if options.model is not None:
+            for option in ("hidden", "activation"):
+                if getattr(options, option) is not None:
+                    raise UsageError(f"--model excludes --{option}: the file says what the model is")
+        steps = {name: getattr(options, name) for name in STEPS if name in options}
         return cls(
             model=None if options.model is None else str(options.model),
             hidden=tuple(options.hidden or HIDDEN),
             activation=options.activation or "relu",
             dtype=options.dtype,
-            optimizer=options.optimizer,
-            momentum=options.momentum,
-            weight_decay=options.weight_decay,
+            **steps,
         )
 
     @property

@@ -9,14 +9,13 @@ from typing import Any
 from micrograd.commands.command_line import UsageError, rate, share, whole
 from micrograd.commands.inputs import data_options
 from micrograd.commands.resume import Checkpoints
-from micrograd.commands.train_model import ACTIVATIONS, DTYPES, OPTIMIZERS, SCHEDULE, SCHEDULES
+from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
 from micrograd.files import identity
 
 MAX_EPOCHS = 10**9
 MAX_THREADS = 64
-MAX_UNITS = 10_000
 
 
 def add_parser(commands: Any, train: Any) -> None:
@@ -34,26 +33,6 @@ def add_parser(commands: Any, train: Any) -> None:
     add_steps(parser.add_argument_group("the steps"))
     add_data(parser.add_argument_group("the images and the end"))
     add_files(parser.add_argument_group("files"))
-
-
-def add_model(group: Any) -> None:
-    add = group.add_argument
-    add(
-        "--hidden",
-        type=whole(1, MAX_UNITS),
-        nargs="+",
-        metavar="N",
-        help="units of the hidden layers, first to last (default: 50)",
-    )
-    add("--activation", choices=ACTIVATIONS, help="of the hidden layers (default: relu)")
-    add(
-        "--model",
-        type=Path,
-        metavar="FILE.py",
-        help="instead: a Python file whose function program() returns a codegen.Program of 784 Pixels and a Label",
-    )
-    add("--dtype", choices=DTYPES, help="of the numbers (default: float64, or what --model says)")
-    add("--load", type=Path, metavar="FILE", help="start from the weights in this file")
 
 
 def add_steps(group: Any) -> None:
@@ -126,6 +105,7 @@ def add_data(group: Any) -> None:
 
 def add_files(group: Any) -> None:
     add = group.add_argument
+    add("--load", type=Path, metavar="FILE", help="start from the weights in this file")
     add("--save", type=Path, metavar="FILE", help="write the weights to this file, in the safetensors format")
     add("--save-best", action="store_true", help="let --save keep the weights of the best epoch; needs --validation")
     add(
@@ -163,7 +143,8 @@ def rate_or_zero(text: str) -> float:
 
 def check_options(options: argparse.Namespace) -> None:
     """Raises UsageError for options that contradict one another."""
-    check_model(options)
+    if options.momentum and options.optimizer not in (None, "sgd", "rmsprop"):
+        raise UsageError(f"--momentum is for --optimizer sgd or rmsprop, not {options.optimizer}")
     if options.validation is None:
         for option, value in (("--early-stopping", options.early_stopping), ("--save-best", options.save_best)):
             if value:
@@ -185,15 +166,6 @@ def check_options(options: argparse.Namespace) -> None:
     for option, path in (("--save", options.save), ("--log", options.log)):
         if path is not None:
             Checkpoints(options.checkpoint).check_apart(Path(path), option)
-
-
-def check_model(options: argparse.Namespace) -> None:
-    if options.model is not None:
-        for option in ("hidden", "activation"):
-            if getattr(options, option) is not None:
-                raise UsageError(f"--model excludes --{option}: the file says what the model is")
-    if options.momentum and options.optimizer not in (None, "sgd", "rmsprop"):
-        raise UsageError(f"--momentum is for --optimizer sgd or rmsprop, not {options.optimizer}")
 
 
 def is_data(path: Path, folder: Path) -> bool:

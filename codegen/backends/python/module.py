@@ -124,6 +124,8 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
         needed[needed.index("descent")] = "optimizer"
     if program.converts_inputs or program.converts_targets:
         needed.insert(1, "parts")
+    if program.noise or program.shift:
+        needed.insert(needed.index("state") + 1, "noise")
     runtime = [_runtime(part) for part in needed]
     imports = {line for found, _ in runtime for line in found} - {FUTURE} | {"import struct"}
     parts = [

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
         LABEL_COUNT,
         LABEL_FIRST,
         LOSS,
-        NOISE,
         NOISES,
         OUTPUTS,
         PREDICTION,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
         compute_loss,
         compute_prediction,
     )
+    from codegen.backends.python.runtime.noise import _drawn
     from codegen.backends.python.runtime.optimizer import _prepared, _restore_steps, _saved_steps, _take_step
 
 SCALED = [byte * INPUT_SCALE for byte in range(256)]
@@ -59,7 +59,6 @@ _data = [0.0] * PARAMETER_COUNT
 _grad = [0.0] * PARAMETER_COUNT
 _value = [0.0] * VALUE_COUNT  # of the last forward()
 _inference = [0.0] * VALUE_COUNT  # of everything that must not disturb it
-_inference[NOISE : NOISE + sum([row[0] for row in NOISES])] = [row[-1] for row in NOISES for _ in range(row[0])]
 _active: Active = []
 _forward_done = False
 _backward_done = False  # whether backward() has followed it
@@ -115,18 +114,6 @@ def _set_targets(value: list[float], targets: Any) -> None:
         value[TARGET : TARGET + TARGET_COUNT] = list(targets)
 
 
-def _draw_noise(source: random.Random) -> None:
-    """The noise of one example, in the order of declaration."""
-    first = NOISE
-    for count, low, high, deviation, limit, probability, _ in NOISES:
-        for at in range(first, first + count):
-            if probability >= 0.0:
-                _value[at] = high if source.random() < probability else 0.0
-            else:
-                _value[at] = _draw(source, low, high, deviation, limit)
-        first += count
-
-
 def _draw(source: random.Random, low: float, high: float, deviation: float, limit: float) -> float:
     """Uniform, or a normal number around low, or a constant, which draws nothing."""
     z = source.normalvariate(0.0, 1.0) if deviation else 0.0
@@ -135,27 +122,12 @@ def _draw(source: random.Random, low: float, high: float, deviation: float, limi
     return low + z * deviation if low == high else source.uniform(low, high)
 
 
-def _moved(image: Any, source: random.Random) -> Any:
-    """The image, moved at random. What leaves the frame is lost, what enters is 0."""
-    if SHIFT is None:
-        return image
-    reach, height, width = SHIFT
-    down, right = source.randrange(2 * reach + 1) - reach, source.randrange(2 * reach + 1) - reach
-    moved = bytearray(len(image))
-    for row in range(len(image) // width):
-        if 0 <= row % height - down < height:
-            first = (row - down) * width
-            line = bytes(max(right, 0)) + bytes(image[first + max(-right, 0) : first + width - max(right, 0)])
-            moved[row * width : row * width + len(line)] = line
-    return moved
-
-
 def _run_forward(targets: Any, inputs: Any, source: random.Random | None = None) -> float:
     global _active, _forward_done, _backward_done
-    source = _random if source is None else source
-    _active = _set_inputs(_value, _moved(inputs, source))
+    if NOISES or SHIFT:
+        inputs = _drawn(inputs, _random if source is None else source)
+    _active = _set_inputs(_value, inputs)
     _set_targets(_value, targets)
-    _draw_noise(source)
     compute_loss(_data, _value, _active)
     _forward_done, _backward_done = True, False
     return _value[LOSS]
