@@ -9,6 +9,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import models
+import nn
 import numpy as np
 import pytest
 from harness import Extension, Generated, bits, many
@@ -93,6 +94,25 @@ def test_a_schedule_is_called_for_every_step_before_the_first(trained):
     trained(rate, progress=lambda *_: seen.append("progress"))
     assert seen[:STEPS] == list(range(STEPS))
     assert set(seen[STEPS:]) == {"progress"}
+
+
+def test_a_schedule_may_use_the_model(digits):
+    """It is called before the training begins, which starts from what it has left."""
+    images, labels = digits(30)
+    seen = []
+
+    def rate(step: int) -> float:
+        if step == 1:
+            nn.train(images, labels, learning_rate=[0.5] * 30)
+            nn.reset(2)
+        seen.append(nn.evaluate(images, labels)[0])
+        return 0.1
+
+    nn.reset(1)
+    found = nn.train(images, labels, batch_size=10, learning_rate=rate)
+    nn.reset(2)
+    assert seen[1] == seen[2] == nn.evaluate(images, labels)[0] != seen[0]
+    assert nn.train(images, labels, batch_size=10, learning_rate=0.1) == found
 
 
 # The formulas, against what the classes of torch.optim.lr_scheduler do from step to step

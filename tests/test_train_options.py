@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import os
 import re
 import sys
 import types
@@ -23,6 +24,7 @@ from safetensors.numpy import load_file
 from micrograd import optim, schedules, training
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
+from micrograd.commands.run_log import Table
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULES, Recipe
 from micrograd.data import mnist, shift
 
@@ -147,6 +149,14 @@ def test_quiet(train: Train) -> None:
     done = good(train, "--quiet", "--epochs", 1)
     assert done.epochs == []
     assert "test accuracy" in done.out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.environ.get("MICROGRAD_MNIST"), reason="needs the real MNIST in $MICROGRAD_MNIST")
+@pytest.mark.parametrize(("seed", "right"), [(1, 9825), (2, 9820), (3, 9807)])
+def test_the_defaults_reach_98_percent(seed: int, right: int, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--seed", str(seed)]) == 0
+    assert f"\ntest accuracy  {right / 100:.2f}%\n" in capsys.readouterr().out  # the same bits everywhere
 
 
 # ---- other models
@@ -375,6 +385,20 @@ def test_a_folder_of_a_run(train: Train, tmp_path: Path) -> None:
     assert checkpoint.load_metadata(folder / "weights.safetensors")["digest"] == info["digest"]
     assert len(rows(folder / "log.csv")) == 2
     assert all(math.isfinite(number) for row in rows(folder / "log.csv") for number in row.values())
+
+
+def test_a_resumed_log_has_each_epoch_once(tmp_path: Path) -> None:
+    """A run may be killed after an epoch's row and before its checkpoint."""
+    table = Table(tmp_path / "log.csv")
+    table.begin(1)
+    epochs = [training.Epoch(i, 0.5 / i, 0.1, math.nan, math.nan, 1 / 3, 0.9, i * 1e-3) for i in (1, 2, 3)]
+    for epoch in epochs:
+        table.add(epoch)
+    table.begin(3)
+    table.add(epochs[2])
+    assert list(map(str, table.rows())) == list(map(str, epochs))
+    table.begin(1)
+    assert table.rows() == []
 
 
 def test_another_table_is_not_taken_for_a_log(train: Train, path: Path, tmp_path: Path) -> None:

@@ -102,7 +102,18 @@ def the_commands(data: Path) -> object:
 
 
 def a_run_that_resumes(data: Path) -> object:
-    run = ["train", "--data", data, "--checkpoint", "run.safetensors", "--resume", "--every", 100]
+    run = [
+        "train",
+        "--data",
+        data,
+        "--checkpoint",
+        "run.safetensors",
+        "--resume",
+        "--every",
+        104,
+        "--schedule",
+        "constant",
+    ]
     said = command("micrograd", *run, "--epochs", 1)
     return said, command("micrograd", *run, "--epochs", 2, "--hash")
 

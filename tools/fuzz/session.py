@@ -166,7 +166,26 @@ class Session:
         return self.or_odd(lambda: 1 + self.c.below(80))
 
     def rate(self) -> object:
+        """A number, one for each of some steps, or a schedule."""
+        kind = self.c.below(8)
+        if kind == 0:
+            return self.or_odd(lambda: [self.c.one_of([0.0, 0.01, *FLOATS]) for _ in range(self.c.below(40))])
+        if kind == 1:
+            return self.schedule()
         return self.or_odd(lambda: self.c.one_of([None, 0.0, 0.01, 1, -0.5, *FLOATS]))
+
+    def schedule(self) -> Callable[[int], object]:
+        """A function of the step that raises or drops views at some step."""
+        kind, at, error, rate = self.c.below(4), self.c.below(20), self.c.one_of(ERRORS), self.c.one_of([0.01, *FLOATS])
+
+        def schedule(step: int) -> object:
+            if kind == 1 and step >= at:
+                raise self.own(error("schedule"))
+            if kind == 2 and step == at:
+                self.views.clear()
+            return rate
+
+        return schedule
 
     def threads(self) -> object:
         return self.or_odd(lambda: self.c.one_of([1, 1, 1, 2, 3, None, 64]))
@@ -236,6 +255,8 @@ class Session:
         epochs = self.c.one_of([1, 1, 2, 3, 0, -1, None, 1.0, 10**9 + 1, 2**64, 10**9])
         if epochs == 10**9:  # for ever, if nothing ends it
             given["progress"] = self.progress(must_raise=True)
+            if callable(given.get("learning_rate")):  # which train() calls for each step of all epochs
+                del given["learning_rate"]
         if epochs != 1:
             given["epochs"] = epochs
         count = 1 + self.c.below(MAX_IMAGES)

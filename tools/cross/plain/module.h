@@ -91,7 +91,7 @@ static void train_step_by_step(void)
         if (step != 3)
             run_zero_grad();
         for (int k = 0; k < batches[step]; k++, image++) {
-            const double loss = run_forward(targets[image], images[image]);
+            const double loss = run_forward(targets[image], images[image], MODEL_RANDOM);
             write_stage(&loss, 1, "%s, image %d: loss", when, image);
             run_backward();
         }
@@ -112,7 +112,7 @@ static void train_epoch(void)
         for (int i = 0; i < INPUT_COUNT; i++)
             images[0][i] = example[1 + i];
         run_zero_grad();
-        run_forward(targets[0], images[0]);
+        run_forward(targets[0], images[0], MODEL_RANDOM);
         run_backward();
         run_update(LEARNING_RATE, 1);
     }
