@@ -227,9 +227,20 @@ static int add_numbers(struct converted *c, const double *from, Py_ssize_t count
 
 enum { NUMBERS_AT_ONCE = 512, MAX_BUFFER_DIMENSIONS = 64 };
 
+/* The strides of a buffer. A ctypes array gives none, though it was asked for them: its rows follow one another. */
+static void find_strides(const Py_buffer *view, Py_ssize_t *strides)
+{
+    Py_ssize_t size = view->itemsize;
+    for (int d = view->ndim - 1; d >= 0; d--) {
+        strides[d] = view->strides != NULL ? view->strides[d] : size;
+        size *= view->shape[d];
+    }
+}
+
 static int convert_buffer(struct converted *c, const Py_buffer *view)
 {
     struct number_type type;
+    Py_ssize_t strides[MAX_BUFFER_DIMENSIONS];
     const int is_number = number_type_of(view, &type);
     if (!is_number || (c->expected->conversion == FROM_INTEGERS && type.kind == 'f')) {
         PyErr_Format(PyExc_TypeError, "%s must be %s, got a buffer with format '%s'", c->what,
@@ -239,8 +250,9 @@ static int convert_buffer(struct converted *c, const Py_buffer *view)
     const int dimensions = view->ndim;
     if (begin_conversion(c, view->len / view->itemsize) < 0)
         return -1;
+    find_strides(view, strides);
     const Py_ssize_t row = dimensions ? view->shape[dimensions - 1] : 1;
-    const Py_ssize_t stride = dimensions ? view->strides[dimensions - 1] : view->itemsize;
+    const Py_ssize_t stride = dimensions ? strides[dimensions - 1] : view->itemsize;
     Py_ssize_t at[MAX_BUFFER_DIMENSIONS] = {0};
     const char *from = view->buf;
     while (c->done < c->count) {
@@ -252,10 +264,10 @@ static int convert_buffer(struct converted *c, const Py_buffer *view)
                 return -1;
         }
         for (int d = dimensions - 2; d >= 0; d--) { /* the next row */
-            from += view->strides[d];
+            from += strides[d];
             if (++at[d] < view->shape[d])
                 break;
-            from -= at[d] * view->strides[d];
+            from -= at[d] * strides[d];
             at[d] = 0;
         }
     }
