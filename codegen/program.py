@@ -59,6 +59,10 @@ class Tensor:
     initial: Distribution | None
 
 
+class OwnRate(float):
+    """A learning rate that nobody chose: it changes with the rule, as in replace(program, update=optim.adam())."""
+
+
 @dataclass(repr=False)
 class Program:
     """One training step.
@@ -164,9 +168,11 @@ class Program:
     def _check_numbers(self) -> None:
         self.dtype = checks.choice("dtype", self.dtype, DTYPES)
         self.fma, self.reorder = checks.flag("fma", self.fma), checks.flag("reorder", self.reorder)
-        if self.learning_rate is None:
+        if self.learning_rate is None or type(self.learning_rate) is OwnRate:
             self.learning_rate = next(iter(self.rules.values())).rate if self.rules else optim.LEARNING_RATE
-        self.learning_rate = checks.number("the learning rate", self.learning_rate, self.dtype)
+            self.learning_rate = OwnRate(checks.number("the learning rate", self.learning_rate, self.dtype))
+        else:
+            self.learning_rate = checks.number("the learning rate", self.learning_rate, self.dtype)
         self.seed = checks.whole("the seed", self.seed, 2**64, "2**64")
         self.description = checks.text("the description", self.description)
 
@@ -237,9 +243,9 @@ class Program:
 
     @property
     def rate(self) -> float:
-        """The learning rate, which check() has found."""
-        assert self.learning_rate is not None
-        return self.learning_rate
+        """The learning rate of calls that name none."""
+        assert self.learning_rate is not None  # check() has found one
+        return float.__pos__(self.learning_rate)
 
     @property
     def input_parts(self) -> tuple[Part, ...]:

@@ -296,7 +296,8 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
         2,
         2,
         9,
-        {INPUTS_ARGUMENT, TARGETS_ARGUMENT, "batch_size", "learning_rate", "epochs", "seed", "threads", "progress", "check_finite"},
+        {INPUTS_ARGUMENT, TARGETS_ARGUMENT, "batch_size", "learning_rate", "epochs", "seed", "threads", "progress",
+         "check_finite"},
     };
     PyObject *values[9];
     struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE};

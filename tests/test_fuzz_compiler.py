@@ -14,7 +14,7 @@ import sys
 import pytest
 from harness import compare
 
-from codegen import Floats, Label, Pixels, Program
+from codegen import Floats, Label, Pixels, Program, Tokens
 from codegen.files import csrc
 from codegen.pipeline import build_graph, graph_digest
 from codegen.toolchain import UNIX_FLAGS
@@ -46,7 +46,8 @@ def test_programs_have_what_compilers_get_wrong():
     constants = {repr(node.data) for recipe in recipes for node in recipe.nodes if not node.operands}
     assert {repr(number) for number in ODD_NUMBERS} <= constants
     assert any(node.operands[:1] * 2 == node.operands for recipe in recipes for node in recipe.nodes)
-    assert {type(p.inputs) for p in programs} == {Pixels, Floats}
+    assert {type(p.inputs) for p in programs} == {Pixels, Floats, dict}
+    assert {part.kind for p in programs for part in p.input_parts} == {"pixels", "floats", "tokens"}
     assert {type(p.targets) for p in programs} == {Label, Floats, type(None)}
     assert {p.dtype for p in programs} == {"float32", "float64"}
     assert any(not p.loss._prev for p in programs)
@@ -71,6 +72,7 @@ def test_a_recipe_is_the_program(kind):
         program = random_program(random.Random(seed), kind)
         recipe = Recipe.of(program)
         namespace = {"Value": Value, "Floats": Floats, "Pixels": Pixels, "Label": Label, "Program": Program}
+        namespace["Tokens"] = Tokens
         namespace["random_rule"] = random_rule
         exec(recipe.text(), namespace | {"math": math}, namespace)
         for copy in (recipe.program(), namespace["program"]):

@@ -8,12 +8,13 @@ import pickle
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import models
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, Generated, bits, compare, many, parameters
+from harness import LEVELS, Extension, Generated, batches_by_hand, bits, compare, many, parameters
 
 import codegen
 from codegen import Program
@@ -71,7 +72,7 @@ def built(tmp_path_factory):
     def get(name: str) -> dict[str, Any]:
         if name not in found:
             extension = Extension(PROGRAMS[name](), folder, "loops", flags=["-O0"])
-            found[name] = {"python": Generated(extension.program, folder)}
+            found[name] = {"python": Generated(extension.program, folder, "loops")}
             for level in LEVELS:
                 with suppress(ImportError):
                     found[name][level] = extension.at_level(level)
@@ -169,6 +170,18 @@ def test_steps_are_counted(built):
         assert state_of(module) == state_of(built("rows")["python"].module)
 
 
+def test_a_schedule_is_a_rate_for_each_step(built):
+    rates = [0.1, 0.05, 0.0, 0.02]
+    for system in built("rows").values():
+        module, data = system.module, many(system.program, 10)
+        module.train(*data, batch_size=3, learning_rate=rates)
+        expected = bits(system.data), state_of(module)
+        module.reset(module.info()["seed"])
+        for step, (batch, _) in enumerate(batches_by_hand(module, *data, batch_size=3)):
+            module.update(step, len(batch), learning_rate=rates[step])
+        assert (bits(system.data), state_of(module)) == expected
+
+
 def test_state_goes_on_where_it_was_saved(built):
     """To the bit, through a pickle and from one system to another."""
     systems = built("rows")
@@ -249,7 +262,7 @@ def test_what_is_not_finite_is_seen_in_rows_of_zeros(tmp_path):
     """0 * inf is nan: rows with an inf are not skipped, from the step on that makes it."""
     to_inf = optim.Rule(lambda p, g, state, step, rate: (p + 1e308 * (step * 10.0), state))
     program = models.mlp(update={"layers.0.weight": to_inf, "*": optim.scale_rate(optim.sgd(), 0.0)})
-    for module in (codegen.compile(program), Generated(program, tmp_path).module):
+    for module in (codegen.compile(program), Generated(program, tmp_path, "loops").module):
         module.update()
         assert np.isnan(module.forward(1, bytes(12)))  # before there is a view, which would look for itself
         assert np.isinf(np.array(module.state_dict()["layers.0.weight"])).all()
@@ -316,9 +329,14 @@ def test_the_explanation_says_what_a_step_does():
 
 
 def test_the_learning_rate_is_the_rule_s_own():
-    assert models.mlp().learning_rate == 0.1
-    assert models.mlp(update=optim.adam()).learning_rate == 1e-3
-    assert models.mlp(update=optim.adam(), learning_rate=0.5).learning_rate == 0.5
+    program = models.mlp()
+    assert program.rate == 0.1
+    assert replace(program, update=optim.adam()).rate == 1e-3
+    assert models.mlp(update={"*.bias": optim.sgd(), "*": optim.lion()}).rate == 1e-4  # of the first parameter
+    assert models.mlp(update=optim.adam(), learning_rate=0.5).rate == 0.5
+    assert codegen.compile(models.mlp(update=optim.adam())).info()["learning_rate"] == 1e-3
+    with pytest.raises(ValueError, match="the learning rate must be finite in float32"):
+        models.mlp(update=optim.Rule(optim.sgd().function, rate=1e300), dtype="float32")
 
 
 def test_a_program_that_only_predicts_has_no_update():

@@ -49,8 +49,10 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
     """Raises ValueError, with the statement's text, for anything illegal. `is_padded`: lanes may include padding."""
     written = {VALUE: np.zeros(loops.lengths[VALUE] + SLACK, bool), GRAD: np.zeros(loops.lengths[DATA] + SLACK, bool)}
     known = written[VALUE]
+    has_rows = any(kernel.passes & Pass.TOKEN_ROWS for kernel in loops.kernels)  # else run-time code copies them
     for region in loops.regions[VALUE]:
-        if region.name in ("INPUT", "TARGET", "NOISE") or region.name.startswith("TOKEN_ROWS"):
+        is_row = region.name.startswith("TOKEN_ROWS") and not has_rows
+        if is_row or region.name in ("INPUT", "TARGET", "NOISE"):
             known[region.start : region.start + region.row] = True
     for kernel in loops.kernels:
         before = {array: elements.copy() for array, elements in written.items()}

@@ -18,7 +18,8 @@ from itertools import pairwise
 from random import Random
 from typing import Any
 
-from codegen.program import Floats, Label, Pixels, Program
+from codegen.kinds import leaves_of
+from codegen.program import Floats, Label, Pixels, Program, Tokens
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, log_softmax, mse, softmax, total
 from micrograd.nn import Nested
@@ -59,6 +60,7 @@ class Part:
     inputs: Sequence[Value]
     parameters: dict[str, Nested] = field(default_factory=dict)
     results: list[Value] = field(default_factory=list)
+    words: list[list[Value]] = field(default_factory=list)  # tokens among the inputs, if there are any
 
     def weights(self, name: str, *shape: int) -> Nested:
         """A new tensor of parameters; the shape () is a single Value."""
@@ -324,6 +326,34 @@ def attention(part: Part) -> None:
         part.results += [dot(shares, list(column)) for column in zip(*rows, strict=True)]
 
 
+def embedding(part: Part) -> None:
+    """Rows of a table that tokens select, or all inputs as if they were one, and what models make of them."""
+    rng = part.rng
+    words = part.words or [part.sources()]
+    table = part.matrix("table", len(words[0]), rng.choice([1, 2, 3, 5, 9]))
+    rows = [[dot(word, column) for column in zip(*table, strict=True)] for word in words]
+    match rng.randrange(5):
+        case 0:
+            part.results = [reduce(rng, column) / len(rows) for column in zip(*rows, strict=True)]
+        case 1:  # a recurrence
+            state = part.vector("state", len(rows[0]))
+            for row in rows:
+                state = [(s * 0.5 + x).tanh() for s, x in zip(state, row, strict=True)]
+            part.results = state
+        case 2:  # the table once more, as a matrix
+            state = [reduce(rng, column) for column in zip(*rows, strict=True)]
+            part.results = [dot(row, state) for row in table]
+        case 3:
+            places = part.matrix("places", len(rows), len(rows[0]))
+            part.results = [
+                rng.choice(ACTIVATIONS)(x + p)
+                for row, at in zip(rows, places, strict=True)
+                for x, p in zip(row, at, strict=True)
+            ]
+        case _:
+            part.results = [x for row in rows for x in row]
+
+
 KINDS: dict[str, Callable[[Part], None]] = {
     "soup": soup,
     "layered": layered,
@@ -332,17 +362,38 @@ KINDS: dict[str, Callable[[Part], None]] = {
     "reductions": reductions,
     "strided": strided,
     "attention": attention,
+    "embedding": embedding,
 }
+
+
+def _declared(rng: Random, most: float) -> tuple[dict[str, Any], list[list[Value]]]:
+    """Inputs of several kinds by name, and the tokens among them."""
+    words = [
+        [Value(0.0) for _ in range(n)] for n in [rng.choice([2, 3, 6, 11])] for _ in range(rng.choice([1, 1, 2, 3, 5]))
+    ]
+    kinds: dict[str, Any] = {"words": Tokens(words)}
+    if rng.random() < 0.5:
+        kinds["numbers"] = Floats([Value(0.0) for _ in range(rng.randint(1, 9))])
+    if rng.random() < 0.4:
+        kinds["picture"] = Pixels([Value(0.0) for _ in range(rng.randint(1, 9))], min(rng.choice(SCALES), most))
+    if rng.random() < 0.3:
+        kinds["others"] = Tokens([[Value(0.0) for _ in range(rng.choice([2, 5]))]])
+    return dict(rng.sample([*kinds.items()], len(kinds))), words
 
 
 def random_program(rng: Random, kind: str | None = None) -> Program:
     """A Program of one kind, or of one or two kinds that are drawn."""
     names = [kind] if kind else rng.choices([*KINDS, *["layered"] * 3], k=rng.choice([1, 1, 1, 1, 2]))
     inputs = [Value(0.0) for _ in range(rng.choice([0, 1, 2, 3, 4, 4, 5, 5, 7, 8, 9, 9, 12, 16, 17, 25, 36]))]
+    kinds: dict[str, Any] = {}
+    words: list[list[Value]] = []
+    if rng.random() < (0.8 if "embedding" in names else 0.1):
+        kinds, words = _declared(rng, 1e30)
+        inputs = [value for each in kinds.values() for value in leaves_of(each)]
     parameters: dict[str, Nested] = {}
     results: list[Value] = []
     for i, name in enumerate(names):
-        part = Part(rng, inputs)
+        part = Part(rng, inputs, words=words)
         KINDS[name](part)
         parameters |= {f"{name}{i or ''}.{key}": tensor for key, tensor in part.parameters.items()}
         results += part.results
@@ -365,7 +416,7 @@ def random_program(rng: Random, kind: str | None = None) -> Program:
     update = random_rule(rng.randrange(10**6)) if rng.random() < 0.3 else None
     most = 3e38 if dtype == "float32" else math.inf  # so that it is a number of the dtype
     return Program(
-        inputs=Floats(inputs) if scale is None else Pixels(inputs, min(scale, most)),
+        inputs=kinds or (Floats(inputs) if scale is None else Pixels(inputs, min(scale, most))),
         targets=targets,
         parameters=parameters,
         loss=loss,

@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from codegen.program import Floats, Label, Pixels, Program
+from codegen.program import Floats, Label, Pixels, Program, Tokens
 from micrograd.engine import Value
 from micrograd.names import power as power_text
 from micrograd.ops import BY_SYMBOL, power
@@ -57,6 +57,7 @@ class Recipe:
     outputs: dict[str, tuple[int, ...]]
     loss: int
     settings: dict[str, Any]
+    kinds: tuple[tuple[str, str, int, int, float], ...] = ()  # name, kind, leaves, classes and scale of each part
 
     @classmethod
     def of(cls, program: Program) -> Recipe:
@@ -79,6 +80,9 @@ class Recipe:
             ),
             inputs=tuple(number(program.input_values)),
             scale=program.inputs.scale if isinstance(program.inputs, Pixels) else None,
+            kinds=tuple((p.name, p.kind, p.count, p.classes, p.scale) for p in program.input_parts)
+            if program.converts_inputs
+            else (),
             targets=None if program.targets is None else tuple(number(program.target_values)),
             is_label=isinstance(program.targets, Label),
             parameters=parameters,
@@ -110,7 +114,11 @@ class Recipe:
         inputs = nested(list(self.inputs))
         targets = None if self.targets is None else nested(list(self.targets))
         return Program(
-            inputs=Floats(inputs) if self.scale is None else Pixels(inputs, self.scale),
+            inputs=self._declared(inputs)
+            if self.kinds
+            else Floats(inputs)
+            if self.scale is None
+            else Pixels(inputs, self.scale),
             targets=None if targets is None else Label(targets) if self.is_label else Floats(targets),
             parameters={name: nested(numbers) for name, numbers in self.parameters.items()},
             loss=values[self.loss],
@@ -119,10 +127,34 @@ class Recipe:
             **settings,
         )
 
+    def _declared(self, inputs: list[Any]) -> dict[str, Any]:
+        """The inputs by name. ValueError if they do not have the number of leaves that the parts have."""
+        found: dict[str, Any] = {}
+        for name, kind, count, classes, scale in self.kinds:
+            values, inputs = inputs[:count], inputs[count:]
+            if len(values) < count:
+                raise ValueError(f"{name} has {count} leaves")
+            rows = [values[i : i + classes] for i in range(0, count, classes or count)]
+            found[name] = Tokens(rows) if classes else Pixels(values, scale) if kind == "pixels" else Floats(values)
+        if inputs:
+            raise ValueError(f"no part has {len(inputs)} of the inputs")
+        return found
+
+    def _declared_text(self) -> str:
+        parts, first = [], 0
+        for name, kind, count, classes, scale in self.kinds:
+            values = self.inputs[first : first + count]
+            first += count
+            rows = [values[i : i + classes] for i in range(0, count, classes or count)]
+            text = f"Tokens({_text(rows)})" if classes else f"Floats({_text(values)})"
+            parts.append(f"{name!r}: {_pixels(values, scale) if kind == 'pixels' else text}")
+        return f"{{{', '.join(parts)}}}"
+
     def text(self) -> str:
         """Python statements that define `program`. They need Program and its kinds, Value, math, random_rule."""
         lines = [f"v{i} = {self._expression(node)}" for i, node in enumerate(self.nodes)]
         inputs = f"Floats({_text(self.inputs)})" if self.scale is None else _pixels(self.inputs, self.scale)
+        inputs = self._declared_text() if self.kinds else inputs
         targets = "None" if self.targets is None else f"{'Label' if self.is_label else 'Floats'}({_text(self.targets)})"
         arguments = {
             "inputs": inputs,

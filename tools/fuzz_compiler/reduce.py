@@ -65,6 +65,8 @@ def _settings(recipe: Recipe) -> Iterator[Recipe]:
     yield replace(recipe, order=None)
     if recipe.is_label:
         yield replace(recipe, is_label=False)
+    if recipe.kinds:
+        yield replace(recipe, kinds=())
     if recipe.scale is not None:
         yield replace(recipe, scale=None)
         yield replace(recipe, scale=1.0)

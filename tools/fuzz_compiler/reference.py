@@ -15,7 +15,7 @@ from codegen.ir.graph import Graph
 from codegen.ir.interpret import interpret
 from codegen.ir.interpret_loops import State, new_state, run
 from codegen.ir.loops import DATA, Loops, Pass
-from codegen.program import Label, Pixels, Program
+from codegen.program import Label, Program
 from codegen.reroll.layout import FIRST_TOKEN
 from codegen.schedule.pipeline import Rerolled
 from micrograd import optim
@@ -79,8 +79,11 @@ class Reference:
 
     def leaves(self, target: int | Sequence[float] | None, inputs: Sequence[float]) -> tuple[list[float], list[float]]:
         """Targets and inputs as numbers."""
-        scale = self.program.inputs.scale if isinstance(self.program.inputs, Pixels) else 1.0
-        xs = [float(x) * scale for x in inputs] if isinstance(self.program.inputs, Pixels) else list(inputs)
+        xs = list(inputs)
+        for part in self.program.input_parts if len(xs) else ():
+            if part.kind == "pixels":
+                leaves = slice(part.first, part.first + part.count)
+                xs[leaves] = [float(x) * part.scale for x in xs[leaves]]
         if isinstance(self.program.targets, Label):
             ts = [float(i == target) for i in range(len(self.program.target_values))]
         else:

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from codegen.build import load_extension
+from codegen.kinds import Part
 from codegen.program import Label, Pixels, Program
 from tools.fuzz_compiler.programs import ODD_NUMBERS
 from tools.fuzz_compiler.reference import Reference
@@ -106,7 +107,20 @@ def numbers(program: Program, values: Iterable[float]) -> array[float]:
 
 
 def buffer_of_inputs(program: Program, inputs: Sequence[Any]) -> Any:
+    """The inputs of one example or more, as calls take them."""
+    if program.converts_inputs:
+        count = len(program.input_values)
+        rows = [inputs[i : i + count] for i in range(0, len(inputs), count)]
+        found = {part.name: part_of_inputs(program, part, rows) for part in program.input_parts}
+        return found.get("", found)
     return bytes(inputs) if isinstance(program.inputs, Pixels) else numbers(program, inputs)
+
+
+def part_of_inputs(program: Program, part: Part, rows: Sequence[Sequence[Any]]) -> Any:
+    values = [x for row in rows for x in row[part.first : part.first + part.count]]
+    if part.classes:
+        return [values[i : i + part.classes].index(1.0) for i in range(0, len(values), part.classes)]
+    return bytes(values) if part.kind == "pixels" else numbers(program, values)
 
 
 def images(program: Program, examples: Sequence[Example]) -> tuple[Any, Any]:
@@ -123,7 +137,9 @@ def example(program: Program, rng: Random, odd: float = 0.0) -> Example:
     """A random target and random inputs, many of them 0. `odd` is the share of examples with an odd number."""
     count = len(program.input_values)
     inputs: list[Any]
-    if isinstance(program.inputs, Pixels):
+    if program.converts_inputs:
+        inputs = [x for part in program.input_parts for x in _part(part, rng, odd)]
+    elif isinstance(program.inputs, Pixels):
         inputs = [rng.randrange(256) if rng.random() < 0.4 else 0 for _ in range(count)]
     else:
         inputs = [rng.choice([0.0, rng.uniform(-1, 1)]) for _ in range(count)]
@@ -135,6 +151,16 @@ def example(program: Program, rng: Random, odd: float = 0.0) -> Example:
     if isinstance(program.targets, Label):
         return rng.randrange(targets), inputs
     return [rng.uniform(-1, 1) for _ in range(targets)], inputs
+
+
+def _part(part: Part, rng: Random, odd: float) -> list[Any]:
+    """The leaves of a part: tokens as 1 among zeros, bytes as they are."""
+    if part.classes:
+        words = [rng.randrange(part.classes) for _ in range(part.numbers)]
+        return [float(word == i) for word in words for i in range(part.classes)]
+    if part.kind == "pixels":
+        return [rng.randrange(256) if rng.random() < 0.4 else 0 for _ in range(part.count)]
+    return [rng.choice(ODD_NUMBERS) if rng.random() < odd / 4 else rng.uniform(-1, 1) for _ in range(part.count)]
 
 
 def bits(numbers: Iterable[float]) -> list[str]:
