@@ -236,10 +236,10 @@ static int convert_buffer(struct converted *c, const Py_buffer *view)
                      expected_things(c->expected), format_of(view));
         return -1;
     }
-    const int dimensions = view->ndim;
+    const int dimensions = view->strides != NULL ? view->ndim : 0; /* ctypes has no strides for what is contiguous */
     if (begin_conversion(c, view->len / view->itemsize) < 0)
         return -1;
-    const Py_ssize_t row = dimensions ? view->shape[dimensions - 1] : 1;
+    const Py_ssize_t row = dimensions ? view->shape[dimensions - 1] : c->count;
     const Py_ssize_t stride = dimensions ? view->strides[dimensions - 1] : view->itemsize;
     Py_ssize_t at[MAX_BUFFER_DIMENSIONS] = {0};
     const char *from = view->buf;

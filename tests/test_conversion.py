@@ -5,6 +5,7 @@ Bad input is in test_bad_input.py. What this kind of test is for: a conversion t
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 from array import array
 from collections.abc import Callable
@@ -85,6 +86,17 @@ LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
     "memoryview": lambda rows: memoryview(np.ascontiguousarray(rows)),
     "misaligned": lambda rows: np.frombuffer(b"\0" + rows.tobytes(), rows.dtype, offset=1).reshape(rows.shape),
 }
+
+
+@pytest.mark.parametrize("kind", [ctypes.c_float, ctypes.c_double, ctypes.c_int, ctypes.c_double.__ctype_be__])
+def test_arrays_of_ctypes(kind, modules):
+    """They say nothing of strides, although they are asked."""
+    numbers = [float(number) for number in ROWS.ravel()]
+    expected = bytes(modules[False].outputs_batch(array("d", numbers))["out"])
+    flat = (kind * 30)(*map(int, numbers))
+    rows = ((kind * 3) * 10)(*[(kind * 3)(*row) for row in ROWS.tolist()])
+    assert bytes(modules[False].outputs_batch(flat)["out"]) == expected
+    assert bytes(modules[False].outputs_batch(rows)["out"]) == expected
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -46,7 +46,10 @@ def fresh_step(pair: Pair, module: ModuleType) -> object:
     """A step of training from fresh weights on an input that never changes."""
     c = Choices(bytes([3, 3]))
     counts = pair.inputs, pair.targets
-    inputs, labels = (array(t or "B", content(c, n, t or "B")) for t, n in zip(pair.typecodes, counts, strict=True))
+    given, labels = (array(t or "B", content(c, n, t or "B")) for t, n in zip(pair.typecodes, counts, strict=True))
+    inputs: object = given
+    if pair.parts:
+        inputs = {part.name: [i % max(part.classes, 2) for i in range(part.numbers)] for part in pair.parts}
     if not hasattr(module, "forward"):
         return encode(module.outputs(inputs))
     pair.renew(module)
@@ -61,4 +64,4 @@ def fresh_step(pair: Pair, module: ModuleType) -> object:
 def seeds() -> list[bytes]:
     """Some sequences to begin with, for each of the first models."""
     draw = random.Random(1)
-    return [bytes([255 if i == 9 else i % 9]) + draw.randbytes(8 + 8 * (i % 25)) for i in range(100)]
+    return [bytes([255 if i == 10 else i % 10]) + draw.randbytes(8 + 8 * (i % 25)) for i in range(100)]

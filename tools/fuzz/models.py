@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import runpy
 import shutil
 from collections.abc import Callable, Iterable
@@ -15,12 +16,15 @@ from unittest.mock import patch
 
 import numpy as np
 
-from codegen import Floats, Program, build
+from codegen import Floats, Label, Program, Tokens, build
 from codegen.build import load_extension
 from codegen.files import csrc
+from codegen.kinds import Part
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
+from micrograd.functional import cross_entropy
+from micrograd.nn import MLP, Embedding
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SANITIZERS = ["-O1", "-g", "-fsanitize=address,undefined,fuzzer-no-link", "-fno-sanitize-recover=all"]
@@ -48,6 +52,25 @@ def _parameters_alone() -> Program:
     return Program(Floats([]), None, {"p": p}, loss=p[0] * p[1], outputs={"out": [p[1]]})
 
 
+def _tokens() -> Program:
+    """Rows by index; the twin has 1 among zeros."""
+    random.seed(3)
+    words = [[Value(0) for _ in range(5)] for _ in range(3)]
+    numbers, label = [Value(0), Value(0)], [Value(0) for _ in range(4)]
+    table = Embedding(5, 3)
+    net = MLP(11, [4, 4])
+    logits = net([*(x for word in words for x in table(word)), *numbers])
+    return Program(
+        inputs={"words": Tokens(words), "numbers": Floats(numbers)},
+        targets=Label(label),
+        parameters={"table": table.weight, **net.named_parameters()},
+        loss=cross_entropy(logits, label),
+        outputs={"logits": logits},
+        metrics={"largest": logits[0].max(*logits[1:])},
+        input_gradients=True,
+    )
+
+
 MODELS = {
     "mlp": Model(_tests["mlp"]),  # pixels and labels, rows of weights that are left out
     "xor": Model(_tests["xor"], twin="baseline"),  # floats and floats
@@ -57,6 +80,7 @@ MODELS = {
     "gather": Model(_tests["gather"], level="baseline"),  # tables of indices
     "alone": Model(_parameters_alone),  # no inputs
     "frozen": Model(_frozen),
+    "tokens": Model(_tokens),  # inputs by name
     "nn": Model(mnist_program, twin="baseline"),
 }
 
@@ -75,6 +99,7 @@ class Pair:
     targets: int
     same_layout: bool  # of their views: both are the same loops
     typecodes: tuple[str, str]  # of inputs and targets; "" for a label, or for none
+    parts: tuple[Part, ...] = ()  # of inputs by name
 
     def renew(self, module: ModuleType) -> None:
         """Fresh weights and gradients of 0. What reset() does takes long for many weights with sanitizers."""
@@ -133,6 +158,7 @@ def load_pair(folder: Path, name: str) -> Pair:
             "B" if information["input_type"] == "uint8" else real,
             real if trains and information["target_type"] not in ("none", "label") else "",
         ),
+        parts=program.input_parts if program.converts_inputs else (),
     )
 
 

@@ -15,6 +15,7 @@ from unittest.mock import patch
 
 import numpy as np
 
+from codegen.kinds import Part
 from tools.fuzz.choices import Choices
 from tools.fuzz.common import Wrong
 from tools.fuzz.models import Pair
@@ -149,7 +150,17 @@ class Session:
         return self.target(1)
 
     def pixels(self, count: int = 1) -> object:
+        if self.pair.parts:
+            return self.or_odd(lambda: {part.name: self.part(part, count) for part in self.pair.parts})
         return self.numbers(count * self.pair.inputs, self.pair.typecodes[0])
+
+    def part(self, part: Part, count: int) -> object:
+        """Tokens are small ints, now and then one that is no word."""
+        if not part.classes:
+            return self.numbers(count * part.numbers, self.pair.typecodes[0])
+        words = content(self.c, count * part.numbers, "B")
+        below = part.classes + (self.c.byte() == 0)
+        return self.or_odd(lambda: wrapped(self.c, bytes(word % below for word in words), "B"))
 
     def small(self) -> object:
         return self.or_odd(lambda: 1 + self.c.below(80))

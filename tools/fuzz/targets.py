@@ -27,7 +27,7 @@ class Target:
         return words
 
 
-_MODELS = ("mlp", "xor", "shared_weights", "edges", "float32", "gather", "alone", "frozen", "nn")
+_MODELS = ("mlp", "xor", "shared_weights", "edges", "float32", "gather", "alone", "frozen", "tokens", "nn")
 _TRAINED = tuple(name for name in _MODELS if name not in ("alone", "frozen"))
 
 TARGETS = {
