@@ -171,8 +171,8 @@ FAULTS = [
     Fault(
         "terms that all read what the first reads",
         "codegen/reroll/loops.py",
-        "Index(int(self.nest.first[column]) + offset, steps",
-        "Index(int(self.nest.first[column]), steps",
+        "first = int(self.nest.first[column]) + offset",
+        "first = int(self.nest.first[column])",
     ),
     Fault(
         "rows skipped of a tensor that is none of rows",
@@ -384,7 +384,7 @@ FAULTS = [
     ),
     Fault(
         "a shape with a hole in it",
-        "csrc/buffers.h",
+        "csrc/arguments.h",
         "if (size == NULL || PyTuple_SetItem(tuple, d, size) < 0) {",
         "if (PyTuple_SetItem(tuple, d, size) < 0) {",
         test=NO_MEMORY,

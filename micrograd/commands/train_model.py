@@ -133,12 +133,12 @@ class Recipe:
         """The model. Raises ImportError and UsageError where it cannot be had."""
         if self.is_built_in:
             return compiled_model()
-        from codegen import CompilerError, compile
+        import codegen
 
         program = self.program()
         try:
-            return compile(program)
-        except CompilerError as error:
+            return codegen.compile(program)
+        except codegen.CompilerError as error:
             raise UsageError(
                 f"{str(error).splitlines()[0].rstrip('.')}: every model but that of nn is compiled on the spot, and "
                 "pip install 'micrograd-nn[compiler]' brings a compiler"
