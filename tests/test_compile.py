@@ -360,7 +360,7 @@ def test_options():
     program = line()
     codegen.compile(program, dtype="float32")
     assert program.dtype == "float64"
-    by_level = [codegen.compile(models.xor(), optimize=level) for level in (0, 2)]
+    by_level = [codegen.compile(models.xor(), optimize=level) for level in (0, 1)]
     data = many(models.xor(), 20)
     for model in by_level:
         model.train(*data, batch_size=4)
@@ -378,7 +378,7 @@ def test_the_c_of_an_instance_has_no_warnings(kind):
     codegen.compile(program, optimize=0, flags=["-Wall", "-Wextra", "-Werror"])
 
 
-@pytest.mark.parametrize("name", slow_but(["xor"], ["xor", "mlp", "convolution", "recurrence"]))
+@pytest.mark.parametrize("name", slow_but([], ["xor", "mlp", "convolution", "recurrence"]))
 def test_faster_compilation_changes_no_bit(name, monkeypatch):
     """Kernels at another level of optimisation than the rest, and one SIMD level alone."""
     program = models.REGULAR[name]()

@@ -50,7 +50,7 @@ def modules(request, tmp_path_factory) -> dict[bool, Any]:
         folder = tmp_path_factory.mktemp("net")
         if request.param == "python":
             return python_module(model(labelled, "float64"), folder)
-        return Extension(model(labelled, request.param), folder, "loops", flags=["-O1"]).module
+        return Extension(model(labelled, request.param), folder, "loops", flags=["-O0"]).module
 
     return {labelled: build(labelled) for labelled in (False, True)}
 

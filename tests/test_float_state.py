@@ -41,7 +41,7 @@ def mxcsr(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory):
-    return Extension(models.mlp((12, 20, 5)), tmp_path_factory.mktemp("float_state"), "loops").module
+    return Extension(models.mlp((12, 20, 5)), tmp_path_factory.mktemp("float_state"), "loops", flags=["-O1"]).module
 
 
 def everything(module, mxcsr, csr: int, threads: int) -> list[object]:

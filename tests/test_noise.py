@@ -86,7 +86,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 @pytest.mark.parametrize("name", slow_but(["moving", "alone"], PROGRAMS))
 def test_all_systems_agree(name, tmp_path):
     """Predictions and evaluations, which have the means, among training steps."""
-    compare(PROGRAMS[name](), tmp_path, steps=8, flags=["-O1"])
+    compare(PROGRAMS[name](), tmp_path, steps=8, flags=["-O0"])
 
 
 def interpreted(program: Program, data: tuple, batch_size: int, seed: int, epochs: int = 2) -> list[float]:
@@ -117,7 +117,7 @@ def interpreted(program: Program, data: tuple, batch_size: int, seed: int, epoch
 
 @pytest.fixture(scope="module")
 def net(tmp_path_factory) -> Extension:
-    return Extension(dropout(), tmp_path_factory.mktemp("noise"), "loops", flags=["-O1"])
+    return Extension(dropout(), tmp_path_factory.mktemp("noise"), "loops", flags=["-O0"])
 
 
 @pytest.mark.parametrize("batch_size", [1, 7, 70])

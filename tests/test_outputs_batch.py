@@ -52,18 +52,18 @@ def check(module: Any, program: Program) -> None:
 @pytest.mark.parametrize("kind", slow_but(["perceptron", "attention"], KINDS))
 def test_each_row_has_the_bits_of_a_single_image(kind, tmp_path):
     program = KINDS[kind]()
-    check(Extension(program, tmp_path, "loops", flags=["-O1"]).module, program)
+    check(Extension(program, tmp_path, "loops", flags=["-O0"]).module, program)
 
 
 @pytest.mark.parametrize("options", [{"dtype": "float32"}, {"fma": True}], ids=str)
 def test_fast_models_too(options, tmp_path):
     program = models.mlp_of_floats(**options)
-    check(Extension(program, tmp_path, "loops", flags=["-O1"]).module, program)
+    check(Extension(program, tmp_path, "loops", flags=["-O0"]).module, program)
 
 
 def test_frozen_and_straightline_models_too(tmp_path):
     program = models.mlp()
-    module = codegen.load_extension(codegen.freeze(program, weights_of(program), tmp_path, "frozen_net", flags=["-O1"]))
+    module = codegen.load_extension(codegen.freeze(program, weights_of(program), tmp_path, "frozen_net", flags=["-O0"]))
     check(module, program)
     check(Extension(program, tmp_path, "straightline", flags=["-O0"]).module, program)
 
@@ -98,7 +98,7 @@ def test_every_level_computes_the_same(level):
 
 def test_results_are_memory_that_numpy_shares_and_may_be_the_callers(tmp_path):
     program = models.mlp()
-    net = Extension(program, tmp_path, "loops", flags=["-O1"]).module
+    net = Extension(program, tmp_path, "loops", flags=["-O0"]).module
     images, _ = many(program, 21, seed=3)
     found = net.outputs_batch(images)
     array = np.asarray(found["logits"])
@@ -132,7 +132,7 @@ def test_a_threshold_makes_classes_of_one_output(target, tmp_path):
         finally:
             sys.path.remove(str(path.parent))
     else:
-        net = Extension(program, tmp_path, "loops", flags=["-O1"]).module
+        net = Extension(program, tmp_path, "loops", flags=["-O0"]).module
     rows = np.random.default_rng(2).normal(size=(50, 2))
     rows[0] = 0.0
     targets = np.random.default_rng(3).normal(size=50)

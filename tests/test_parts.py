@@ -73,7 +73,7 @@ def part_of(mapping: dict[str, Any], row: int) -> dict[str, Any]:
 def module_of(kind: str, program: Program, folder: Path) -> ModuleType:
     if kind == "python":
         return Generated(program, folder).module
-    return Extension(program, folder, kind, flags=["-O1"]).module
+    return Extension(program, folder, kind, flags=["-O0"]).module
 
 
 KINDS = ["loops", "straightline", "python"]

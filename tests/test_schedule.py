@@ -109,7 +109,7 @@ def check(program, target=STRICT, steps=3):
 NOT_WIDE = [name for name in models.REGULAR if name != "wide"]
 
 
-@pytest.mark.parametrize("name", slow_but(["mlp", "convolution", "attention"], NOT_WIDE))
+@pytest.mark.parametrize("name", slow_but(["convolution"], NOT_WIDE))
 def test_each_pass_keeps_every_bit(name):
     check(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name](), steps=1)
 
@@ -131,9 +131,10 @@ def test_loops_of_fast_programs_are_legal(name):
     check(models.REGULAR[name](), Target("float32", fma=True, reorder=True))
 
 
+@pytest.mark.slow
 def test_random_graphs():
-    check(models.random_programs(3, 3), steps=2)
-    check_batch(models.random_programs(3, 3))
+    check(models.random_programs(3, 10), steps=2)
+    check_batch(models.random_programs(3, 10))
 
 
 @pytest.mark.parametrize("name", NOT_WIDE)
@@ -156,6 +157,7 @@ def test_what_depends_on_parameters_alone_runs_once():
     assert phases[found.place_of(found.graph.outputs["observed"][0])] == Phase.SIDE_BY_SIDE
 
 
+@pytest.mark.slow
 def test_more_lanes_than_registers():
     """Blocks of lanes, with a rest: 131 roots are 128 and 3."""
     x, w = models.values(2), [[Value(0.01 * (i + j)) for j in range(2)] for i in range(131)]
