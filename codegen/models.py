@@ -90,6 +90,7 @@ def compile(
     changes = {name: value for name, value in changes.items() if value not in (None, getattr(program, name))}
     if changes:
         program = replace(program, **changes)  # type: ignore[arg-type]
+    program.check()
     if lowering not in (None, "loops", "straightline"):
         raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
     if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):

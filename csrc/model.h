@@ -173,7 +173,8 @@ struct state_tensor {
     double initial;
 };
 
-static int64_t steps; /* since the start or the last reset() */
+#define MAX_STEPS ((int64_t)1 << 53) /* rules take it as a double */
+static int64_t steps;                /* since the start or the last reset() */
 
 /* Its top bit is set if and only if a number is inf or nan: a carry from the exponent gets there. */
 static inline real_bits nonfinite_bits(real x)

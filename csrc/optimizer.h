@@ -13,7 +13,6 @@
 #include "views.h"
 
 #define STEP_NAME "step"
-#define MAX_STEPS ((Py_ssize_t)1 << 53) /* rules take it as a double */
 
 /* As after the import. The caller holds model_lock. */
 static void clear_optimizer_state(void)

@@ -229,7 +229,7 @@ static void run_update(double rate, double batch)
 {
     struct step step = make_step(rate, batch);
     int nonfinite = 0;
-    steps++;
+    steps += steps < MAX_STEPS;
     prepare_step((double)steps, rate, TAKES_NORM ? gradient_norm(&step) : 0.0, step.number);
     step.skips = rows_stay(step.number);
     pool_run(update_piece, pool_pieces(), &step);
@@ -247,7 +247,7 @@ static void run_update(double rate, double batch)
 static void run_update(double rate, double batch)
 {
     struct step step = make_step(rate, batch);
-    steps++;
+    steps += steps < MAX_STEPS;
     if (is_pending() && row_gradients.images == 1) {
         update_dense_tensors(&step, 0, 1);
         level->update_pending_image(block, &step);

@@ -34,11 +34,11 @@ static void count_view(const struct tensor_object *object, int change)
     }
 }
 
-/* The number of steps, as an int64. */
+/* The number of steps, as an int64 that cannot be written: load_optimizer_state() checks it. */
 static int steps_getbuffer(PyObject *self, Py_buffer *view, int flags)
 {
     static char format[] = "q";
-    if (PyBuffer_FillInfo(view, self, &steps, sizeof(steps), 0, flags) < 0)
+    if (PyBuffer_FillInfo(view, self, &steps, sizeof(steps), 1, flags) < 0)
         return -1;
     view->itemsize = sizeof(steps);
     view->ndim = 0;

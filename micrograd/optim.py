@@ -185,7 +185,7 @@ def adagrad(
     lr_decay: float = 0.0, weight_decay: float = 0.0, initial_accumulator_value: float = 0.0, eps: float = 1e-10
 ) -> Rule:
     """Adagrad (torch.optim.Adagrad; Duchi, Hazan and Singer, 2011)."""
-    _check("adagrad", lr_decay=lr_decay, weight_decay=weight_decay, eps=eps)
+    _check("adagrad", lr_decay=lr_decay, weight_decay=weight_decay, initial=initial_accumulator_value, eps=eps)
 
     def adagrad(p: Any, g: Any, state: State, step: Any, rate: Any) -> tuple[Any, State]:
         g = _decayed(p, g, weight_decay)
@@ -220,9 +220,9 @@ def _shrunk(p: Any, rate: Any, weight_decay: float) -> Any:
     return p * (1.0 - rate * weight_decay) if weight_decay else p
 
 
-def _check(name: str, betas: object = (), **numbers: object) -> None:
+def _check(name: str, betas: object = (0.0, 0.0), **numbers: object) -> None:
     """Raises TypeError or ValueError for what is no finite number >= 0, and for betas that are not below 1."""
-    if not isinstance(betas, Sequence) or len(betas) not in (0, 2):
+    if not isinstance(betas, Sequence) or len(betas) != 2:
         raise TypeError(f"{name}: betas are two numbers, not {betas!r}")
     for what, number in [*(("betas", beta) for beta in betas), *numbers.items()]:
         if isinstance(number, bool) or not isinstance(number, int | float):

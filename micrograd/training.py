@@ -17,11 +17,14 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Real
+from operator import index
 from typing import Any, TypeAlias
 
 from micrograd.schedules import Schedule
 
 Pair: TypeAlias = tuple[Any, Any]  # inputs and targets
+NUMBERS = ("uint8", "float32", "float64")  # types that stand in rows of a known width
 Augment: TypeAlias = Callable[[Any, int], Any]  # new inputs for an epoch, from the inputs and a seed
 
 
@@ -89,8 +92,7 @@ class Training:
     run: Run = field(default_factory=Run)
 
     def __post_init__(self) -> None:
-        if self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, got {self.batch_size}")
+        self.batch_size = _whole("batch_size", self.batch_size, 1)
 
     def epochs(self, last: int) -> Iterator[Run]:
         """Trains to the end of epoch `last`, and yields after each epoch. Raises DivergedError."""
@@ -245,7 +247,7 @@ def fit(
     test: (inputs, targets) that are only measured after each epoch.
     augment: augment(inputs, seed of the epoch) returns the inputs of an epoch, as micrograd.data.shift does.
     early_stopping: stop after so many epochs without a better one.
-    keep_best: end with the parameters of the best epoch instead of the last.
+    keep_best: end with the parameters of the best epoch instead of the last, and with what the optimizer kept then.
     check_finite: stop before a step that makes a parameter inf or nan.
     each_epoch: called with the Epoch after each.
 
@@ -253,15 +255,17 @@ def fit(
     """
     if validation is None and (keep_best or early_stopping is not None):
         raise ValueError(f"{'keep_best' if keep_best else 'early_stopping'} needs validation examples")
-    if early_stopping is not None and early_stopping < 1:
-        raise ValueError(f"early_stopping must be at least 1, got {early_stopping}")
+    epochs = _whole("epochs", epochs, 1)
+    if early_stopping is not None:
+        early_stopping = _whole("early_stopping", early_stopping, 1)
     count = count_examples(model, inputs, targets)
-    if isinstance(validation, int | float):
-        held = held_out(count, validation)
-        validation = _part(inputs, count - held, count, count), _part(targets, count - held, count, count)
+    held_pair: Any = validation
+    if isinstance(validation, Real):
+        held = held_out(count, float(validation))
+        held_pair = _part(inputs, count - held, count, count), _part(targets, count - held, count, count)
         inputs, targets = _part(inputs, 0, count - held, count), _part(targets, 0, count - held, count)
         count -= held
-    job = Training(model, inputs, targets, count, batch_size, None, seed, threads, validation, test, augment)
+    job = Training(model, inputs, targets, count, batch_size, None, seed, threads, held_pair, test, augment)
     job.check_finite = check_finite
     job.learning_rate = _schedule(learning_rate, epochs * job.steps)
     history, best = History(), None
@@ -270,7 +274,7 @@ def fit(
             history.epochs.append(Epoch.of(job))
             history.best_epoch = run.best_epoch
             if keep_best and run.best_epoch == run.epoch:
-                best = copy.deepcopy(model.state_dict())
+                best = copy.deepcopy(model.state_dict()), copy.deepcopy(model.optimizer_state())
             if each_epoch is not None:
                 each_epoch(history.epochs[-1])
             history.stopped_early = is_early_stop(run, early_stopping) and run.epoch < epochs
@@ -279,7 +283,8 @@ def fit(
     except DivergedError as error:
         raise DivergedError(f"{error}: a smaller learning_rate may help", error.is_rolled_back) from error
     if best is not None:
-        model.load_state_dict(best)
+        model.load_state_dict(best[0])
+        model.load_optimizer_state(best[1])
     return history
 
 
@@ -297,18 +302,41 @@ def held_out(count: int, share: float) -> int:
 
 
 def count_examples(model: Any, inputs: Any, targets: Any) -> int:
-    """How many examples there are: rows, or flat numbers in rows of the model's own width."""
+    """How many examples there are: rows, or flat numbers in rows of the model's own width.
+
+    Raises ValueError for things that do not have equally many, and for named ones that are all flat: pass them as rows.
+    """
     info = model.info()
-    is_label = info["target_type"] == "label"
-    things = [(targets, 1 if is_label else info["targets"]), (inputs, info["inputs"])]
-    for thing, width in things:
-        first = next(iter(thing.values()), None) if isinstance(thing, Mapping) else thing
-        if first is None:
-            continue
-        is_nested = isinstance(thing, Mapping) or len(getattr(first, "shape", ())) > 1
-        is_nested = is_nested or (len(first) > 0 and hasattr(first[0], "__len__"))
-        return len(first) if is_nested or width == 0 else len(first) // width
-    return 1
+    things: list[
+        tuple[str, Any, int]
+    ] = []  # a name, what a caller passes, and how many numbers an example has, 0: unknown
+    for name, given in (("inputs", inputs), ("targets", targets)):
+        if isinstance(given, Mapping):
+            things += [(f"{name}[{key!r}]", part, 0) for key, part in given.items()]
+        elif given is not None and info[name]:
+            kind = info[f"{name[:-1]}_type"]
+            things.append((name, given, 1 if kind == "label" else info[name] if kind in NUMBERS else 0))
+    counts = {name: len(thing) for name, thing, _ in things if _has_rows(thing)}
+    counts |= {name: len(thing) // width for name, thing, width in things if width and name not in counts}
+    if not things:
+        return 1
+    if not counts:
+        names = ", ".join(name for name, *_ in things)
+        raise ValueError(f"how many examples are there? {names} are flat: pass one of them as rows")
+    (first, count), *others = counts.items()
+    for name, other in others:
+        if other != count:
+            raise ValueError(f"{name} has {other} examples, but {first} has {count}")
+    for name, thing, width in things:
+        if not _has_rows(thing) and (len(thing) % max(count, 1) or (width and len(thing) != count * width)):
+            expected = f"{count * width}" if width else f"a multiple of {count}"
+            raise ValueError(f"{name} must hold {expected} numbers for {count} examples, got {len(thing)}")
+    return count
+
+
+def _has_rows(thing: Any) -> bool:
+    """Whether an example is an element, not some of them."""
+    return len(getattr(thing, "shape", ())) > 1 or (len(thing) > 0 and hasattr(thing[0], "__len__"))
 
 
 def _part(thing: Any, first: int, end: int, count: int) -> Any:
@@ -336,8 +364,22 @@ def _chosen(thing: Any, chosen: list[int], count: int) -> Any:
 
 
 def _schedule(rate: Schedule | Sequence[float] | float | None, steps: int) -> Schedule | float | None:
-    if rate is None or callable(rate) or isinstance(rate, int | float):
+    if rate is None or callable(rate):
         return rate
-    if len(rate) != steps:
-        raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {len(rate)}")
-    return rate.__getitem__
+    given: Any = rate
+    if isinstance(given, Real) or getattr(given, "shape", None) == ():
+        return float(given)
+    if isinstance(given, str | bytes) or not hasattr(given, "__len__"):
+        raise TypeError(f"learning_rate must be a number, one for each step, or a schedule, not {type(given).__name__}")
+    if len(given) != steps:
+        raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {len(given)}")
+    found: Schedule = given.__getitem__
+    return found
+
+
+def _whole(what: str, number: Any, least: int) -> int:
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
+    if (found := index(number)) < least:
+        raise ValueError(f"{what} must be at least {least}, got {found}")
+    return found

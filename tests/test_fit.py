@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from harness import Generated, bits, many, state
 
+import codegen
 from codegen import Floats, Program
-from micrograd import schedules, training
+from micrograd import optim, schedules, training
 from micrograd.data import shift
 from micrograd.engine import Value
 
@@ -229,8 +230,6 @@ def test_a_model_with_noise_repeats_an_epoch_to_the_bit():
     """Numbers that are drawn come from the seed of the epoch, also where the run would pause within it."""
     from test_noise import dropout
 
-    import codegen
-
     program = dropout()
     data = many(program, 60)
     states = []
@@ -244,3 +243,88 @@ def test_a_model_with_noise_repeats_an_epoch_to_the_bit():
     resumed = training.Training(model, *data, 60, batch_size=10, learning_rate=0.1, run=training.Run(2, 0))
     list(resumed.epochs(2))
     assert states == [state(model)] * 2
+
+
+def named_program() -> Program:
+    x, a, b, w = [models.values(2) for _ in range(4)]
+    loss = (w[0] * x[0] + w[1] * x[1] - a[0] - a[1] - b[0]) ** 2
+    return Program({"x": Floats(x)}, {"a": Floats(a), "b": Floats(b[:1])}, {"w": w}, loss)
+
+
+def test_examples_are_counted_by_rows_or_by_the_models_width():
+
+    model = codegen.compile(named_program(), optimize=0)
+    x, a, b = np.ones((200, 2)), np.ones((200, 2)), np.ones(200)
+    count = training.count_examples
+    assert count(model, {"x": x}, {"a": a.ravel(), "b": b}) == 200
+    assert count(model, {"x": x.tolist()}, {"a": a, "b": b}) == 200
+    history = training.fit(model, {"x": x}, {"a": a.ravel(), "b": b}, epochs=2, learning_rate=[1e-3] * 400)
+    assert [epoch.number for epoch in history.epochs] == [1, 2]
+    with pytest.raises(
+        ValueError, match=r"inputs\['x'\], targets\['a'\], targets\['b'\] are flat: pass one of them as rows"
+    ):
+        count(model, {"x": x.ravel()}, {"a": a.ravel(), "b": b})
+    with pytest.raises(ValueError, match=r"targets\['a'\] has 199 examples, but inputs\['x'\] has 200"):
+        count(model, {"x": x}, {"a": a[:199], "b": b})
+    with pytest.raises(
+        ValueError, match=r"targets\['b'\] must hold a multiple of 200 numbers for 200 examples, got 260"
+    ):
+        training.fit(model, {"x": x}, {"a": a, "b": np.ones(260)}, validation=0.2, learning_rate=1e-3)
+
+
+@pytest.mark.parametrize("surplus", [1, 50])
+def test_surplus_targets_are_no_part_of_a_validation(surplus):
+    images, labels = many_digits(40)
+    with pytest.raises(ValueError, match=f"targets has {40 + surplus} examples, but inputs has 40"):
+        training.fit(nn, images, labels + bytes(surplus), validation=0.2)
+    with pytest.raises(ValueError, match="inputs must hold 31360 numbers for 40 examples, got 31363"):
+        training.fit(nn, images + bytes(3), labels, validation=0.2)
+
+
+def many_digits(count: int) -> tuple[bytes, bytes]:
+    rng = np.random.default_rng(0)
+    return rng.integers(0, 256, 784 * count, dtype=np.uint8).tobytes(), rng.integers(
+        0, 10, count, dtype=np.uint8
+    ).tobytes()
+
+
+@pytest.mark.parametrize("rate", [np.float32(0.5), np.array(0.5), np.int64(1), 1])
+def test_a_rate_of_any_kind_of_number(rate):
+    images, labels = many_digits(8)
+    assert training.fit(nn, images, labels, epochs=1, learning_rate=rate).epochs[0].learning_rate == float(rate)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"learning_rate": "0.1"},
+            TypeError,
+            "learning_rate must be a number, one for each step, or a schedule, not str",
+        ),
+        ({"epochs": "3"}, TypeError, "epochs must be an int, not str"),
+        ({"epochs": 1.5}, TypeError, "epochs must be an int, not float"),
+        ({"epochs": 0}, ValueError, "epochs must be at least 1, got 0"),
+        ({"batch_size": "4"}, TypeError, "batch_size must be an int, not str"),
+        ({"validation": 0.5, "early_stopping": True}, TypeError, "early_stopping must be an int, not bool"),
+        ({"validation": np.float32(2.0)}, ValueError, "validation must be a share"),
+    ],
+)
+def test_wrong_options_say_what_is_wrong(options, error, message):
+    images, labels = many_digits(8)
+    before = state(nn)
+    with pytest.raises(error, match=message):
+        training.fit(nn, images, labels, **options)
+    assert state(nn) == before
+
+
+def test_the_best_epoch_has_its_own_state_of_the_optimizer():
+
+    program = models.mlp(update=optim.adam())
+    model = codegen.compile(program, optimize=0)
+    images, labels = many(program, 60)
+    held = many(program, 20, seed=9)
+    history = training.fit(
+        model, images, labels, epochs=6, batch_size=10, learning_rate=0.5, validation=held, keep_best=True
+    )
+    assert np.asarray(model.optimizer_state()["step"]) == 6 * history.best_epoch

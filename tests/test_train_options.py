@@ -236,6 +236,25 @@ def test_a_model_of_your_own(train: Train, quick: None, data: Path, tmp_path: Pa
     assert Recipe(model=str(path)).default_rate(types.SimpleNamespace(info=lambda: {"learning_rate": 0.01}), 8) == 0.01
 
 
+def test_a_model_with_an_optimizer_keeps_it(
+    train: Train, quick: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "model.py").write_text(
+        MODEL.format(pixels=784, classes=10)
+        + "\n\ndef adam():\n    from micrograd import optim\n    found = program()\n    found.update = optim.adam()\n"
+        "    return found\n\n\nplain, program = program, adam\n".replace("program()", "plain()")
+    )
+    monkeypatch.chdir(tmp_path)
+    options = ("--model", "model.py", "--limit", 40, "--epochs", 1)
+    done = train(*options, "--momentum", 0.9)
+    assert done.code == 2
+    assert "model.py has an optimizer: --momentum and --weight-decay are for one of --optimizer" in done.err
+    good(train, *options, "--optimizer", "sgd", "--momentum", 0.9)
+    good(train, *options, "--log", "run")
+    described = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert described["recipe"]["model"] == str(tmp_path / "model.py")  # for a report from any folder
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -23,8 +23,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from ctypes import c_float
 from dataclasses import dataclass
 from itertools import chain
+from math import isfinite
 from struct import pack
 
 from codegen.ir.graph import Graph, Op, verify
@@ -103,9 +105,19 @@ def updates_of(program: Program) -> Updates | None:
 
 def update_of(rule: optim.Rule, number: int = 0, first_number: int = 0, dtype: str = "float64") -> Update:
     graph = traced_rule(rule, optim.TINY_FLOAT32 if dtype == "float32" else optim.TINY)
+    if dtype == "float32":
+        _check_constants(rule, graph)
     once, each = split(graph)
     each, kept = with_conditions(each)
     return Update(rule, number, once, each, kept, first_number)
+
+
+def _check_constants(rule: optim.Rule, graph: Graph) -> None:
+    """Raises ValueError for a constant that is 0 or inf in float32, and nothing of the kind in float64."""
+    for constant in graph.constants:
+        narrow = c_float(constant).value
+        if isfinite(constant) and constant and not (narrow and isfinite(narrow)):
+            raise ValueError(f"the rule {rule.name} has the constant {constant!r}, which is {narrow!r} in float32")
 
 
 def traced_rule(rule: optim.Rule, tiny: float = optim.TINY) -> Graph:

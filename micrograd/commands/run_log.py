@@ -74,7 +74,7 @@ class Log:
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
             checkpoint.check_writable(self.folder / WEIGHTS)
-            described = {"recipe": asdict(recipe), **settings(options), "learning_rate": rate}
+            described = {"recipe": with_whole_path(recipe), **settings(options), "learning_rate": rate}
             write_whole(self.folder / SETTINGS, json.dumps(described, indent=1).encode() + b"\n", is_synced=False)
             self.events = event_writer(self.folder)
         self.table.begin(first)
@@ -93,6 +93,12 @@ class Log:
     def close(self) -> None:
         if self.events is not None:
             self.events.close()
+
+
+def with_whole_path(recipe: Recipe) -> dict[str, Any]:
+    """So that a report finds the file from any folder."""
+    found = asdict(recipe)
+    return found | {"model": None if recipe.model is None else str(Path(recipe.model).resolve())}
 
 
 def about(model: Any) -> dict[str, str]:

@@ -122,6 +122,8 @@ class Recipe:
                 raise UsageError(f"{self.model}: its targets must be a Label of {CLASSES} classes, and a prediction")
         if self.dtype is not None:
             program = replace(program, dtype=self.dtype)
+        if self.has_rule and self.optimizer is None and program.update is not None:
+            raise UsageError(f"{self.model} has an optimizer: --momentum and --weight-decay are for one of --optimizer")
         return replace(program, update=self.rule()) if self.has_rule else program
 
     def rule(self) -> optim.Rule:
