@@ -253,7 +253,7 @@ class _Finder:
 
     def is_factor(self, place: Place, word: str, lane: str) -> bool:
         """Whether it is an adjoint, one for each lane."""
-        if place.array != VALUE or self.loops.region(VALUE, place.index.base).name in ("INPUT", "TARGET"):
+        if place.array != VALUE or self.loops.region(VALUE, place.index.base).name in ("INPUT", "TARGET", "NOISE"):
             return False
         index = place.index
         return not index.depends_on(word) and (not lane or (index.stride(lane) == 1 and not index.looks_up(lane)))
