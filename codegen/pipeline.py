@@ -187,6 +187,8 @@ def checked_name(name: str, target: str) -> str:
         raise ValueError(f"a module's name must be one that files can have: {name!r} is a device on Windows")
     if target == "c" and name.lower() in HEADERS:
         raise ValueError(f"a module's name must not be that of a C header, got {name!r}")
+    if target == "c" and name.upper() in ("O", "P"):
+        raise ValueError(f"a module's name must not be O or P, which the offsets in its C begin with, got {name!r}")
     if target == "python" and name in sys.stdlib_module_names:
         raise ValueError(f"a module's name must not be that of a module of the standard library, got {name!r}")
     return name

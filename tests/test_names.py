@@ -241,7 +241,7 @@ def test_every_known_name_in_plain_c(tmp_path):
 
 
 MODULES = words(
-    """linux unix w i h int double float NULL EOF I M P O GROUP LOSS INPUT TARGET _ __ _X a A set compute op input
+    """linux unix w i h int double NULL EOF I M GROUP LOSS INPUT TARGET _ __ _X a A set compute op input
     output real begin outputs weights workspace main std template and_eq DBL size UINT64 clock atomic M_PI
     STANDALONE AT chunk READS n M_ register bool true model level"""
 )
@@ -380,6 +380,9 @@ def test_names_that_files_cannot_have(target, tmp_path):
             build(declared, tmp_path, name, target=target)
     for name in sorted(HEADERS - DEVICES - set(keyword.kwlist)) if target == "c" else ():
         with pytest.raises(ValueError, match=f"must not be that of a C header, got '{name}'"):
+            build(declared, tmp_path, name, target=target)
+    for name in ("o", "O", "P") if target == "c" else ():
+        with pytest.raises(ValueError, match=f"must not be O or P, .*, got '{name}'"):
             build(declared, tmp_path, name, target=target)
     for name in ("random", "math", "array", "struct", "re") if target == "python" else ():
         with pytest.raises(ValueError, match=f"of the standard library, got '{name}'"):

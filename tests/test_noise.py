@@ -44,7 +44,7 @@ def dropout(**options: object) -> Program:
 
 def variational() -> Program:
     """Inputs with noise, and a code that is drawn around what the encoder says."""
-    random.seed(1)
+    random.seed(7)
     encoder, decoder = MLP(6, [5, 4]), MLP(2, [5, 6])
     x, dirt, e = models.values(6), models.values(6), models.values(2)
     code = encoder([a + d for a, d in zip(x, dirt, strict=True)])
@@ -55,7 +55,8 @@ def variational() -> Program:
     noise = [Noise(dirt, (-0.1, 0.2)), Noise(np.array(e).reshape(1, 2), Normal(0.0, 1.0, 2.5))]
     initial = {f"encoder.{k}": v for k, v in encoder.initial().items()}
     initial |= {f"decoder.{k}": v for k, v in decoder.initial().items()}
-    return Program(Floats(x), None, named, mse(out, x), {"code": z}, noise=noise, initial=initial, seed=7)
+    order = [*encoder.parameters(), *decoder.parameters()]  # in which they were drawn
+    return Program(Floats(x), None, named, mse(out, x), {"code": z}, noise=noise, initial=initial, seed=7, order=order)
 
 
 def alone() -> Program:
