@@ -51,6 +51,8 @@ static int parse_rate_of_step(PyObject *object, Py_ssize_t step, double *rate)
     return -1;
 }
 
+#define MAX_SCHEDULED_STEPS ((Py_ssize_t)100000000) /* 800 MB of rates */
+
 /* For train(): the rates of all steps, to be freed with PyMem_Free(); NULL with an exception set on failure. */
 static double *parse_rates(PyObject *object, Py_ssize_t count, Py_ssize_t steps)
 {
@@ -59,9 +61,13 @@ static double *parse_rates(PyObject *object, Py_ssize_t count, Py_ssize_t steps)
                      count);
         return NULL;
     }
-    double *const rates = steps > PY_SSIZE_T_MAX / (Py_ssize_t)sizeof(double)
-                              ? NULL
-                              : PyMem_Malloc(sizeof(double) * (size_t)steps);
+    if (steps > MAX_SCHEDULED_STEPS) {
+        PyErr_Format(PyExc_ValueError,
+                     "train() asks for the rates of all %zd steps before the first one, but for at most %zd: call it several "
+                     "times", steps, MAX_SCHEDULED_STEPS);
+        return NULL;
+    }
+    double *const rates = PyMem_Malloc(sizeof(double) * (size_t)steps);
     if (rates == NULL)
         PyErr_NoMemory();
     for (Py_ssize_t step = 0; rates != NULL && step < steps; step++)

@@ -93,11 +93,19 @@ def rate_of_step(thing: Any, step: int) -> float:
     return parse_float(thing[step], f"learning_rate[{step}]")
 
 
+MAX_SCHEDULED_STEPS = 100000000  # 800 MB of rates
+
+
 def rates_of_steps(thing: Any, steps: int) -> list[float]:
     """The rates of all steps of train(), given by a sequence or a schedule."""
     count = count_rates(thing)
     if count is not None and count != steps:
         raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {count}")
+    if steps > MAX_SCHEDULED_STEPS:
+        raise ValueError(
+            f"train() asks for the rates of all {steps} steps before the first one, but for at most {MAX_SCHEDULED_STEPS}: "
+            "call it several times"
+        )
     return [rate_of_step(thing, step) for step in range(steps)]
 
 
