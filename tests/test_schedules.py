@@ -174,5 +174,5 @@ def test_schedules_without_steps_are_refused(make, message):
 def test_a_schedule_of_more_steps_than_there_is_memory_for(tmp_path) -> None:
     generated = Generated(models.xor(), tmp_path).module
     for module, data in ((nn, (bytes(784), bytes(1))), (generated, (array("d", [0.0, 0.0]), array("d", [0.0])))):
-        with pytest.raises(ValueError, match="rates of all 1000000000 steps before the first one, .* several times"):
+        with pytest.raises(ValueError, match=r"rates of all 1000000000 steps before the first one, .* several times"):
             module.train(*data, epochs=10**9, learning_rate=lambda step: 0.1)

@@ -103,8 +103,8 @@ def rates_of_steps(thing: Any, steps: int) -> list[float]:
         raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {count}")
     if steps > MAX_SCHEDULED_STEPS:
         raise ValueError(
-            f"train() asks for the rates of all {steps} steps before the first one, but for at most {MAX_SCHEDULED_STEPS}: "
-            "call it several times"
+            f"train() asks for the rates of all {steps} steps before the first one, but for at most "
+            f"{MAX_SCHEDULED_STEPS}: call it several times"
         )
     return [rate_of_step(thing, step) for step in range(steps)]
 
