@@ -23,11 +23,12 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from ctypes import c_float
 from dataclasses import dataclass
 from itertools import chain
 from math import isfinite
 from struct import pack
+
+import numpy as np
 
 from codegen.ir.graph import Graph, Op, verify
 from codegen.passes.powers import expand_powers
@@ -115,7 +116,8 @@ def update_of(rule: optim.Rule, number: int = 0, first_number: int = 0, dtype: s
 def _check_constants(rule: optim.Rule, graph: Graph) -> None:
     """Raises ValueError for a constant that is 0 or inf in float32, and nothing of the kind in float64."""
     for constant in graph.constants:
-        narrow = c_float(constant).value
+        with np.errstate(over="ignore", under="ignore"):
+            narrow = float(np.float32(constant))
         if isfinite(constant) and constant and not (narrow and isfinite(narrow)):
             raise ValueError(f"the rule {rule.name} has the constant {constant!r}, which is {narrow!r} in float32")
 
