@@ -80,6 +80,7 @@ def heading(text: str, line: str) -> str:
 # Docstrings
 
 COLUMNS = re.compile(r"\S+( \S+)* {3,}\S")
+ROW = re.compile(r"([a-z_]\w*(?:, [a-z_]\w*)*) {2,}(?=[^\s=|])")  # two columns, the first one of names
 FIELD = re.compile(r"([a-z_*][\w*]*(?:, [a-z_*][\w*]*)*): ")
 ITEM = re.compile(r"(- |\d+\. )")
 CODE = re.compile(r"`+([^`]+)`+")
@@ -97,19 +98,16 @@ def restructured(text: str) -> str:
 def parts(block: str) -> Iterator[str]:
     """A block that begins in the first column, with the indented ones below it: text, then what is shown as it is."""
     lines = block.split("\n")
-    columns = next((i for i, line in enumerate(lines) if COLUMNS.match(line)), len(lines))
-    if columns < len(lines):
-        blank = next((i for i in range(columns, len(lines)) if not lines[i].strip()), len(lines))
-        if columns:
-            yield text_of(lines[:columns])
-        yield literal(lines[columns:blank])
-        lines = lines[blank:]
-    else:
-        blank = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
-        yield text_of(lines[:blank])
-        lines = lines[blank:]
-    if any(line.strip() for line in lines):
-        yield literal(lines)
+    blank = next((i for i, line in enumerate(lines) if not line.strip()), len(lines))
+    columns = next((i for i, line in enumerate(lines[:blank]) if COLUMNS.match(line)), blank)
+    if columns:
+        yield text_of(lines[:columns])
+    if columns < blank:
+        table = lines[columns:blank]
+        is_simple = all(line.startswith(" ") or ROW.match(line) for line in table)
+        yield text_of([ROW.sub(r"\1: ", line) for line in table]) if is_simple else literal(table)
+    if any(line.strip() for line in lines[blank:]):
+        yield literal(lines[blank:])
 
 
 def literal(lines: list[str]) -> str:
@@ -164,8 +162,16 @@ def docstring(app: Sphinx, what: str, name: str, obj: object, options: object, l
 def signature(
     app: Sphinx, what: str, name: str, obj: object, options: object, arguments: str | None, returned: str | None
 ) -> tuple[str | None, str | None]:
-    """Defaults such as <factory>, which are no Python, as an ellipsis."""
+    """Defaults such as <factory>, which are no Python, as an ellipsis; nothing for a Protocol."""
+    if arguments == "(*args, **kwargs)" and what == "class":
+        return "", returned
     return arguments and re.sub(r"<[^<>]*(<\w+>)?[^<>]*>", "...", arguments), returned
+
+
+def without_object(app: Sphinx, domain: str, kind: str, content: addnodes.desc_content) -> None:
+    """Only other bases than object are worth a line."""
+    if content.children and content[0].astext() == "Bases: object":
+        content.pop(0)
 
 
 # Links
@@ -263,7 +269,7 @@ def contents(pages: set[str]) -> dict[str, list[str]]:
     for page in sorted(pages - named - {"docs/api", "docs/nn"}):
         by_folder.setdefault(page.rpartition("/")[0], []).append(page)
     groups["Inside"] += by_folder.get("docs", [])
-    return groups | {"Figures": by_folder["benchmarks"], "Reference": ["docs/api", *by_folder[""]]}
+    return groups | {"Reference": ["docs/api"], "Figures": by_folder["benchmarks"], "Project": by_folder[""]}
 
 
 def front_page(app: Sphinx, error: Exception | None) -> None:
@@ -278,6 +284,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("html-collect-pages", file_pages)
     app.connect("autodoc-process-docstring", docstring)
     app.connect("autodoc-process-signature", signature)
+    app.connect("object-description-transform", without_object)
     app.connect("build-finished", front_page)
     app.add_transform(FileLinks)
     app.add_post_transform(NameLinks)

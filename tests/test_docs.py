@@ -132,6 +132,24 @@ def test_the_page_about_training_runs():
     assert max(names["accuracy"]) > 0.8
 
 
+# Whose listings tests compare with what they are taken from, or run, here or in a file of their own.
+PAGES_WITH_TESTS = {"README.md", "architecture.md", "essay.md", "examples.md", "functions.md", "numpy.md"}
+PAGES_WITH_TESTS |= {"own_model.md", "training.md"}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in build.pages() if page.name not in PAGES_WITH_TESTS], ids=lambda page: page.name
+)
+def test_listings_of_other_pages_run(page, tmp_path, monkeypatch):
+    """A new page needs no test of its own: its Python runs from top to bottom."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
+    names: dict[str, object] = {}
+    for listing in fenced(page.read_text(encoding="utf-8"), "python"):
+        if not listing.startswith(">>>"):  # doctests run below
+            exec(listing, names)
+
+
 def test_the_readme_counts_the_glyphs():
     from micrograd.data.digits import GLYPHS
 
