@@ -22,7 +22,7 @@ site_pages = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "site_pages.py
         ("Use:\n\n    x = f(1)\n\n    y = x", "Use:\n\n.. code-block:: python\n\n   x = f(1)\n\n   y = x"),
         ("Becomes:\n\n    %1 = add %0\n\nAt last.", "Becomes:\n\n.. code-block:: text\n\n   %1 = add %0\n\nAt last."),
         ("A list:\nname   what\n       more\nrate   how", "A list:\n\n- ``name``: what\n  more\n- ``rate``: how"),
-        ("leaf  = a   b\n      | c", ".. code-block:: text\n\n   leaf  = a   b\n         | c"),
+        ("leaf   = a\n       | c", ".. code-block:: text\n\n   leaf   = a\n          | c"),
         (
             "x: a row\n    of numbers.\ny, z: others.\nThen text.",
             "- ``x``: a row\n  of numbers.\n- ``y, z``: others.\n\nThen text.",
