@@ -22,6 +22,7 @@ from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.builders.html import StandaloneHTMLBuilder
 from sphinx.environment import BuildEnvironment
+from sphinx.errors import ExtensionError
 from sphinx.transforms import SphinxTransform
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util import logging
@@ -85,6 +86,7 @@ FIELD = re.compile(r"([a-z_*][\w*]*(?:, [a-z_*][\w*]*)*): ")
 ITEM = re.compile(r"(- |\d+\. )")
 CODE = re.compile(r"`+([^`]+)`+")
 ADDRESS = re.compile(r"https://[\w-]+(\.[\w-]+)+(/[\w./~%?=&#+-]*)?")
+REMOTE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^>]*>")
 LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".yml": "yaml", ".toml": "toml"}
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
@@ -272,8 +274,12 @@ def contents(pages: set[str]) -> dict[str, list[str]]:
     return groups | {"Reference": ["docs/api"], "Figures": by_folder["benchmarks"], "Project": by_folder[""]}
 
 
-def front_page(app: Sphinx, error: Exception | None) -> None:
+def finish(app: Sphinx, error: Exception | None) -> None:
+    """Makes README the front page, and refuses a page that would load something from the network."""
     if not error:
+        for page in app.outdir.rglob("*.html"):
+            if found := REMOTE.search(page.read_text(encoding="utf-8")):
+                raise ExtensionError(f"{page} loads from the network: {found[0]}")
         shutil.copy(app.outdir / f"{app.config.root_doc}.html", app.outdir / "index.html")
 
 
@@ -285,7 +291,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", docstring)
     app.connect("autodoc-process-signature", signature)
     app.connect("object-description-transform", without_object)
-    app.connect("build-finished", front_page)
+    app.connect("build-finished", finish)
     app.add_transform(FileLinks)
     app.add_post_transform(NameLinks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
