@@ -268,7 +268,7 @@ def test_what_is_not_finite_is_seen_in_rows_of_zeros(tmp_path):
         assert np.isinf(np.array(module.state_dict()["layers.0.weight"])).all()
 
 
-def test_compiled_models_have_state_of_their_own():
+def test_compiled_models_have_state_of_their_own(unoptimized):
     program = with_rules(models.mlp(), "adam")
     one, other = codegen.compile(program), codegen.compile(program)
     data = many(program, 20)
@@ -328,7 +328,7 @@ def test_the_explanation_says_what_a_step_does():
     ]
 
 
-def test_the_learning_rate_is_the_rule_s_own():
+def test_the_learning_rate_is_the_rule_s_own(unoptimized):
     program = models.mlp()
     assert program.rate == 0.1
     assert replace(program, update=optim.adam()).rate == 1e-3
