@@ -12,6 +12,17 @@ except ModuleNotFoundError as error:
         "compiling a model needs numpy and setuptools: pip install 'micrograd-nn[compile]'", name="numpy"
     ) from error
 
+try:
+    import micrograd.errors as _errors  # noqa: F401
+except ImportError as error:
+    import micrograd
+
+    raise ImportError(
+        f"codegen needs the micrograd of micrograd-nn, but `import micrograd` finds {micrograd.__file__}: "
+        "rename it, work in another folder, or pip uninstall what brought it",
+        name="micrograd",
+    ) from error
+
 from codegen.build import build, freeze, load_extension
 from codegen.loading import load
 from codegen.model import Model

@@ -18,7 +18,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from micrograd import __version__
+from micrograd import __version__, neighbours
 from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import compiled_model
 from micrograd.commands.observations import FROZEN_WEIGHTS, Interpreted, expected_of_frozen, observe
@@ -51,6 +51,8 @@ def check(_options: argparse.Namespace) -> int:
     print(f"machine   {platform.platform()}, {implementation}")
     print(f"package   micrograd-nn {__version__}, compiled by {info['compiler']}")
     print(f"model     {info['architecture']}, digest {info['digest'][:16]}")
+    for neighbour in neighbours.problems():
+        print(f"warning   {neighbour}")
     problems = [
         f"{module.__name__} is of version {module.__version__}, micrograd of {__version__}"
         for module in (nn, nn_infer)
