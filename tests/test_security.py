@@ -20,7 +20,7 @@ from codegen.files import csrc
 from codegen.weights import read_weights
 from micrograd.commands import checkpoint
 from micrograd.commands.errors import UsageError
-from micrograd.commands.predict import read_image
+from micrograd.commands.images import read_image
 from micrograd.data import mnist
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -260,7 +260,7 @@ def test_a_device_is_no_file(tmp_path):
         read_weights(ENDLESS)
     with pytest.raises(checkpoint.CheckpointError, match="/dev/zero: not a file but a device or a pipe"):
         checkpoint.load(ENDLESS, {"w": (1,)})
-    with pytest.raises(UsageError, match="65536 bytes and no binary PGM"):
+    with pytest.raises(UsageError, match="65536 bytes and no PNG or binary PGM"):
         read_image(ENDLESS)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")
