@@ -272,7 +272,7 @@ def test_every_command_takes_every_name(run: Run, folder: Path, monkeypatch: pyt
         assert codegen.load(name).description == ("another" if name.endswith("net") else "one weight")
     assert run("draw", "model:net", "--output", "-", "--what", "loops")[0] == 0
     assert sys.path == path
-    assert set(sys.modules) - modules <= {"model"} | {m for m in sys.modules if m.startswith("codegen")}
+    assert {name for name in set(sys.modules) - modules if "model" in name} <= {"model", "codegen.models"}
     sys.modules.pop("model", None)
 
 
@@ -295,7 +295,7 @@ def commands_of(page: Path) -> list[str]:
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
     fenced = re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", text, re.S | re.M)
     lines = [line.removeprefix("$ ") for block in fenced for line in block.splitlines()]
-    return [line.partition(" #")[0].strip() for line in lines if re.match(r"(\$ )?(python -m )?micrograd ", line)]
+    return [re.split(" [#>]", line)[0] for line in lines if re.match(r"(\$ )?(python -m )?micrograd ", line)]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,7 @@ def commands_of(page: Path) -> list[str]:
 )
 def test_commands_in_the_documentation_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert "python -m codegen" not in text
+    assert page.name == "CHANGELOG.md" or "python -m codegen" not in text
     assert page.name == "commands.md" or "python -m micrograd" not in text
     for command in commands_of(page):
         tree().parse_args(shlex.split(command)[1:])
