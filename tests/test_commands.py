@@ -194,6 +194,13 @@ def test_an_error_in_what_the_compiler_calls_is_the_models(run: Run, folder: Pat
     assert err == f"error: model.py:{line}: NameError: name 'missing' is not defined\n"
 
 
+def test_a_warning_is_one_line(run: Run, folder: Path) -> None:
+    (folder / "model.py").write_text(MODEL.replace("Floats([x])", "Floats([x, Value(0)])"))
+    code, out, err = run("explain", "model.py")
+    assert (code, err) == (0, "warning: nothing reads 1 of 2 inputs: inputs[1]\n")
+    assert out.startswith("1 root\n")
+
+
 def test_a_mistake_of_ours_keeps_its_traceback(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(program: object) -> None:
         raise AssertionError("an invariant")
