@@ -22,6 +22,7 @@ from micrograd.__main__ import main
 from micrograd.commands.images import read_image
 from micrograd.commands.predict import picture
 
+ROOT = Path(__file__).resolve().parent.parent
 NO_NN = "import sys; sys.modules['nn'] = None\nfrom micrograd.__main__ import main\nsys.exit(main(sys.argv[1:]))"
 
 
@@ -247,6 +248,16 @@ def test_eval(data: Path, trained: tuple[str, Path]) -> None:
     assert [int(row[1]) for row in table] == [labels.count(digit) for digit in range(10)]
     assert sum(int(row[2]) for row in table) == round(float(tested[2]))
     assert all(row[3] == f"{int(row[2]) / int(row[1]):.2%}" for row in table)
+
+
+def test_eval_rates_the_shipped_weights(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = ROOT / "weights" / "mnist.safetensors"
+    assert main(["eval", "--data", str(data)]) == 0
+    shipped = capsys.readouterr().out
+    assert main(["eval", "--data", str(data), "--load", str(weights)]) == 0
+    assert "weights        those of nn_infer, 3948e94886ba4279\n" in shipped
+    loaded = capsys.readouterr().out.replace(str(weights), "those of nn_infer, 3948e94886ba4279")
+    assert shipped == loaded
 
 
 # ---- predict

@@ -238,6 +238,7 @@ ON_WINDOWS = {
     "C:\\models\\model.py": ("C:\\models\\model.py", "program", True),
     "C:\\models\\model.py:net": ("C:\\models\\model.py", "net", True),
     "C:model.py": ("C:model.py", "program", True),
+    "C:model": ("C:model", "program", True),
     "C:model.py:net": ("C:model.py", "net", True),
 }
 

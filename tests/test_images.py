@@ -50,7 +50,7 @@ PICTURES: dict[str, Callable[[bytes], Image.Image]] = {
     "dark": dark,
     "a page": page,
     "dark and transparent": lambda pixels: transparent(pixels, (10, 20, 120, 255)),
-    "light and transparent": lambda pixels: transparent(pixels, (255, 240, 200, 255)),
+    "light and transparent": lambda pixels: transparent(pixels, (255, 255, 255, 255)),
     "grey and transparent": lambda pixels: transparent(pixels, (60, 60, 60, 255)).convert("LA"),
     "a palette": lambda pixels: dark(pixels).convert("RGB").quantize(16),
     "16 bits": lambda pixels: dark(pixels).convert("I").point(lambda level: level * 257).convert("I;16"),

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import nn
@@ -133,6 +134,25 @@ def test_what_is_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(folder)
     assert neighbours.problems() == []
     assert neighbours.candidates("micrograd", [folder]) == [folder / "micrograd" / "__init__.py"]
+
+
+def test_ours_may_be_found_by_an_editable_installation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose finder knows the files of a checkout that is not on the path."""
+
+    class Finder:
+        @staticmethod
+        def find_spec(name: str, path: object = None) -> ModuleSpec:
+            return ModuleSpec(name, None, origin=f"/checkout/{name}.so")
+
+    Finder.__module__ = "__editable___micrograd_nn_finder"
+    (folder / "nn.py").write_text("")
+    monkeypatch.setattr(sys, "path", [str(folder)])
+    monkeypatch.setattr(sys, "meta_path", [Finder])
+    assert neighbours.hiding("nn_infer") == []
+    hidden = f"nn is {folder / 'nn.py'}, which hides that of micrograd-nn, {Path('/checkout/nn.so')}: {RENAME}"
+    assert neighbours.hiding("nn") == [hidden]
+    monkeypatch.setattr(sys, "meta_path", [])
+    assert neighbours.hiding("nn") == [hidden.replace(f", {Path('/checkout/nn.so')}", "")]
 
 
 def test_it_imports_nothing_of_ours() -> None:
