@@ -6,14 +6,7 @@ path = codegen.build(program, "build")      # the same as an importable module, 
 """
 
 try:
-    import numpy as _  # noqa: F401
-except ModuleNotFoundError as error:
-    raise ModuleNotFoundError(
-        "compiling a model needs numpy and setuptools: pip install 'micrograd-nn[compile]'", name="numpy"
-    ) from error
-
-try:
-    import micrograd.errors as _errors  # noqa: F401
+    from micrograd import __version__ as _version  # noqa: F401
 except ImportError as error:
     import micrograd
 
@@ -21,6 +14,12 @@ except ImportError as error:
         f"codegen needs the micrograd of micrograd-nn, but `import micrograd` finds {micrograd.__file__}: "
         "rename it, work in another folder, or pip uninstall what brought it",
         name="micrograd",
+    ) from error
+try:
+    import numpy as _  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError(
+        "compiling a model needs numpy and setuptools: pip install 'micrograd-nn[compile]'", name="numpy"
     ) from error
 
 from codegen.build import build, freeze, load_extension

@@ -114,8 +114,7 @@ def test_a_package_beside_our_module(folder: Path, monkeypatch: pytest.MonkeyPat
     installed(site, "nn", "nn")
     monkeypatch.syspath_prepend(site)
     assert neighbours.problems() == [
-        f"nn is {site / 'nn' / '__init__.py'}, which hides that of micrograd-nn, {ours}: "
-        f"pip uninstall what brought it, {REINSTALL}",
+        f"nn is {site / 'nn' / '__init__.py'}, which hides that of micrograd-nn, {ours}: pip uninstall nn, {REINSTALL}",
         f"the distribution nn installs nn too, in {site}, and may replace files of micrograd-nn: "
         f"pip uninstall nn, {REINSTALL}",
     ]
