@@ -299,11 +299,12 @@ def test_build_and_freeze_print_what_they_have_written(run: Run, folder: Path) -
 
 
 def commands_of(page: Path) -> list[str]:
-    """What follows `micrograd` in the lines of shells, and in text between backquotes."""
+    """The lines of a page's listings that call micrograd."""
     text = page.read_text(encoding="utf-8").replace("\\\n", " ")
-    fenced = re.findall(r"^```(?:sh|bash|console|shell)\n(.*?)^```", text, re.S | re.M)
-    lines = [line.removeprefix("$ ") for block in fenced for line in block.splitlines()]
-    return [re.split(" [#>]", line)[0] for line in lines if re.match(r"(\$ )?(python -m )?micrograd ", line)]
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```", text, re.S | re.M)
+    blocks = [block for language, block in fenced if language in ("", "sh", "console")]
+    lines = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [re.split(" +[#>]", line)[0] for line in lines if line.startswith("micrograd ")]
 
 
 @pytest.mark.parametrize(
@@ -327,6 +328,11 @@ def choices(name: str) -> argparse.ArgumentParser:
     (commands,) = (each for each in tree()._actions if isinstance(each, argparse._SubParsersAction))
     found: argparse.ArgumentParser = commands.choices[name]
     return found
+
+
+def test_commands_in_listings_are_found() -> None:
+    assert len(commands_of(ROOT / "README.md")) >= 3
+    assert len(commands_of(ROOT / "docs" / "training.md")) >= 4
 
 
 def test_the_page_about_commands_has_all_of_them() -> None:
