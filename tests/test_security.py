@@ -49,7 +49,10 @@ PROMISES = {
     ],
     "The header of a weight file": ["test_security: test_a_header_that_announces_too_much"],
     "The SHA-256 in a checkpoint": ["test_checkpoint: test_every_flipped_bit_is_noticed"],
-    "Of a picture no more than": ["test_security: test_a_picture_of_any_size_is_read_to_its_limit"],
+    "Of a picture no more than": [
+        "test_security: test_a_picture_of_any_size_is_read_to_its_limit",
+        "test_images: test_files_that_show_nothing",
+    ],
     "A device in place of": ["test_security: test_a_device_is_no_file"],
     "One thing uses the network": ["test_security: test_no_other_command_uses_the_network"],
     "It goes over TLS": [
