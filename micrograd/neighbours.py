@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
@@ -56,7 +56,7 @@ def hiding(name: str) -> list[str]:
 
 def what_to_do(name: str, path: Path) -> str:
     if {"site-packages", "dist-packages"} & set(path.parts):
-        return reinstall(others(name) or ["what brought it"])
+        return reinstall(others(name, packages_distributions()) or ["what brought it"])
     return "rename it, or work in another folder"
 
 
@@ -66,18 +66,18 @@ def reinstall(distributions: Sequence[str]) -> str:
 
 def overlaid() -> list[str]:
     """Other installed distributions with packages of our names: whichever came last has replaced files of the other."""
+    owners = packages_distributions()
     return [
         f"the distribution {other} installs {name} too, in {place(other)}, and may replace files of {DISTRIBUTION}: "
         f"{reinstall([other])}"
         for name in NAMES
-        for other in others(name)
+        for other in others(name, owners)
     ]
 
 
-def others(name: str) -> list[str]:
-    """The installed distributions with a package of this name, without our own."""
-    owners = packages_distributions().get(name, ())
-    return sorted({owner for owner in owners if owner.lower().replace("_", "-") != DISTRIBUTION})
+def others(name: str, owners: Mapping[str, list[str]]) -> list[str]:
+    """The distributions with a package of this name, of the owners of each name, without our own."""
+    return sorted({owner for owner in owners.get(name, ()) if owner.lower().replace("_", "-") != DISTRIBUTION})
 
 
 def place(name: str) -> str:

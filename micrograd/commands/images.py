@@ -65,8 +65,7 @@ def read_png(path: Path) -> bytes:
     except ImportError as error:
         raise ImportError("reading a PNG needs Pillow: pip install 'micrograd-nn[draw]'") from error
     try:
-        with warnings.catch_warnings(), Image.open(path, formats=["PNG"]) as picture:
-            warnings.simplefilter("ignore")  # about large pictures
+        with warnings.catch_warnings(action="ignore"), Image.open(path, formats=["PNG"]) as picture:
             if picture.width * picture.height > MAX_PIXELS:
                 raise UsageError(f"{path}: {picture.width} x {picture.height} pixels, more than {MAX_PIXELS:,}")
             found = grey(picture)
