@@ -10,7 +10,7 @@ ARGS ?=
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
-	$(BIN)/python -m micrograd train $(ARGS)
+	$(BIN)/micrograd train $(ARGS)
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)

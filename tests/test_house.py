@@ -31,7 +31,7 @@ FLOORS = [
     ["codegen.backends"],
     ["codegen"],  # pipeline, build and what else stands beside the folders
     ["codegen.backends.pictures"],  # of every stage
-    ["micrograd.commands", "micrograd.__main__", "codegen.__main__"],
+    ["micrograd.commands", "micrograd.__main__"],
 ]
 FLOOR = {prefix: i for i, prefixes in enumerate(FLOORS) for prefix in prefixes}
 
