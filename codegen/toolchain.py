@@ -83,7 +83,7 @@ def find_toolchain(compiler: str | None = None) -> Toolchain:
     if asked := compiler or os.environ.get("CC"):
         command = shlex.split(asked, posix=os.name == "posix")
         if command and shutil.which(command[0]):
-            return Toolchain(tuple(command))
+            return Toolchain(tuple(command), is_zig=_is_zig(command))
         where = "" if compiler else ", which the environment's CC names"
         raise CompilerError(f"there is no C compiler {asked!r}{where}.\n{HOW_TO_GET_A_COMPILER}")
     if os.name == "posix" or "GCC" in sys.version:
@@ -107,12 +107,31 @@ def compile_extension(source: Path, name: str, compiler: str | None, flags: Sequ
     with tempfile.TemporaryDirectory(dir=source.parent) as folder:
         built = Path(folder, f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}")
         if toolchain.command:
-            _run(_command(toolchain, source, built, flags), folder, source)
+            compile_to(toolchain, source, built, flags)
         else:
             built = _by_setuptools(source, name, folder, flags)
         target = source.parent / built.name
         os.replace(built, target)
     return target
+
+
+def compile_to(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[str]) -> None:
+    """Makes a module of one generated file by a compiler that has a command. Raises CompilerError if it fails."""
+    _run(_command(toolchain, source, target, flags), str(target.parent), source)
+
+
+def zig_toolchain() -> Toolchain | None:
+    """zig's compiler, if that is what find_toolchain() would choose: setuptools knows the others."""
+    try:
+        found = find_toolchain()
+    except CompilerError:
+        return None
+    return found if found.is_zig else None
+
+
+def _is_zig(command: Sequence[str]) -> bool:
+    """Whether it is `zig cc` or `python -m ziglang cc`."""
+    return "ziglang" in command or Path(command[0]).stem == "zig"
 
 
 def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[str]) -> list[str]:
@@ -130,15 +149,16 @@ def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[s
         str(source),
         "-o",
         str(target),
-        *_linker_flags(toolchain),
+        *_linker_flags(toolchain, any(flag.startswith("-DPy_LIMITED_API") for flag in flags)),
         *shlex.split(os.environ.get("LDFLAGS", "")),
         *(["-lm"] if os.name == "posix" else []),  # for the C of registered ops, and tcc's sqrt()
     ]
 
 
-def _linker_flags(toolchain: Toolchain) -> list[str]:
+def _linker_flags(toolchain: Toolchain, is_limited: bool) -> list[str]:
     if os.name != "posix":
-        version = f"{sys.version_info.major}{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+        exact = f"{sys.version_info.major}{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+        version = "3" if is_limited else exact
         return ["-shared", f"-L{Path(sys.base_prefix, 'libs')}", f"-lpython{version}"]
     if toolchain.is_zig:
         return ["-dynamiclib", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]
