@@ -84,7 +84,7 @@ class BuildModels(build_ext):  # type: ignore[misc]
             ext.extra_compile_args = compile_flags(self.compiler.compiler_type)
             super().build_extension(ext)
             return
-        target = Path(self.get_ext_fullpath(ext.name))
+        target = Path(self.get_ext_fullpath(ext.name)).resolve()
         if self.force or newer_group([*ext.sources, *ext.depends], str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
             compile_to(toolchain, source, target, [f"-D{name}={value}" for name, value in ext.define_macros])
