@@ -268,7 +268,7 @@ struct shape {
     Py_ssize_t sizes[MAX_BUFFER_DIMENSIONS];
 };
 
-enum { NO_SEQUENCE = -1, FAILED = -2 };
+enum { NO_SEQUENCE = -1, FAILED = -2, ANY_COUNT = -1, LONG_SEQUENCE = 1 << 16 };
 
 /* The length of a sequence of numbers, or NO_SEQUENCE, without an exception, or FAILED with one. */
 static Py_ssize_t sequence_length(PyObject *object)
@@ -357,20 +357,34 @@ static int add_sequence(struct converted *c, PyObject *object, const struct shap
     return failed ? -1 : 0;
 }
 
-/* Fails with a TypeError where the object is neither a sequence nor a number. */
-static int convert_sequence(struct converted *c, PyObject *object, struct shape *shape)
+static int raise_count(const char *what, const struct elements *expected, Py_ssize_t count, Py_ssize_t got)
 {
-    if (find_shape(object, shape) < 0)
-        return -1;
+    PyErr_Format(PyExc_ValueError, "%s must hold %zd %s, got %zd", what, count, expected->noun, got);
+    return -1;
+}
+
+/*
+ * Fails with a TypeError where the object is neither a sequence nor a number. What is wrong with an element comes before
+ * what is wrong with their count, but for a sequence that claims to be longer than there may be memory for.
+ */
+static int convert_sequence(struct converted *c, PyObject *object, Py_ssize_t wanted, Py_ssize_t per_row)
+{
+    struct shape shape;
     Py_ssize_t count = 1;
-    for (int d = 0; d < shape->dimensions; d++) {
-        if (shape->sizes[d] && count > PY_SSIZE_T_MAX / 16 / shape->sizes[d]) {
+    if (find_shape(object, &shape) < 0)
+        return -1;
+    for (int d = 0; d < shape.dimensions; d++) {
+        if (shape.sizes[d] && count > PY_SSIZE_T_MAX / 16 / shape.sizes[d]) {
             PyErr_NoMemory();
             return -1;
         }
-        count *= shape->sizes[d];
+        count *= shape.sizes[d];
     }
-    return begin_conversion(c, count) < 0 ? -1 : add_sequence(c, object, shape, 0);
+    if (wanted != ANY_COUNT && count != wanted && count > LONG_SEQUENCE)
+        return raise_count(c->what, c->expected, wanted, count);
+    if (begin_conversion(c, count) < 0 || add_sequence(c, object, &shape, 0) < 0)
+        return -1;
+    return check_rows(c->what, shape.dimensions, shape.sizes, per_row, &c->expected->shape);
 }
 
 /* What an array of another library lends as a buffer; a new reference, NULL without an exception if it does not. */
@@ -390,8 +404,8 @@ static PyObject *lent_array(PyObject *object)
 /* Arguments */
 
 /* Checks a buffer of other elements, or a sequence, and converts it to a buffer of the expected elements. */
-static int get_converted(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t per_row,
-                         Py_buffer *view)
+static int get_converted(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t wanted,
+                         Py_ssize_t per_row, Py_buffer *view)
 {
     struct converted c = {what, expected, NULL, NULL, 0, 0};
     int failed;
@@ -405,12 +419,10 @@ static int get_converted(PyObject *object, const char *what, const struct elemen
         PyBuffer_Release(view);
     }
     else {
-        struct shape shape;
         if (must_pass_on())
             return -1;
         PyErr_Clear();
-        failed = convert_sequence(&c, object, &shape) < 0 ||
-                 check_rows(what, shape.dimensions, shape.sizes, per_row, &expected->shape) < 0;
+        failed = convert_sequence(&c, object, wanted, per_row) < 0;
     }
     failed = failed || PyObject_GetBuffer(c.bytes, view, PyBUF_SIMPLE) < 0;
     Py_XDECREF(c.bytes);
@@ -441,38 +453,34 @@ static int get_buffer_in_place(PyObject *object, const char *what, const struct 
 }
 
 /*
- * Gets a C-contiguous buffer of the expected elements: that of the argument, to be read in place, or a converted copy.
- * `per_row`: the elements of an image, if the first dimension counts images, else 0.
+ * Gets a C-contiguous buffer of `wanted` expected elements: that of the argument, to be read in place, or a converted
+ * copy. `per_row`: the elements of an image, if the first dimension counts images, else 0.
  */
+static int get_buffer_of(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t wanted,
+                         Py_ssize_t per_row, Py_buffer *view)
+{
+    int result = get_buffer_in_place(object, what, expected, per_row, view);
+    if (result < 0 && !PyErr_Occurred()) {
+        PyObject *const lent = PyObject_CheckBuffer(object) ? NULL : lent_array(object);
+        PyObject *const source = lent == NULL ? object : lent;
+        if (lent != NULL)
+            result = get_buffer_in_place(lent, what, expected, per_row, view);
+        if (result < 0 && !PyErr_Occurred())
+            result = get_converted(source, what, expected, wanted, per_row, view);
+        Py_XDECREF(lent); /* the view holds it */
+    }
+    if (result < 0 || wanted == ANY_COUNT || view->len == wanted * expected->size)
+        return result;
+    const Py_ssize_t got = view->len / expected->size;
+    PyBuffer_Release(view);
+    return raise_count(what, expected, wanted, got);
+}
+
+/* The same of any number of elements. */
 static int get_buffer(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t per_row,
                       Py_buffer *view)
 {
-    if (get_buffer_in_place(object, what, expected, per_row, view) == 0)
-        return 0;
-    if (PyErr_Occurred())
-        return -1;
-    PyObject *const lent = PyObject_CheckBuffer(object) ? NULL : lent_array(object);
-    if (lent == NULL)
-        return PyErr_Occurred() ? -1 : get_converted(object, what, expected, per_row, view);
-    int result = get_buffer_in_place(lent, what, expected, per_row, view);
-    if (result < 0 && !PyErr_Occurred())
-        result = get_converted(lent, what, expected, per_row, view);
-    Py_DECREF(lent); /* the view holds it */
-    return result;
-}
-
-static int get_buffer_of(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t count,
-                         Py_ssize_t per_row, Py_buffer *view)
-{
-    if (get_buffer(object, what, expected, per_row, view) < 0)
-        return -1;
-    if (view->len != count * expected->size) {
-        PyErr_Format(PyExc_ValueError, "%s must hold %zd %s, got %zd", what, count, expected->noun,
-                     view->len / expected->size);
-        PyBuffer_Release(view);
-        return -1;
-    }
-    return 0;
+    return get_buffer_of(object, what, expected, ANY_COUNT, per_row, view);
 }
 
 #endif

@@ -10,16 +10,4 @@
 #undef IN_LIBRARY
 #define IN_LIBRARY(function) function
 
-INLINED real_bits to_bits(real x)
-{
-    real_bits bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-INLINED real from_bits(real_bits bits)
-{
-    real x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
+#include "real_bits.h"

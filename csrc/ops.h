@@ -119,18 +119,6 @@
 #define FABS(x) IN_LIBRARY(fabs)(x)
 #define COPYSIGN(x, y) IN_LIBRARY(copysign)(x, y)
 
-INLINED real_bits to_bits(real x)
-{
-    real_bits bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return bits;
-}
-
-INLINED real from_bits(real_bits bits)
-{
-    real x;
-    memcpy(&x, &bits, sizeof(x));
-    return x;
-}
+#include "real_bits.h"
 
 #endif

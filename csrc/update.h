@@ -16,8 +16,9 @@
 #include "tokens.h"
 
 /*
- * No parameter of a row tensor or of a table of tokens exceeds weight_bound in absolute value, and none of their gradients exceeds grad_bound;
- * infinity if nothing is known. While both stay far from overflow, no update can make a parameter infinite.
+ * No parameter of a row tensor or of a table of tokens exceeds weight_bound in absolute value, and none of their
+ * gradients exceeds grad_bound; infinity if nothing is known. While both stay far from overflow, no update can make a
+ * parameter infinite.
  */
 static double weight_bound, grad_bound;
 
@@ -27,6 +28,14 @@ enum { HAS_ROWS = ROW_TENSOR_COUNT + TOKEN_TABLE_COUNT > 0 };
 static double dense_bound;
 
 #define SAFE_BOUND (REAL_MAX * 1e-8)
+
+/* The larger one, and infinity where one is infinite or nan. */
+static double common_bound(double a, double b)
+{
+    if (!is_finite(a) || !is_finite(b))
+        return (double)INFINITY;
+    return a > b ? a : b;
+}
 
 static real largest_in_row[INPUT_SPACE]; /* of data[] or grad[] */
 
@@ -60,8 +69,7 @@ static void find_nonfinite_rows(void)
     dense_bound = (double)INFINITY;
     if (!HAS_ROWS)
         return;
-    const double in_rows = find_nonfinite_inputs(), in_words = find_nonfinite_words();
-    weight_bound = !is_finite(in_rows) || !is_finite(in_words) ? (double)INFINITY : in_rows > in_words ? in_rows : in_words;
+    weight_bound = common_bound(find_nonfinite_inputs(), find_nonfinite_words());
 }
 
 /* The same for gradients of row tensors. */
@@ -82,8 +90,7 @@ static double find_dirty_inputs(void)
 static void find_dirty_rows(void)
 {
     materialize_row_gradients();
-    const double in_rows = find_dirty_inputs(), in_words = find_dirty_words();
-    grad_bound = !is_finite(in_rows) || !is_finite(in_words) ? (double)INFINITY : in_rows > in_words ? in_rows : in_words;
+    grad_bound = common_bound(find_dirty_inputs(), find_dirty_words());
 }
 
 /*

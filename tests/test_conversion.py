@@ -149,3 +149,21 @@ def test_a_bare_number_is_one_target_and_one_input(tmp_path):
     ).module
     assert net.forward(1.5, 3) == net.forward(array("d", [1.5]), array("d", [3.0])) == 20.25
     assert net.train([1, 2, 3], [2, 4, 6]) == [0.0]
+
+
+class Claims:
+    """Says that it has more numbers than there is memory for."""
+
+    def __len__(self) -> int:
+        return 2**40
+
+    def __getitem__(self, i: int) -> float:
+        return 0.0
+
+
+def test_a_length_that_is_wrong_is_refused_before_there_is_memory_for_it(modules):
+    net = modules[False]
+    with pytest.raises(ValueError, match=r"must hold 2 float\d\d, got 1099511627776$"):
+        net.forward(Claims(), [1.0, 2.0, 3.0])
+    with pytest.raises(ValueError, match=r"must hold 3 float\d\d, got 1099511627776$"):
+        net.outputs(Claims())

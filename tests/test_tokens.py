@@ -232,6 +232,13 @@ class Twin:
         assert bits(parameters(self.module)) == bits(self.engine.data)
         assert bits(gradients(self.module)) == bits(self.engine.grads)
 
+    def update_and_clear(self) -> None:
+        for change in ("update", "zero_grad"):
+            self.agree()
+            getattr(self.module, change)()
+            getattr(self.engine, change)()
+        self.agree()
+
     def table(self, examples: list[tuple[int, Any]]) -> tuple[Any, list[int]]:
         labels, inputs = zip(*examples, strict=True)
         if not isinstance(inputs[0], dict):
@@ -310,13 +317,7 @@ def test_weights_that_are_not_finite(twin, value):
         twin.write(number, value)
         for _ in range(2):
             twin.step(*twin.example(rng))
-        twin.agree()
-        twin.module.update()
-        twin.engine.update()
-        twin.agree()
-        twin.module.zero_grad()
-        twin.engine.zero_grad()
-        twin.agree()
+        twin.update_and_clear()
         twin.step(*twin.example(rng))
         twin.agree()
 

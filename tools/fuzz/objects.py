@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 from array import array
 from collections.abc import Callable, Sequence
 from functools import cache
@@ -22,6 +23,9 @@ FLOATS = [0.0, -0.0, 1.0, -1.5, 1e-3, math.nan, math.inf, -math.inf, 5e-324, 1e3
 OTHERS: list[object] = [None, True, "", "0", "\ud800", b"", [], (1,), {}, {1: 2}, ..., 1j, range(3), 10**5000]
 DTYPES = ["u1", "i1", "?", "<u2", ">u2", "<f4", ">f4", "<f8", ">f8", "f2", "<i8", "c16", "S3", "u1,f8", "M8[s]", "O"]
 SHAPES = [(), (0,), (1,), (2,), (5,), (12,), (3, 4), (7, 12), (2, 2), (0, 12), (1, 1, 1), (2, 3, 4), (24,), (784,)]
+
+
+LONG = 2**16  # elements
 
 
 class Hostile(Exception):
@@ -51,7 +55,10 @@ class Trap:
         return self.act()
 
     def __len__(self) -> int:
-        return self.act()  # type: ignore[return-value]
+        """Not so long that who believes it asks for all memory. Python itself refuses what is longer than maxsize."""
+        answer = self.act()
+        is_long = isinstance(answer, int) and LONG < answer <= sys.maxsize
+        return answer % LONG if is_long else answer  # type: ignore[operator, return-value]
 
     def __getitem__(self, key: object) -> object:
         return self.act()

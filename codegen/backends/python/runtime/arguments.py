@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -55,6 +56,21 @@ def parse_int(number: Any, what: str, low: int, high: int) -> int:
     if high == sys.maxsize:
         raise ValueError(f"{what} must be at least {low} and fit in {high.bit_length() + 1} bits, got {got}")
     raise ValueError(f"{what} must be {low}..{high}, got {got}")
+
+
+def parse_state(mapping: Any, names: Iterable[str]) -> int:
+    """The steps of an optimizer's state, after a check that it has 'step' and these names, and no others."""
+    if not hasattr(mapping, "keys"):
+        raise TypeError(f"load_optimizer_state() takes a mapping of names to buffers, not {type(mapping)!r}")
+    expected = ["step", *names]
+    for key in mapping.keys():  # noqa: SIM118
+        if key not in expected:
+            raise ValueError(f"{key!r} is not in the optimizer's state of this model")
+    for name in expected:
+        if name not in mapping:
+            raise ValueError(f"the state {name!r} is missing")
+    step = mapping["step"]
+    return parse_int(step.tolist() if isinstance(step, memoryview) else step, "the number of steps", 0, 2**53)
 
 
 def parse_float(number: Any, what: str) -> float:

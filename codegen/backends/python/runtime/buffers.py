@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 BYTE_ORDER = "<" if sys.byteorder == "little" else ">"
 NOUNS = {"B": "unsigned bytes", "d": "float64", "i": "ints"}
+LONG_SEQUENCE = 2**16  # elements, of which a wrong count is refused before they are converted: memory may not suffice
 
 
 class Elements(NamedTuple):
@@ -82,6 +83,8 @@ def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_r
         found = _numbers_in(view, what, elements)
     else:
         shape = _shape_of(thing)
+        if math.prod(shape) > LONG_SEQUENCE:
+            _check_count(math.prod(shape), what, elements, count)
         found = []
         _flatten(thing, shape, what, elements, found)
         check_rows(what, shape, per_row, elements.shape)
@@ -92,9 +95,13 @@ def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_r
 
 
 def _counted(numbers: Any, what: str, elements: Elements, count: int) -> Any:
-    if count not in (-1, len(numbers)):
-        raise ValueError(f"{what} must hold {count} {elements.noun}, got {len(numbers)}")
+    _check_count(len(numbers), what, elements, count)
     return numbers
+
+
+def _check_count(got: int, what: str, elements: Elements, count: int) -> None:
+    if count not in (-1, got):
+        raise ValueError(f"{what} must hold {count} {elements.noun}, got {got}")
 
 
 def _lent_view(thing: Any) -> memoryview[Any] | None:

@@ -6,7 +6,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codegen.backends.python.runtime.arguments import parse_int
+    from codegen.backends.python.runtime.arguments import parse_state
     from codegen.backends.python.runtime.state import _check_free, _data, _grad
     from codegen.backends.python.runtime.state_dict import StateDict, shaped
 
@@ -45,14 +45,6 @@ def optimizer_state() -> dict[str, memoryview[Any]]:
 
 def load_optimizer_state(mapping: Any, /) -> None:
     """Takes {'step': the number of steps}."""
-    if not hasattr(mapping, "keys"):
-        raise TypeError(f"load_optimizer_state() takes a mapping of names to buffers, not {type(mapping)!r}")
-    for key in mapping.keys():  # noqa: SIM118
-        if key != "step":
-            raise ValueError(f"{key!r} is not in the optimizer's state of this model")
-    if "step" not in mapping:
-        raise ValueError("the state 'step' is missing")
-    step = mapping["step"]
-    steps = parse_int(step.tolist() if isinstance(step, memoryview) else step, "the number of steps", 0, 2**53)
+    steps = parse_state(mapping, ())
     _check_free()
     _restore_steps(steps)

@@ -11,7 +11,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codegen.backends.python.runtime.arguments import get_view, parse_int
+    from codegen.backends.python.runtime.arguments import get_view, parse_state
     from codegen.backends.python.runtime.declared import (
         NORM_CUTS,
         RULES,
@@ -96,18 +96,7 @@ def optimizer_state() -> dict[str, memoryview[Any]]:
 def load_optimizer_state(mapping: Any, /) -> None:
     """Copies the optimizer's state from {name: buffer}. All names and shapes must fit, or nothing is changed."""
     global _steps
-    if not hasattr(mapping, "keys"):
-        raise TypeError(f"load_optimizer_state() takes a mapping of names to buffers, not {type(mapping)!r}")
-    for key in mapping.keys():  # noqa: SIM118
-        if key != "step" and key not in STATE:
-            raise ValueError(f"{key!r} is not in the optimizer's state of this model")
-    for name in ("step", *STATE):
-        if name not in mapping:
-            raise ValueError(f"the state {name!r} is missing")
-    step = mapping["step"]
-    if isinstance(step, memoryview):
-        step = step.tolist()
-    steps = parse_int(step, "the number of steps", 0, 2**53)
+    steps = parse_state(mapping, STATE)
     loaded: dict[str, array[float]] = {}
     for name, (tensor, _, _) in STATE.items():
         view = get_view(mapping[name], name, "d", "a buffer of float64")
