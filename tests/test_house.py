@@ -32,7 +32,7 @@ FLOORS = [
     ["codegen"],  # pipeline, build and what else stands beside the folders
     ["codegen.wheels"],
     ["codegen.backends.pictures"],  # of every stage
-    ["micrograd.commands", "micrograd.__main__", "micrograd.plugin", "codegen.__main__"],
+    ["micrograd.commands", "micrograd.__main__", "micrograd.plugin"],
 ]
 FLOOR = {prefix: i for i, prefixes in enumerate(FLOORS) for prefix in prefixes}
 

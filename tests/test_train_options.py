@@ -259,7 +259,7 @@ def test_a_model_with_an_optimizer_keeps_it(
     ("text", "message"),
     [
         ("program = 3", "must define a function program()"),
-        ("def program():\n    return missing", "line 2: NameError: name 'missing' is not defined"),
+        ("def program():\n    return missing", "model.py:2: NameError: name 'missing' is not defined"),
         (MODEL.format(pixels=9, classes=10), "its inputs must be 784 Pixels"),
         (MODEL.format(pixels=784, classes=3), "its targets must be a Label of 10 classes"),
     ],

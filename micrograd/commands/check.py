@@ -1,4 +1,4 @@
-"""python -m micrograd check: the installed modules have the bits of the interpreted engine, on this machine.
+"""micrograd check: the installed modules have the bits of the interpreted engine, on this machine.
 
 It needs only the engine and the standard library. Each SIMD level and number of threads has a process of its own,
 because a module chooses its level when it is imported.
@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from micrograd import __version__
-from micrograd.commands.command_line import UsageError
+from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import compiled_model
 from micrograd.commands.observations import FROZEN_WEIGHTS, Interpreted, expected_of_frozen, observe
 
@@ -31,11 +31,10 @@ DIFFERENT = 1  # the exit code
 Numbers = Mapping[str, Sequence[float]]
 
 
-def add_parser(commands: Any) -> None:
-    """`commands`: what add_subparsers() returned."""
+def add_parsers(commands: Any) -> None:
+    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "check",
-        help="compare the installed modules with the interpreted engine, bit by bit",
         description="Runs the net as a graph of Values, and nn at every SIMD level of this processor with one thread "
         "and with several, and compares every loss, output, gradient and parameter, bit by bit; and the outputs of "
         "nn_infer. It takes some seconds. The exit code is 0 where all are equal, else 1.",

@@ -1,4 +1,4 @@
-"""python -m micrograd eval | predict: tests saved weights, and shows images with the model's predictions."""
+"""micrograd eval | predict: tests saved weights, and shows images with the model's predictions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.command_line import UsageError, whole
+from micrograd.commands.command_line import whole
+from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import compiled_model, data_options, load_data, load_weights
 from micrograd.commands.train_model import Recipe, add_model
 from micrograd.data import mnist
@@ -25,11 +26,10 @@ PGM_HEADER = re.compile(rb"P5" + 3 * (PGM_SPACE + rb"(\d{1,9})") + rb"\s")
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what add_subparsers() returned."""
+    """`commands`: what the tree adds parsers to."""
     eval_parser = commands.add_parser(
         "eval",
         parents=[data_options()],
-        help="test saved weights",
         description="The loss and the accuracy of saved weights on the test images, and the accuracy digit by digit.",
     )
     eval_parser.set_defaults(command=evaluate)
@@ -39,7 +39,6 @@ def add_parsers(commands: Any) -> None:
     predict_parser = commands.add_parser(
         "predict",
         parents=[data_options()],
-        help="show images and what the model makes of them",
         description=f"Show images and what the model makes of them: the files given, or one of the test images, or "
         f"the first {EXAMPLES} of them.",
     )

@@ -1,4 +1,4 @@
-"""python -m micrograd train: epochs of training, with a test after each, checkpoints and logs."""
+"""micrograd train: epochs of training, with a test after each, checkpoints and logs."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from micrograd.commands import checkpoint
-from micrograd.commands.command_line import INTERRUPTED, UsageError
+from micrograd.commands.errors import INTERRUPTED, UsageError
 from micrograd.commands.inputs import load_data, load_weights
 from micrograd.commands.resume import Checkpoints, Settings, settings
 from micrograd.commands.run_log import Log, about
 from micrograd.commands.train_model import SCHEDULES, Recipe, reset
-from micrograd.commands.train_options import add_parser as add_options
+from micrograd.commands.train_options import add_parsers as add_options
 from micrograd.commands.train_options import check_options
 from micrograd.data import shift
 from micrograd.data.mnist import SIDE, Data
@@ -27,8 +27,8 @@ from micrograd.training import DivergedError, Epoch, Run, Training, held_out, is
 TERMINATED = 143  # what shells report for a program that SIGTERM ended
 
 
-def add_parser(commands: Any) -> None:
-    """`commands`: what add_subparsers() returned."""
+def add_parsers(commands: Any) -> None:
+    """`commands`: what the tree adds parsers to."""
     add_options(commands, train)
 
 
