@@ -1,8 +1,8 @@
 """Everything observable about any compiled model in use, on inputs and targets that info() describes.
 
-`python -m micrograd.commands.observe_module MODULE THREADS` prints it as JSON, as micrograd/commands/observations.py does
-for nn: {what: its float64 numbers, their bytes in hexadecimal digits}, or null at a SIMD level that the processor does
-not have. It needs only the standard library, and runs a generated Python module just as well.
+`python -m micrograd.commands.observe_module MODULE THREADS` prints it as JSON, as observations.py does for nn: {what:
+its float64 numbers, their bytes in hexadecimal digits}, or null at a SIMD level that the processor does not have. It
+needs only the standard library, and runs a generated Python module just as well.
 """
 
 from __future__ import annotations
@@ -69,10 +69,14 @@ class Examples:
     """Random inputs and targets for a model."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
-        rng = random.Random(1)
+        inputs, targets = (
+            random.Random(1),
+            random.Random(2),
+        )  # a frozen model, which has no targets, gets the same inputs
         self.inputs = parts(info["input_type"], info["inputs"])
         self.targets = parts(info.get("target_type", "none"), info.get("targets", 0))
-        self.rows = [[[part.draw(rng) for part in found] for found in (self.inputs, self.targets)] for _ in range(ROWS)]
+        drawn = ((self.inputs, inputs), (self.targets, targets))
+        self.rows = [[[part.draw(rng) for part in found] for found, rng in drawn] for _ in range(ROWS)]
 
     def one(self, number: int) -> tuple[Any, Any]:
         """The target and the inputs of an example."""
@@ -97,7 +101,9 @@ def _joined(known: Sequence[Part], values: list[Any]) -> Any:
     return {part.name: value for part, value in zip(known, values, strict=True)} if known[0].name else values[0]
 
 
-def observe(model: Any, threads: int, weights: Mapping[str, Any] | None = None) -> Iterator[tuple[str, Sequence[float]]]:
+def observe(
+    model: Any, threads: int, weights: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, Sequence[float]]]:
     """Uses a model that trains, or one that only predicts, and yields each observation: a description, and numbers.
 
     With weights, a model that trains is used as the frozen one that has them.
