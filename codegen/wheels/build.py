@@ -19,7 +19,14 @@ from setuptools.command.build_ext import build_ext
 from setuptools.errors import CompileError, LinkError, SetupError
 from setuptools.modified import newer_group
 
-from codegen.toolchain import HOW_TO_GET_A_COMPILER, CompilerError, compile_flags, compile_to, zig_toolchain
+from codegen.toolchain import (
+    HOW_TO_GET_A_COMPILER,
+    SMALL_FLAGS,
+    CompilerError,
+    compile_to,
+    wheel_flags,
+    zig_toolchain,
+)
 from codegen.wheels.generate import Generated, generate
 from codegen.wheels.stubs import MARK
 from codegen.wheels.table import ModelSpec
@@ -57,7 +64,7 @@ class BuildModels(build_ext):  # type: ignore[misc]
         made = self.generate(ext.micrograd_model)
         declared = ext.sources, ext.depends
         headers = [path for path in ext.depends if os.path.isabs(path)]
-        ext.sources, ext.depends = [str(made.source)], [*headers, str(made.kernels)]
+        ext.sources, ext.depends = [str(made.source)], [*headers, str(made.kernels), str(made.stamp)]
         try:
             self.compile(ext, made.source)
         except (CompileError, LinkError, CompilerError) as error:
@@ -81,13 +88,14 @@ class BuildModels(build_ext):  # type: ignore[misc]
         """By setuptools' compiler, or, where there is no other, by zig's."""
         toolchain = zig_toolchain()
         if toolchain is None:
-            ext.extra_compile_args = compile_flags(self.compiler.compiler_type)
+            ext.extra_compile_args, ext.extra_link_args = wheel_flags(self.compiler.compiler_type)
             super().build_extension(ext)
             return
         target = Path(self.get_ext_fullpath(ext.name)).resolve()
         if self.force or newer_group([*ext.sources, *ext.depends], str(target)):
             target.parent.mkdir(parents=True, exist_ok=True)
-            compile_to(toolchain, source, target, [f"-D{name}={value}" for name, value in ext.define_macros])
+            macros = [f"-D{name}={value}" for name, value in ext.define_macros]
+            compile_to(toolchain, source, target, [*SMALL_FLAGS, "-s", *macros])
 
     def write_types(self, model: ModelSpec, made: Path) -> None:
         """Puts the stub where type checkers look for it, unless the project has its own."""
