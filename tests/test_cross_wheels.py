@@ -1,4 +1,4 @@
-"""Cross-built wheels that are assembled wrongly, or audits that overlook a library. `make cross-wheels` builds wheels."""
+"""Cross-built wheels that are assembled wrongly, or audits that overlook a library. `make cross-wheels` makes them."""
 
 from __future__ import annotations
 
