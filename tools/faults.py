@@ -414,8 +414,8 @@ FAULTS = [
     Fault(
         "a buffer of the wrong size that is kept",
         "csrc/buffers.h",
-        "view->len / expected->size);\n        PyBuffer_Release(view);",
-        "view->len / expected->size);",
+        "view->len / expected->size;\n    PyBuffer_Release(view);",
+        "view->len / expected->size;",
         test=NO_MEMORY,
     ),
     Fault(
