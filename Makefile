@@ -9,11 +9,11 @@ ARGS ?=
 # The tests start hundreds of Pythons, which would each compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: train test test-slow lint docs site bench functions fuzz fuzz-compiler faults memory cross pythons wheel clean
+.PHONY: train test test-slow lint docs site bench functions fuzz fuzz-compiler faults memory cross cross-wheels pythons wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
-	$(BIN)/python -m micrograd train $(ARGS)
+	$(BIN)/micrograd train $(ARGS)
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
@@ -72,6 +72,11 @@ functions: $(VENV)/functions.stamp
 # root it installs what is missing.
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross
+
+# Wheels of nn and of examples/irisnet for musl, Windows and macOS, compiled by zig, audited, and used where a Python for
+# such a system runs here (after `make pythons`, and with Debian's package wine64): some minutes
+cross-wheels: $(VENV)/cross.stamp
+	$(BIN)/python -m tools.cross wheels $(ARGS)
 
 # The modules in a CPython without a GIL and in one on musl, which it compiles first, from Debian's source: a quarter of an
 # hour, later some minutes. One of them: make pythons ARGS=musl

@@ -9,6 +9,16 @@
 """
 
 try:
+    from micrograd import __version__ as _version  # noqa: F401
+except ImportError as error:
+    import micrograd
+
+    raise ImportError(
+        f"codegen needs the micrograd of micrograd-nn, but `import micrograd` finds {micrograd.__file__}: "
+        "rename it, work in another folder, or pip uninstall what brought it",
+        name="micrograd",
+    ) from error
+try:
     import numpy as _  # noqa: F401
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError(

@@ -17,6 +17,8 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from micrograd.errors import UserError
+
 if TYPE_CHECKING:
     import graphviz
 
@@ -31,7 +33,7 @@ NO_PROGRAM = (
 )
 
 
-class DrawError(Exception):
+class DrawError(UserError):
     """A picture cannot be drawn; the message says why."""
 
 

@@ -1,4 +1,4 @@
-"""python -m micrograd draw: files, stdout, and one line for whatever goes wrong."""
+"""micrograd draw: files, stdout, and one line for whatever goes wrong."""
 
 from __future__ import annotations
 
@@ -69,21 +69,21 @@ def test_pictures(run: Callable, folder: Path):
 def test_help(run: Callable):
     code, out, err = run("--help")
     assert (code, err) == (0, "")
-    for text in ("MODEL.py", "--what {graph,ir,loops}", "--output FILE", "micrograd-nn[draw]"):
+    for text in ("MODEL", "--what {graph,ir,loops}", "--output FILE", "micrograd-nn[draw]"):
         assert text in out
 
 
 MODELS = {
-    "no program": ("x = 1", "model.py: ValueError: model.py must define a function program() that returns"),
-    "no Program": ("def program():\n    return 3", "model.py: TypeError: program() in model.py returned a int, not a "),
-    "syntax": ("def program(:\n    pass", "model.py, line 1: SyntaxError: invalid syntax"),
-    "name": ("def program():\n\n    return y", "model.py, line 3: NameError: name 'y' is not defined"),
-    "import": ("import no_such_module", "model.py, line 1: ModuleNotFoundError: No module named 'no_such_module'"),
-    "exit": ("import sys\nsys.exit()", "model.py, line 2: SystemExit"),
-    "several lines": ("raise ValueError('one\\ntwo')", "model.py, line 1: ValueError: one two"),
+    "no program": ("x = 1", "model.py must define a function program() that returns"),
+    "no Program": ("def program():\n    return 3", "program() in model.py returned a int, not a "),
+    "syntax": ("def program(:\n    pass", "model.py:1: SyntaxError: invalid syntax"),
+    "name": ("def program():\n\n    return y", "model.py:3: NameError: name 'y' is not defined"),
+    "import": ("import no_such_module", "model.py:1: ModuleNotFoundError: No module named 'no_such_module'"),
+    "exit": ("import sys\nsys.exit()", "model.py:2: SystemExit"),
+    "several lines": ("raise ValueError('one\\ntwo')", "model.py:1: ValueError: one two"),
     "inside micrograd": (
         "from micrograd.engine import Value\n\nValue('x')",
-        "model.py, line 3: TypeError: a Value holds a real number, not str",
+        "model.py:3: TypeError: a Value holds a real number, not str",
     ),
 }
 
@@ -117,7 +117,7 @@ def test_a_model_that_cannot_be_compiled(run: Callable, folder: Path):
     [
         (["missing.py"], "error: missing.py: No such file or directory"),
         (["."], "error: .: "),
-        ([], "error: the following arguments are required: MODEL.py"),
+        ([], "error: the following arguments are required: MODEL"),
         ([FOUR_NEURONS, "--what", "heap"], "error: argument --what: invalid choice: 'heap'"),
         (
             [FOUR_NEURONS, "--output", "x.jpg"],

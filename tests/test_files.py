@@ -77,12 +77,10 @@ def test_a_picture_does_not_replace_its_model(tmp_path: Path, capsys: pytest.Cap
 def test_weights_are_not_replaced_by_what_they_are_frozen_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from codegen.__main__ import main as codegen
-
     weights = tmp_path / "w.ir"
     weights.write_bytes(Path("weights/mnist.safetensors").read_bytes())
     arguments = ["freeze", "codegen.mnist", str(weights), "--output", str(tmp_path), "--name", "w"]
-    assert codegen(arguments) == 2
+    assert main(arguments) == 2
     assert "the weights must be no file that is written" in capsys.readouterr().err
 
 

@@ -364,7 +364,7 @@ def test_any_name_of_an_output_compiles(module, outputs, tmp_path):
 
 def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-m", "codegen", *arguments],
+        [sys.executable, "-m", "micrograd", *arguments],
         cwd=cwd,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
@@ -390,14 +390,14 @@ def test_freeze_from_the_command_line(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["freeze", "nowhere.py", "w"], "No such file or directory: 'nowhere.py'"),
-        (["freeze", "codegen.mnist", "nowhere.safetensors"], "No such file or directory: 'nowhere.safetensors'"),
+        (["freeze", "nowhere.py", "w"], "error: nowhere.py: No such file or directory"),
+        (["freeze", "codegen.mnist", "nowhere.safetensors"], "error: nowhere.safetensors: No such file or directory"),
         (["freeze", "codegen.ir.graph", "w"], "codegen.ir.graph must define a function program()"),
-        (["freeze", "no.such.module", "w"], "No module named 'no'"),
+        (["freeze", "no.such.module", "w"], "error: no.such.module: no such module; "),
         (["freeze", "codegen.mnist"], "the following arguments are required: WEIGHTS"),
         (["freeze", "codegen.mnist", "bad"], "bad: not a safetensors file"),
         (["build", "codegen.mnist", "--name", "not-a-name"], "a module's name must be an ASCII identifier"),
-        (["build", "broken.py"], "ZeroDivisionError"),
+        (["build", "broken.py"], "error: broken.py:2: ZeroDivisionError: division by zero"),
     ],
 )
 def test_errors_on_the_command_line_are_one_line(arguments, message, tmp_path):

@@ -12,12 +12,12 @@ import models
 import pytest
 
 from codegen import Floats, Program, compile_program, load
-from codegen.__main__ import main
 from codegen.backends.text import Work, formulas, work
 from codegen.ir.graph import Op
 from codegen.ir.interpret_loops import new_state, run
 from codegen.ir.loops import DATA, VALUE, Pass
 from micrograd import ops
+from micrograd.__main__ import main
 from micrograd.engine import Value
 
 ROOT = Path(__file__).resolve().parent.parent

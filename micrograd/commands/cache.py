@@ -1,4 +1,4 @@
-"""python -m micrograd cache: the compiled models that codegen.compile() keeps."""
+"""micrograd cache: the compiled models that codegen.compile() keeps."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ from typing import Any
 from micrograd import cache
 
 
-def add_parser(commands: Any) -> None:
-    """`commands`: what add_subparsers() returned."""
+def add_parsers(commands: Any) -> None:
+    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "cache",
-        help="show or empty the folder of compiled models",
         description="codegen.compile() keeps the models that it has compiled, in $MICROGRAD_CACHE or in the user's "
         "cache folder. Without an option, says where, how many and how large they are.",
     )

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from micrograd.errors import UserError
 from micrograd.files import temporary, write_whole
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ OPTIMIZER = "optimizer."  # before the names of what an optimizer keeps
 DTYPES = {"F64": "<f8", "F32": "<f4"}
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError, ValueError):
     """A file that is not a checkpoint, or not one of this model."""
 
 

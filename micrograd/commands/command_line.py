@@ -1,25 +1,43 @@
-"""Shared by all command lines of this project: a parser that explains an error in one line, and argument types."""
+"""Shared by all commands: a parser that explains an error in one line, and argument types."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
 
-USER_ERROR = 2  # the exit code after a user error
-INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+from micrograd.commands.errors import USER_ERROR
 
-
-class UsageError(Exception):
-    """A mistake of the user, explained in the message."""
+PROGRAM = "micrograd"
 
 
 class Parser(argparse.ArgumentParser):
-    """An ArgumentParser that explains an error in one line."""
+    """An ArgumentParser that explains an error in one line, and says what an unknown option may have meant."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(USER_ERROR, f"error: {message}\n")
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse does, but an unknown option is an error, and the first one to be reported."""
+        for argument in args:
+            option = argument.partition("=")[0]
+            if option == "--" or (self.prog == PROGRAM and not option.startswith("-")):
+                break  # nothing but arguments follow, or a command, whose parser knows its options
+            if option.startswith("--") and not any(known.startswith(option) for known in self._option_string_actions):
+                self.error(self.unknown_option(option))
+        return super().parse_known_args(args, namespace)
+
+    def unknown_option(self, option: str) -> str:
+        known = {name.lstrip("-"): name for name in self._option_string_actions if name.startswith("--")}
+        near = [known[name] for name in difflib.get_close_matches(option.lstrip("-"), known, n=1)]
+        return f"{self.prog} has no option {option}: {did_you_mean(near) or f'{self.prog} --help lists them'}"
+
+
+def did_you_mean(near: Sequence[str]) -> str:
+    """The end of a message about a name that does not exist; empty without names that are near."""
+    return f"did you mean {' or '.join(near)}?" if near else ""
 
 
 def whole(low: int, high: int) -> Callable[[str], int]:

@@ -1,4 +1,4 @@
-"""python -m micrograd draw: pictures of a model, from its scalar graph to the loops of its C."""
+"""micrograd draw: pictures of a model, from its scalar graph to the loops of its C."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from micrograd import dot
-from micrograd.commands.inputs import load_program
+from micrograd.commands.inputs import add_model_argument, compiler, compiling, load_program
 from micrograd.files import identity, write_whole
 
 KINDS = ("graph", "ir", "loops")
@@ -16,19 +16,16 @@ STDOUT = Path("-")
 SUFFIXES = [".dot", *(f".{format}" for format in dot.FORMATS)]
 
 
-def add_parser(commands: Any) -> None:
-    """`commands`: what add_subparsers() returned."""
+def add_parsers(commands: Any) -> None:
+    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "draw",
-        help="draw a model's graph, its ir or its loops",
         description="Draw what a model is made of, and what the compiler makes of it. A graph of many nodes is drawn "
         "as its groups: nodes whose expressions have equal shape are one box. Every picture but a .dot file needs "
         "the package graphviz (pip install 'micrograd-nn[draw]') and Graphviz's program dot.",
     )
     parser.set_defaults(command=draw)
-    parser.add_argument(
-        "model", type=Path, metavar="MODEL.py", help="a Python file whose function program() returns a codegen.Program"
-    )
+    add_model_argument(parser.add_argument, "model")
     parser.add_argument(
         "--what",
         choices=KINDS,
@@ -45,10 +42,14 @@ def add_parser(commands: Any) -> None:
 
 
 def draw(options: argparse.Namespace) -> int:
-    path = options.output if options.output is not None else Path(f"{options.model.stem}.{options.what}.svg")
+    compiler()
+    from codegen.loading import named
+
+    name = named(options.model)
+    path = options.output if options.output is not None else Path(f"{name.title}.{options.what}.svg")
     if path != STDOUT and path.suffix not in SUFFIXES:
         raise dot.DrawError(f"--output must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, or be -, got {path}")
-    if path != STDOUT and identity(path) == identity(options.model):
+    if path != STDOUT and name.is_file and identity(path) == identity(name.place):
         raise dot.DrawError(f"--output must not be the model itself, got {path}")
     lines = statements(options.model, options.what)
     if path == STDOUT:
@@ -61,14 +62,12 @@ def draw(options: argparse.Namespace) -> int:
     return 0
 
 
-def statements(model: Path, what: str) -> list[str]:
-    """The picture of a model file, as DOT statements. Raises DrawError for a file that is no model, OSError."""
+def statements(model: str, what: str) -> list[str]:
+    """The picture of a model, as DOT statements. Raises UserError for a name that is no model's, OSError."""
+    program = load_program(model)
     from codegen.backends import pictures
 
-    program = load_program(model)
-    try:
+    with compiling(model):
         if what == "graph":
             return pictures.scalars(program)
         return pictures.ir(program) if what == "ir" else pictures.loops(program)
-    except ValueError as error:
-        raise dot.DrawError(f"{model}: {error}") from error

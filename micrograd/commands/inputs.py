@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
-import traceback
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from micrograd import neighbours
 from micrograd.commands import checkpoint
-from micrograd.commands.command_line import Parser, UsageError
+from micrograd.commands.command_line import Parser, did_you_mean
+from micrograd.commands.errors import UsageError, in_model
 from micrograd.data import mnist
 
 if TYPE_CHECKING:
     from codegen import Program
+
+MODEL_HELP = (
+    "model.py, model.py:function, or a module as codegen.mnist; the function, program() if none is named, takes no "
+    "arguments and returns a codegen.Program"
+)
 
 
 def data_options() -> Parser:
@@ -38,15 +47,33 @@ def load_data(options: argparse.Namespace) -> mnist.Data:
 
 
 def compiled_model(name: str = "nn") -> ModuleType:
-    """nn, which trains, or nn_infer, whose weights are constants. Raises ImportError if it is not installed."""
+    """nn, which trains, or nn_infer, whose weights are constants. Raises ImportError if it is not there."""
+    return our_module(
+        name,
+        "info",
+        f"the compiled module {name} is not installed: pip install micrograd-nn, or in a source tree pip install .",
+    )
+
+
+def compiler() -> Any:
+    """The package codegen. Raises ImportError without it or NumPy."""
+    return our_module("codegen", "compile_program", "the package codegen is not installed: pip install micrograd-nn")
+
+
+def our_module(name: str, sign: str, missing: str) -> ModuleType:
+    """A module of this project, which has an attribute `sign`. Raises ImportError, which says what hides it."""
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise ImportError(
-            f"the compiled module {name} is not installed: pip install micrograd-nn, or in a source tree pip install ."
-        ) from error
+        module = importlib.import_module(name)
+    except Exception as error:
+        if (hidden := neighbours.explanation(name)) is not None:
+            raise ImportError(hidden) from error
+        if isinstance(error, ModuleNotFoundError) and error.name == name:
+            raise ImportError(missing) from error
+        raise
+    if not hasattr(module, sign):
+        found = f"{name} is {getattr(module, '__file__', None)}, which is not that of micrograd-nn"
+        raise ImportError(neighbours.explanation(name) or found)
+    return module
 
 
 def load_weights(nn: Any, path: Path) -> None:
@@ -64,17 +91,58 @@ def shapes(nn: Any) -> dict[str, tuple[int, ...]]:
     return {name: view.shape for name, view in nn.state_dict().items()}
 
 
-def load_program(model: Path) -> Program:
-    """The Program of a Python file. Raises UsageError for a file that has none, and OSError."""
-    from codegen import load
+def add_model_argument(add: Callable[..., Any], *names: str, what: str = "", **settings: Any) -> None:
+    """Adds the argument that names a model to a parser or group, whose add_argument() is `add`."""
+    add(*names, metavar="MODEL", help=f"{what}{MODEL_HELP}", **settings)
 
-    with model.open("rb"):  # an unreadable file is not a fault of the model
-        pass
+
+def load_program(model: str) -> Program:
+    """The Program of a model, as MODEL_HELP names it. Raises UserError, which says where, OSError, and ImportError."""
+    compiler()
+    from codegen import loading
+
+    name = loading.named(model)
+    file = loading.file_of(name)
+    if name.is_file:
+        check_file(Path(name.place))
+    elif file is None and name.place not in sys.modules:
+        near = near_files(Path(f"{name.place}.py"))
+        raise UsageError(f"{name.place}: no such module; {near or 'a file is named with its ending, as model.py'}")
+    with in_model(model, file, is_loading=True):
+        return loading.load(model)
+
+
+@contextmanager
+def compiling(model: str) -> Iterator[None]:
+    """Explains what the compiler does not take about a model, by a UsageError."""
+    codegen = compiler()
+    from codegen import loading
+
     try:
-        return load(model)
-    except (Exception, SystemExit) as error:
-        where = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(model)]
-        line = error.lineno if isinstance(error, SyntaxError) else where[-1] if where else None
-        message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-        place = model if line is None else f"{model}, line {line}"
-        raise UsageError(f"{place}: {type(error).__name__}: {message}") from error
+        with in_model(model, loading.file_of(loading.named(model)), is_loading=False):
+            yield
+    except codegen.CompilerError as error:
+        first, _, rest = str(error).partition("\n")
+        if "pip install" in rest:
+            hint = "pip install 'micrograd-nn[compiler]' brings one"
+        else:
+            hint = next(
+                (line.strip() for line in rest.splitlines() if "error" in line), "--traceback shows what it said"
+            )
+        raise UsageError(f"{first.rstrip('.:')}: {hint}") from error
+
+
+def check_file(path: Path) -> None:
+    """Raises the OSError of a file that cannot be read, with the names that are near where there is none."""
+    try:
+        with path.open("rb"):
+            pass
+    except FileNotFoundError as error:
+        near = near_files(path)
+        raise UsageError(f"{path}: {error.strerror}{near and f': {near}'}") from error
+
+
+def near_files(path: Path) -> str:
+    """The question whether a Python file with nearly this name was meant, if there is one."""
+    there = [file.name for file in sorted(path.parent.glob("*.py"))]
+    return did_you_mean([str(path.parent / name) for name in difflib.get_close_matches(path.name, there)])

@@ -1,4 +1,4 @@
-"""python -m micrograd report RUN: one page about a run that `micrograd train --log RUN` has written."""
+"""micrograd report RUN: one page about a run that `micrograd train --log RUN` has written."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.command_line import UsageError
+from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import data_options
 from micrograd.commands.report_findings import findings
 from micrograd.commands.run_log import SETTINGS, TABLE, WEIGHTS
 from micrograd.files import identity, write_whole
 
 
-def add_parser(commands: Any) -> None:
-    """`commands`: what add_subparsers() returned."""
+def add_parsers(commands: Any) -> None:
+    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "report",
         parents=[data_options()],
-        help="a page about a training run",
         description="Write one self-contained HTML page about a run: curves, confusion matrix, the most wrong digits, "
         "the first layer's weights, calibration, and the loops of the model. It takes matplotlib "
         "(pip install 'micrograd-nn[report]').",

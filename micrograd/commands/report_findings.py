@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from micrograd.commands.command_line import UsageError
-from micrograd.commands.inputs import load_data, load_weights
+from micrograd.commands.errors import UsageError
+from micrograd.commands.inputs import compiler, load_data, load_weights
 from micrograd.commands.run_log import SETTINGS, TABLE, WEIGHTS, Table
 from micrograd.commands.train_model import Recipe
 from micrograd.data import mnist
@@ -101,7 +101,5 @@ def first_layer(model: Any) -> tuple[str, Floats] | None:
 
 
 def explanation(recipe: Recipe) -> str:
-    """What `python -m codegen explain` prints."""
-    from codegen import compile_program
-
-    return compile_program(recipe.program()).explanation()
+    """What `micrograd explain` prints."""
+    return str(compiler().compile_program(recipe.program()).explanation())

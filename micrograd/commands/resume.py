@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from micrograd.commands import checkpoint
 from micrograd.commands.checkpoint import CheckpointError, DamagedError
-from micrograd.commands.command_line import UsageError
+from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import put_weights, shapes
 from micrograd.commands.train_model import WITHOUT_END, Recipe
 from micrograd.data.mnist import Data

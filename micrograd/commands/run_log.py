@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from micrograd.commands import checkpoint
-from micrograd.commands.command_line import UsageError
+from micrograd.commands.errors import UsageError
 from micrograd.commands.train_model import Recipe
 from micrograd.files import write_whole
 from micrograd.training import Epoch
@@ -96,9 +96,13 @@ class Log:
 
 
 def with_whole_path(recipe: Recipe) -> dict[str, Any]:
-    """So that a report finds the file from any folder."""
+    """So that a report finds the model's file from any folder."""
     found = asdict(recipe)
-    return found | {"model": None if recipe.model is None else str(Path(recipe.model).resolve())}
+    if recipe.model is not None:
+        from codegen.loading import named
+
+        found["model"] = named(recipe.model).whole
+    return found
 
 
 def about(model: Any) -> dict[str, str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd import optim, schedules
-from micrograd.commands.command_line import UsageError, whole
-from micrograd.commands.inputs import compiled_model, load_program
+from micrograd.commands.command_line import whole
+from micrograd.commands.errors import UsageError
+from micrograd.commands.inputs import add_model_argument, compiled_model, compiler, compiling, load_program
 from micrograd.model import CLASSES, HIDDEN, PIXELS
 from micrograd.schedules import Schedule
 
@@ -23,6 +23,7 @@ DTYPES = ("float64", "float32")
 MAX_UNITS = 10_000
 RATE_OF_AN_IMAGE, MAX_RATE = 0.0125, 0.5  # of gradient descent: the rate is that of an image times the batch size
 SGD = "sgd"
+BUILT_IN = "codegen.mnist"  # the model with other layers
 OPTIMIZERS = (SGD, "adam", "adamw", "rmsprop", "adagrad", "lion")  # of micrograd.optim
 
 # schedule(rate, steps of the run)
@@ -52,12 +53,7 @@ def add_model(group: Any) -> None:
         help="units of the hidden layers, first to last (default: 50)",
     )
     add("--activation", choices=ACTIVATIONS, help="of the hidden layers (default: relu)")
-    add(
-        "--model",
-        type=Path,
-        metavar="FILE.py",
-        help="instead: a Python file whose function program() returns a codegen.Program of 784 Pixels and a Label",
-    )
+    add_model_argument(add, "--model", what="instead, with 784 Pixels and a Label as the images have them: ")
     add("--dtype", choices=DTYPES, help="of the numbers (default: float64, or what --model says)")
 
 
@@ -65,7 +61,7 @@ def add_model(group: Any) -> None:
 class Recipe:
     """What a model is made of, and how a step updates it."""
 
-    model: str | None = None  # a Python file, instead of the next two
+    model: str | None = None  # a Python file or module, instead of the next two
     hidden: tuple[int, ...] = HIDDEN
     activation: str = "relu"
     dtype: str | None = None
@@ -82,7 +78,7 @@ class Recipe:
                     raise UsageError(f"--model excludes --{option}: the file says what the model is")
         steps = {name: getattr(options, name) for name in STEPS if name in options}
         return cls(
-            model=None if options.model is None else str(options.model),
+            model=options.model,
             hidden=tuple(options.hidden or HIDDEN),
             activation=options.activation or "relu",
             dtype=options.dtype,
@@ -109,14 +105,15 @@ class Recipe:
 
     def program(self) -> Program:
         """Raises UsageError for a file without a Program, or with one for other data, and OSError."""
+        compiler()
         from codegen import Label, Pixels, mnist
 
         if self.model is None:
             program = mnist.program(hidden=self.hidden, activation=self.activation)
         else:
-            program = load_program(Path(self.model))
-            inputs, targets = program.inputs, program.targets
-            if not (isinstance(inputs, Pixels) and len(program.input_values) == PIXELS):
+            program = load_program(self.model)
+            targets = program.targets
+            if not (isinstance(program.inputs, Pixels) and len(program.input_values) == PIXELS):
                 raise UsageError(f"{self.model}: its inputs must be {PIXELS} Pixels, as the images have them")
             if not (isinstance(targets, Label) and len(program.target_values) == CLASSES) or program.prediction is None:
                 raise UsageError(f"{self.model}: its targets must be a Label of {CLASSES} classes, and a prediction")
@@ -135,18 +132,9 @@ class Recipe:
         """The model. Raises ImportError and UsageError where it cannot be had."""
         if self.is_built_in:
             return compiled_model()
-        import codegen
-
-        program = self.program()
-        try:
-            return codegen.compile(program)
-        except codegen.CompilerError as error:
-            raise UsageError(
-                f"{str(error).splitlines()[0].rstrip('.')}: every model but that of nn is compiled on the spot, and "
-                "pip install 'micrograd-nn[compiler]' brings a compiler"
-            ) from error
-        except ValueError as error:
-            raise UsageError(f"{self.model or 'the model'}: {error}") from error
+        codegen = compiler()
+        with compiling(self.model or BUILT_IN):
+            return codegen.compile(self.program())
 
     def default_rate(self, model: Any, batch_size: int) -> float:
         """The highest learning rate where none is given."""

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.command_line import UsageError, rate, share, whole
+from micrograd.commands.command_line import rate, share, whole
+from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import data_options
 from micrograd.commands.resume import Checkpoints
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
@@ -18,12 +19,11 @@ MAX_EPOCHS = 10**9
 MAX_THREADS = 64
 
 
-def add_parser(commands: Any, train: Any) -> None:
-    """`commands`: what add_subparsers() returned; `train`: what runs."""
+def add_parsers(commands: Any, train: Any) -> None:
+    """`commands`: what the tree adds parsers to; `train`: what runs."""
     parser = commands.add_parser(
         "train",
         parents=[data_options()],
-        help="train the model and test it after each epoch",
         description="Train the model by gradient descent and test it after each epoch. Ctrl-C stops it between two "
         "steps, and --save then keeps what it has learned. Another model, optimizer or dtype than those of nn is "
         "compiled first, which takes a C compiler, and kept for the next time.",
@@ -48,7 +48,7 @@ def add_steps(group: Any) -> None:
     )
     add(
         "--schedule",
-        choices=SCHEDULES,
+        choices=tuple(SCHEDULES),
         default=SCHEDULE,
         help="how the rate changes from step to step: linear-warmup rises from 0 for a tenth of the steps, then falls "
         "along a cosine to a hundredth; cosine only falls; one-cycle rises from a 25th and falls to nothing; step "

@@ -22,6 +22,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from micrograd.data import digits
+from micrograd.errors import UserError
 from micrograd.files import write_whole
 
 SIDE = 28  # pixels
@@ -45,7 +46,7 @@ PATIENCE = 10.0  # seconds to wait, for all mirrors together
 MIN_SPEED = 50_000  # bytes per second that count as progress and not as waiting
 
 
-class DataError(ValueError):
+class DataError(UserError, ValueError):
     """An idx file with invalid content."""
 
 

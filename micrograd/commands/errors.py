@@ -1,0 +1,119 @@
+"""How the command line reports errors: one line for each mistake of the user, with file and line where there are any.
+
+Example: of a model.py whose third line uses a name that is missing comes
+
+    error: model.py:3: NameError: name 'y' is not defined
+
+`--traceback` shows the traceback too. An error that is nobody's mistake but this program's keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from micrograd.errors import UserError
+
+USER_ERROR = 2  # the exit code after a user error
+INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
+
+PACKAGES = Path(__file__).resolve().parents[2]  # the folder of micrograd and codegen
+OF_THE_MODEL = (ValueError, TypeError, ArithmeticError)  # what the compiler raises for a Program that it does not take
+
+
+class UsageError(UserError):
+    """A mistake on the command line, or in what it names."""
+
+
+def run(command: Callable[[], int], is_traceback_shown: bool = False) -> int:
+    """Runs a command and returns the exit code: its own, 2 after a user error, 130 after Ctrl-C."""
+    try:
+        with warnings_in_a_line():
+            code = command()
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader has closed the pipe. Python must not fail again when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return INTERRUPTED
+    except (UserError, OSError, ImportError) as error:
+        if is_traceback_shown:
+            traceback.print_exception(error)
+        print(f"error: {one_line(error)}", file=sys.stderr)
+    return USER_ERROR
+
+
+@contextmanager
+def warnings_in_a_line() -> Iterator[None]:
+    """Shows what this project warns about as `warning: ...`; the line that warns is not the user's."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if category.__module__.partition(".")[0] == "codegen":
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                shown(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error, with the file of an OSError first."""
+    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
+        return f"{error.filename}: {error.strerror}"
+    return " ".join(str(error).split())
+
+
+@contextmanager
+def in_model(model: str, file: Path | None, is_loading: bool) -> Iterator[None]:
+    """Explains what a user's model raises, by a UsageError.
+
+    model       as the user names it
+    file        where its Python is
+    is_loading  whether the user's own code runs, and every error is its fault
+    """
+    try:
+        yield
+    except (UserError, OSError):
+        raise
+    except (Exception, SystemExit) as error:
+        place = place_in(error, file)
+        if place is not None:
+            raise UsageError(f"{place}: {type(error).__name__}: {said(error)}".removesuffix(": ")) from error
+        if isinstance(error, OF_THE_MODEL):
+            raise UsageError(f"{model}: {one_line(error)}") from error
+        if is_loading:
+            raise UsageError(f"{model}: {type(error).__name__}: {said(error)}") from error
+        raise
+
+
+def place_in(error: BaseException, file: Path | None) -> str | None:
+    """FILE:LINE of the innermost frame in the user's file, or in one beside it; None without such a frame."""
+    if file is None:
+        return None
+    if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename, file):
+        return error.filename if error.lineno is None else f"{error.filename}:{error.lineno}"
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename, file)]
+    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
+
+
+def is_users(name: str, file: Path) -> bool:
+    """Whether a source file is the model's, or lies beside it; this project's own are nobody's fault but its."""
+    path, model = Path(name).resolve(), file.resolve()
+    is_own = any(path.is_relative_to(PACKAGES / package) for package in ("micrograd", "codegen"))
+    return path == model or (path.parent == model.parent and not is_own)
+
+
+def said(error: BaseException) -> str:
+    return " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
