@@ -6,12 +6,14 @@ from harness import compare, slow_but
 
 from benchmarks.small.models import MODELS
 
-QUICK = ["mlp", "convolution"]
 
-
-@pytest.mark.parametrize("name", slow_but(QUICK, models.REGULAR))
+@pytest.mark.parametrize("name", slow_but(["mlp"], models.REGULAR))
 def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
+
+
+def test_a_convolution_without_optimisation(tmp_path):
+    compare(models.convolution(), tmp_path, steps=6, flags=["-O0"])
 
 
 @pytest.mark.slow
