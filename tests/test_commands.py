@@ -101,6 +101,7 @@ def test_the_list_comes_without_numpy_and_the_compiler(run: Run) -> None:
 
 MISTAKES = {
     ("trian",): "unknown command 'trian': did you mean train?",
+    ("compile", "model.py"): "unknown command 'compile': did you mean build?",
     ("fly",): "unknown command 'fly': micrograd --help lists them",
     ("train", "--nope"): "micrograd train has no option --nope: micrograd train --help lists them",
     ("train", "--epoch-s", "3"): "micrograd train has no option --epoch-s: did you mean --epochs?",
