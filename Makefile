@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find codegen micrograd csrc -name '*.py' -o -name '*.h') weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint docs bench functions fuzz fuzz-compiler faults memory cross pythons wheel clean
+.PHONY: train test test-slow lint docs site bench functions fuzz fuzz-compiler faults memory cross cross-wheels pythons wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
@@ -48,6 +48,11 @@ lint: $(VENV)/dev.stamp
 docs: $(VENV)/docs.stamp
 	$(BIN)/python docs/build.py $(ARGS)
 
+# The documentation as a site, build/site/index.html, which needs no network, with a reference from the docstrings. A link
+# to a page, heading or file that does not exist is an error; build/external_links.txt lists the links to elsewhere.
+site: $(VENV)/site.stamp
+	$(BIN)/sphinx-build --quiet --fail-on-warning --fresh-env --conf-dir docs --doctree-dir build/doctrees . build/site $(ARGS)
+
 # Compares this module with PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own: an hour.
 # Parts of it: make bench ARGS="--sections small --models LSTM GRU", ARGS="--sections batches", ARGS=--quick, which takes
 # some minutes.
@@ -64,6 +69,11 @@ functions: $(VENV)/functions.stamp
 # root it installs what is missing.
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross
+
+# Wheels of nn and of examples/irisnet for musl, Windows and macOS, compiled by zig, audited, and used where a Python for
+# such a system runs here (after `make pythons`, and with Debian's package wine64): some minutes
+cross-wheels: $(VENV)/cross.stamp
+	$(BIN)/python -m tools.cross wheels $(ARGS)
 
 # The modules in a CPython without a GIL and in one on musl, which it compiles first, from Debian's source: a quarter of an
 # hour, later some minutes. One of them: make pythons ARGS=musl

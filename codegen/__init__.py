@@ -1,8 +1,11 @@
-"""codegen: compiles a micrograd `Value` graph into a C extension.
+"""Compiles a micrograd `Value` graph into a C extension.
 
-import codegen
-model = codegen.compile(program)            # a codegen.Program in, a model out, of which there can be many
-path = codegen.build(program, "build")      # the same as an importable module, with its C
+    import codegen
+
+    model = codegen.compile(program)         # a codegen.Program in, a model out, of which there can be many
+    path = codegen.build(program, "build")   # the same as an importable module, with its C
+
+`freeze` makes a module of a trained model that only predicts.
 """
 
 try:

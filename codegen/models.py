@@ -41,7 +41,7 @@ from codegen.passes.mistakes import expect_program
 from codegen.passes.updates import updates_of
 from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
 from codegen.program import Program
-from codegen.toolchain import Toolchain, compile_extension, find_toolchain
+from codegen.toolchain import SMALL_FLAGS, Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
@@ -117,10 +117,10 @@ def compile(
 
 
 def compiler_options(optimize: int | None) -> list[str]:
-    """By default gcc compiles the kernels with -O3 and the rest of a module, which is most of it, with -O2."""
+    """How hard the C compiler tries, and for which SIMD level."""
     level = processor_level()
     only = [] if level is None or os.environ.get("NN_SIMD") else [f"-DONLY_LEVEL={level}"]
-    return [*(["-O2", "-DKERNELS_O3=1"] if optimize is None else [f"-O{optimize}"]), *only]
+    return [*(SMALL_FLAGS if optimize is None else [f"-O{optimize}"]), *only]
 
 
 @functools.cache

@@ -42,7 +42,7 @@ from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_p
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from codegen.schedule.tokens import TokenTable, read_by_index
-from micrograd import ops
+from micrograd import __version__, ops
 from micrograd.definitions import python_definitions
 from micrograd.engine import Value
 from micrograd.translate import source_of
@@ -94,7 +94,12 @@ class Compiled:
 
 
 def compile_program(
-    program: Program, name: str = "nn", lowering: str | None = None, target: str = "extension"
+    program: Program,
+    name: str = "nn",
+    lowering: str | None = None,
+    target: str = "extension",
+    *,
+    version: str = __version__,
 ) -> Compiled:
     """Value graph in, source files out.
 
@@ -102,6 +107,7 @@ def compile_program(
               "python":    NAME.py, the same functions without a compiler, in strict float64 only
               "c":         NAME.h and NAME.c, plain C11 for a Program without a loss
     lowering  "loops", or "straightline" for one statement a node; default: loops, except for small models in Python
+    version   of the package that the module belongs to
 
     Raises ValueError for an unknown target or lowering, for a name that the target cannot use, and for a Program that
     the target cannot express.
@@ -114,6 +120,7 @@ def compile_program(
         raise ValueError(f"lowering must be 'loops' or 'straightline', got {checks.shown(lowering)}")
     lowering = None if lowering is None else str.__str__(lowering)
     name = checked_name(name, target)
+    version = checks.name("the version", version)
     program.check()
     if target == "python":
         check_strict(program)
@@ -123,7 +130,7 @@ def compile_program(
         kinds = types_text(program.input_parts)
         raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
     with no_garbage_collection():
-        return compile_traced(traced(program), program, name, lowering, target)
+        return compile_traced(traced(program), program, name, lowering, target, version)
 
 
 def traced(program: Program) -> Graph:
@@ -135,7 +142,9 @@ def traced(program: Program) -> Graph:
     return graph
 
 
-def compile_traced(graph: Graph, program: Program, name: str, lowering: str | None, target: str) -> Compiled:
+def compile_traced(
+    graph: Graph, program: Program, name: str, lowering: str | None, target: str, version: str = __version__
+) -> Compiled:
     """The forward graph of a Program in, which becomes the whole one; source files out."""
     with no_garbage_collection():
         updates = updates_of(program)  # the rules of micrograd.optim -> ir
@@ -153,25 +162,27 @@ def compile_traced(graph: Graph, program: Program, name: str, lowering: str | No
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
-        compiled.files = write(compiled, program, name, target)  # -> text
+        compiled.files = write(compiled, program, name, target, version)  # -> text
     return compiled
 
 
-def write(compiled: Compiled, program: Program, name: str, target: str) -> dict[str, str]:
+def write(compiled: Compiled, program: Program, name: str, target: str, version: str) -> dict[str, str]:
     """The text of each file of a target."""
     graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
     updates = compiled.updates
     if target == "python":
         written = loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
         rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
-        return {f"{name}.py": module_text(program, written, name, digest, python_definitions(rows))}
+        return {f"{name}.py": module_text(program, written, name, version, digest, python_definitions(rows))}
     kernels = (
         kernels_of(found, loops, program, compiled.batch, updates)
         if found and loops
         else straightline(trace(program), program, updates)
     )
-    print_files = standalone_files if target == "c" else module_files if program.loss is not None else inference_files
-    return print_files(program, kernels, name, digest, len(graph))
+    if target == "c":
+        return standalone_files(program, kernels, name, digest)
+    print_files = module_files if program.loss is not None else inference_files
+    return print_files(program, kernels, name, version, digest, len(graph))
 
 
 def checked_name(name: str, target: str) -> str:

@@ -32,6 +32,8 @@ UNIX_FLAGS = [
     "-fvisibility=hidden",
     "-g0",
 ]
+# gcc compiles the kernels with -O3 and the rest of a module, which is most of it, with -O2: half the time, and smaller.
+SMALL_FLAGS = ["-O2", "-DKERNELS_O3=1"]
 MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
 # zig compiles for the present processor, and with traps for undefined behaviour, unless it is told otherwise.
 ZIG_FLAGS = ["-mcpu=baseline", "-fno-sanitize=undefined"]
@@ -73,6 +75,14 @@ def compile_flags(compiler_type: str) -> list[str]:
     return MSVC_FLAGS if compiler_type == "msvc" else UNIX_FLAGS
 
 
+def wheel_flags(compiler_type: str) -> tuple[list[str], list[str]]:
+    """What a module of a wheel is compiled and linked with: smaller and as fast, and without names for debuggers
+    unless the environment's CFLAGS ask for them."""
+    small = [] if compiler_type == "msvc" else SMALL_FLAGS
+    is_stripped = sys.platform == "linux" and "-g" not in os.environ.get("CFLAGS", "").split()
+    return [*compile_flags(compiler_type), *small], ["-Wl,-s"] if is_stripped else []
+
+
 def find_toolchain(compiler: str | None = None) -> Toolchain:
     """The compiler of this name; else the environment's CC, Python's own, any other, or zig's.
 
@@ -83,7 +93,7 @@ def find_toolchain(compiler: str | None = None) -> Toolchain:
     if asked := compiler or os.environ.get("CC"):
         command = shlex.split(asked, posix=os.name == "posix")
         if command and shutil.which(command[0]):
-            return Toolchain(tuple(command))
+            return Toolchain(tuple(command), is_zig=_is_zig(command))
         where = "" if compiler else ", which the environment's CC names"
         raise CompilerError(f"there is no C compiler {asked!r}{where}.\n{HOW_TO_GET_A_COMPILER}")
     if os.name == "posix" or "GCC" in sys.version:
@@ -107,12 +117,31 @@ def compile_extension(source: Path, name: str, compiler: str | None, flags: Sequ
     with tempfile.TemporaryDirectory(dir=source.parent) as folder:
         built = Path(folder, f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}")
         if toolchain.command:
-            _run(_command(toolchain, source, built, flags), folder, source)
+            compile_to(toolchain, source, built, flags)
         else:
             built = _by_setuptools(source, name, folder, flags)
         target = source.parent / built.name
         os.replace(built, target)
     return target
+
+
+def compile_to(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[str]) -> None:
+    """Makes a module of one generated file by a compiler that has a command. Raises CompilerError if it fails."""
+    _run(_command(toolchain, source, target, flags), str(target.parent), source)
+
+
+def zig_toolchain() -> Toolchain | None:
+    """zig's compiler, if that is what find_toolchain() would choose: setuptools knows the others."""
+    try:
+        found = find_toolchain()
+    except CompilerError:
+        return None
+    return found if found.is_zig else None
+
+
+def _is_zig(command: Sequence[str]) -> bool:
+    """Whether it is `zig cc` or `python -m ziglang cc`."""
+    return "ziglang" in command or Path(command[0]).stem == "zig"
 
 
 def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[str]) -> list[str]:
@@ -130,15 +159,16 @@ def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[s
         str(source),
         "-o",
         str(target),
-        *_linker_flags(toolchain),
+        *_linker_flags(toolchain, any(flag.startswith("-DPy_LIMITED_API") for flag in flags)),
         *shlex.split(os.environ.get("LDFLAGS", "")),
         *(["-lm"] if os.name == "posix" else []),  # for the C of registered ops, and tcc's sqrt()
     ]
 
 
-def _linker_flags(toolchain: Toolchain) -> list[str]:
+def _linker_flags(toolchain: Toolchain, is_limited: bool) -> list[str]:
     if os.name != "posix":
-        version = f"{sys.version_info.major}{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+        exact = f"{sys.version_info.major}{sys.version_info.minor}{getattr(sys, 'abiflags', '')}"
+        version = "3" if is_limited else exact
         return ["-shared", f"-L{Path(sys.base_prefix, 'libs')}", f"-lpython{version}"]
     if toolchain.is_zig:
         return ["-dynamiclib", "-undefined", "dynamic_lookup"] if sys.platform == "darwin" else ["-shared"]

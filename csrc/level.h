@@ -12,6 +12,9 @@
 /* Levels besides the compiler's baseline. In MSVC mode clang's immintrin.h hides what the baseline does not have. */
 #if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__)) && !defined(_MSC_VER)
 #define X86_LEVELS 1
+#if defined(__clang__)
+#include <cpuid.h>
+#endif
 #if INPUT_PIXELS
 #include <immintrin.h> /* only for scan_avx512.h: it takes half the time of an unoptimised compilation */
 #endif
@@ -19,10 +22,7 @@
 #define X86_LEVELS 0
 #endif
 
-/*
- * codegen.compile() may want one level only. It knows that the processor has it, which zig's __builtin_cpu_supports
- * does not, and loads the module on no other processor.
- */
+/* codegen.compile() may want one level only. It knows that the processor has it, and loads the module on no other one. */
 #ifndef ONLY_LEVEL
 #define ONLY_LEVEL -1
 #endif
@@ -121,18 +121,51 @@ static const struct level level_avx512;
 #define AVX512 NULL
 #endif
 
+#if X86_LEVELS && defined(__clang__)
+/*
+ * What __builtin_cpu_supports() says, which says no to everything where zig links: bits of cpuid, and whether the system
+ * saves the registers. macOS saves those of AVX-512 from their first use on, and says no until then.
+ */
+static void find_features(int *avx2, int *avx512, int *vbmi2)
+{
+    const unsigned ymm = 0x6, levels = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31; /* avx512f, dq, bw, vl */
+    unsigned a, b = 0, c = 0, d, saved = 0;
+    *avx2 = *avx512 = *vbmi2 = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 12 & c >> 27 & c >> 28 & 1)) /* fma, osxsave, avx */
+        return;
+    __asm__("xgetbv" : "=a"(saved), "=d"(d) : "c"(0));
+    if ((saved & ymm) != ymm || !__get_cpuid_count(7, 0, &a, &b, &c, &d))
+        return;
+#if defined(__APPLE__)
+    const unsigned zmm = ymm;
+#else
+    const unsigned zmm = 0xe6;
+#endif
+    *avx2 = (int)(b >> 5 & 1);
+    *avx512 = *avx2 && (saved & zmm) == zmm && (b & levels) == levels;
+    *vbmi2 = *avx512 && (c >> 6 & 1);
+}
+#elif X86_LEVELS
+static void find_features(int *avx2, int *avx512, int *vbmi2)
+{
+    __builtin_cpu_init();
+    *avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    *avx512 = *avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    *vbmi2 = __builtin_cpu_supports("avx512vbmi2") != 0;
+}
+#endif
+
 /* The best level that this processor has. */
 static int best_level(void)
 {
 #if X86_LEVELS
-    __builtin_cpu_init();
-    const int has_avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    const int has_avx512 = has_avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
+    int avx2, avx512, vbmi2;
+    find_features(&avx2, &avx512, &vbmi2);
 #if INPUT_PIXELS
-    has_vbmi2 = __builtin_cpu_supports("avx512vbmi2") != 0;
+    has_vbmi2 = vbmi2;
 #endif
-    return ONLY_LEVEL >= 0 ? ONLY_LEVEL : has_avx512 ? 2 : has_avx2 ? 1 : 0;
+    return ONLY_LEVEL >= 0 ? ONLY_LEVEL : avx512 ? 2 : avx2 ? 1 : 0;
 #else
     return 0;
 #endif

@@ -35,7 +35,7 @@
 #endif
 #elif defined(__GNUC__)
 #pragma GCC push_options
-#if defined(KERNELS_O3) /* codegen.compile() saves time on everything else */
+#if defined(KERNELS_O3) /* everything else is compiled in half the time */
 #pragma GCC optimize("O3,no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
 #else
 #pragma GCC optimize("no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")

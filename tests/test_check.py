@@ -19,8 +19,16 @@ from codegen.mnist import program
 from codegen.weights import read_weights
 from micrograd.__main__ import main
 from micrograd.commands import check as check_command
-from micrograd.commands.check import Numbers, compare, difference
-from micrograd.commands.observations import FROZEN_LOGITS, Interpreted, examples, expected_of_frozen, observe
+from micrograd.commands import comparison
+from micrograd.commands.comparison import Numbers, compare, difference
+from micrograd.commands.observations import (
+    FROZEN_LOGITS,
+    FROZEN_WEIGHTS,
+    Interpreted,
+    examples,
+    expected_of_frozen,
+    observe,
+)
 
 WEIGHTS = Path(__file__).resolve().parent.parent / "weights" / "mnist.safetensors"
 
@@ -89,7 +97,7 @@ def test_the_recorded_logits_are_the_engines() -> None:
     engine.load({name: array("d", tensor.astype("f8").ravel()) for name, tensor in read_weights(WEIGHTS).items()})
     for name, texts in FROZEN_LOGITS.items():
         assert [x.hex() for x in engine.outputs(examples()[name][1])["logits"]] == texts
-    assert nn_infer.info()["weights"].startswith(check_command.FROZEN_WEIGHTS)
+    assert nn_infer.info()["weights"].startswith(FROZEN_WEIGHTS)
 
 
 # ---- what is wrong
@@ -180,7 +188,7 @@ def test_what_is_printed_when_something_differs(
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(check_command, "Interpreted", lambda: None)
     monkeypatch.setattr(check_command, "observe", lambda _: expected.items())
-    monkeypatch.setattr(check_command, "LEVELS", ("baseline", "no such level"))
+    monkeypatch.setattr(comparison, "LEVELS", ("baseline", "no such level"))
     assert main(["check"]) == 1
     out = capsys.readouterr().out
     assert "nn        baseline, with 1 and 3 threads: 397,700 numbers, different\n" in out

@@ -60,6 +60,16 @@ def test_packages_are_typed(package):
     assert "Typing :: Typed" in CLASSIFIERS
 
 
+def test_every_package_is_in_the_wheel():
+    found = {
+        ".".join(path.parent.relative_to(ROOT).parts)
+        for folder in ("micrograd", "codegen")
+        for path in (ROOT / folder).rglob("__init__.py")
+    }
+    listed = PROJECT["tool"]["setuptools"]["packages"]
+    assert found == {name for name in listed if name not in PROJECT["tool"]["setuptools"]["package-dir"]}
+
+
 def test_the_licence_is_an_expression_and_a_file():
     assert ABOUT["License-Expression"] == "MIT"
     assert ABOUT.get_all("License-File") == ["LICENSE"]

@@ -124,7 +124,9 @@ ALLOWED = {
     ("micrograd/commands/inputs.py", "importlib"),
     ("micrograd/commands/tree.py", "importlib"),  # the files of the commands
     ("micrograd/neighbours.py", "importlib"),  # finds modules, and imports none
-    ("micrograd/commands/check.py", "subprocess"),
+    ("micrograd/commands/comparison.py", "subprocess"),
+    ("micrograd/commands/check_module.py", "importlib"),
+    ("micrograd/commands/observe_module.py", "importlib"),
     ("micrograd/commands/observations.py", "importlib"),
     ("micrograd/draw.py", "importlib"),  # who draws groups says so in its metadata
     ("codegen/backends/arithmetic.py", "ctypes"),  # float32's rounding

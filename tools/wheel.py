@@ -158,7 +158,19 @@ def try_sdist(sdist: Path, wheel: Path, folder: Path) -> None:
     run(inside, "-m", "pip", "install", "--disable-pip-version-check", f"{wheel}[test]")
     collected = run(inside, "-m", "pytest", "--quiet", "--collect-only", cwd=source).splitlines()[-1]
     files = [f"tests/test_{name}.py" for name in ABOUT_FILES]
+    example(inside, source / "examples" / "irisnet", folder)
     print(f"in the sdist: {collected}; {run(inside, '-m', 'pytest', '--quiet', *files, cwd=source).splitlines()[-1]}")
+
+
+def example(python: Path, source: Path, folder: Path) -> None:
+    """Builds the example project with the plugin of the installed wheel, and uses it where there is nothing else."""
+    flags = ("--no-build-isolation", "--no-index", "--no-deps", "--no-cache-dir")
+    run(python, "-m", "pip", "wheel", *flags, "-w", folder / "example", source, cwd=folder)
+    (built,) = (folder / "example").glob("*.whl")
+    run(sys.executable, "-m", "venv", folder / "user")
+    user = folder / "user" / ("Scripts" if os.name == "nt" else "bin") / "python"
+    run(user, "-m", "pip", "install", "--no-index", "--disable-pip-version-check", built)
+    print(f"{built.name}: {run(user, '-m', 'irisnet', cwd=folder).splitlines()[0]}")
 
 
 WHO = "import sys, sysconfig; print(sys.implementation.name, *sys.version_info[:2], sysconfig.get_config_var('SOABI'))"

@@ -1,6 +1,7 @@
 """Compiles the models for other processors and systems, runs them where it can, and compares them with this machine.
 
-Needs Debian 12 on x86-64; as root it installs the tools that are missing. Exit code 1 where anything is wrong.
+Needs Debian 12 on x86-64; as root it installs the tools that are missing. Exit code 1 where anything is wrong. With the
+argument `wheels` it makes wheels for other systems instead: see tools/cross/wheels.py.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tools.cross import compile_only, emulate, epoch, interpreters, report, without_python
+from tools.cross import compile_only, emulate, epoch, interpreters, report, wheels, without_python
 from tools.cross.builds import Failed
 from tools.cross.driver import EPOCH
 from tools.cross.packages import Missing, install_tools, unpack_python
@@ -61,6 +62,6 @@ def main() -> int:
 
 if __name__ == "__main__":
     try:
-        sys.exit(main())
+        sys.exit(wheels.main(sys.argv[2:]) if sys.argv[1:2] == ["wheels"] else main())
     except (Missing, Failed) as error:
         sys.exit(f"error: {error}")

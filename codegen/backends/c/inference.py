@@ -29,9 +29,11 @@ from codegen.backends.c.module import (
 from codegen.program import Program
 
 
-def inference_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:
+def inference_files(
+    program: Program, kernels: Kernels, name: str, version: str, digest: str, operations: int
+) -> dict[str, str]:
     """NAME.c and NAME_kernels.h of a Program without a loss."""
-    groups = shared_constants(program, kernels, name, digest, operations)
+    groups = shared_constants(program, kernels, name, version, digest, operations)
     widens = kernels.lowering == "loops" and program.dtype == "float64" and fits_float32(program)
     groups["Weights"] = [("WEIGHTS", string(weights_digest(program))), ("WIDENS", int(widens))]
     tables = [

@@ -22,7 +22,6 @@ from codegen.program import Label, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
-from micrograd import __version__
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds
 MAX_BLOCK = 256  # images of a batch that are processed at a time
@@ -40,9 +39,11 @@ ROW_COLUMNS = ("offset", "lanes", "length", "block", "factor", "copy", "rule")  
 Constants = list[tuple[str, object]]
 
 
-def module_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:
+def module_files(
+    program: Program, kernels: Kernels, name: str, version: str, digest: str, operations: int
+) -> dict[str, str]:
     """nn.c and nn_kernels.h of a model that trains."""
-    groups = shared_constants(program, kernels, name, digest, operations)
+    groups = shared_constants(program, kernels, name, version, digest, operations)
     groups["Training"] = _training_constants(program, kernels)
     batch_names = batch_passes_of(program)
     tables = [
@@ -137,7 +138,7 @@ def offsets(kernels: Kernels) -> list[str]:
 
 
 def shared_constants(
-    program: Program, kernels: Kernels, name: str, digest: str, operations: int
+    program: Program, kernels: Kernels, name: str, version: str, digest: str, operations: int
 ) -> dict[str, Constants]:
     """The constants that csrc/ requires of every model."""
     arithmetic = Arithmetic.of(program)
@@ -145,7 +146,7 @@ def shared_constants(
     module: Constants = [
         ("MODULE_NAME", string(name)),
         ("MODULE_INIT", f"PyInit_{name}"),
-        ("VERSION", string(__version__)),
+        ("VERSION", string(version)),
         ("DESCRIPTION", string(program.description)),
         ("DIGEST", string(digest)),
         ("LOWERING", string(kernels.lowering)),

@@ -40,8 +40,8 @@ NOTES = (
 )
 
 
-def standalone_files(program: Program, kernels: Kernels, name: str, digest: str, operations: int) -> dict[str, str]:
-    """NAME.h and NAME.c of a Program without a loss. `operations` is for the other printers of files alone."""
+def standalone_files(program: Program, kernels: Kernels, name: str, digest: str) -> dict[str, str]:
+    """NAME.h and NAME.c of a Program without a loss."""
     prefix = f"model{name}" if name.startswith("_") else name  # C reserves names that begin with _
     inside = _inside(program, kernels, prefix)
     functions = _function_names(program, prefix, set(WORD.findall("\n".join(inside))))

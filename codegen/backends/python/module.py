@@ -34,7 +34,6 @@ from codegen.program import Label, Pixels, Program
 from codegen.reroll.layout import TensorPlace
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
-from micrograd import __version__
 
 # Models of at most this many nodes, and at most this many leaves, get one statement per root. PyPy does not compile
 # functions that are a few times longer.
@@ -117,7 +116,9 @@ def statement_kernels(graph: Graph, program: Program, updates: Updates | None = 
     )
 
 
-def module_text(program: Program, kernels: PythonKernels, name: str, digest: str, definitions: list[str]) -> str:
+def module_text(
+    program: Program, kernels: PythonKernels, name: str, version: str, digest: str, definitions: list[str]
+) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
     needed = ["buffers", "arguments", "state", "descent", "state_dict", "weights", "model"]
     if kernels.updates is not None:
@@ -140,7 +141,7 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
         "",
         "INF = math.inf",
         "NAN = math.nan",
-        *_constants(program, kernels, digest),
+        *_constants(program, kernels, version, digest),
         "",
         "# Functions of IEEE doubles, as micrograd defines them: no exceptions, no complex numbers, no library.",
         "",
@@ -152,7 +153,7 @@ def module_text(program: Program, kernels: PythonKernels, name: str, digest: str
     return "\n".join(parts) + "\n"
 
 
-def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[str]:
+def _constants(program: Program, kernels: PythonKernels, version: str, digest: str) -> list[str]:
     inputs, label = program.inputs, program.label
     input_parts = program.input_parts if program.converts_inputs else ()
     target_parts = program.target_parts if program.converts_targets else ()
@@ -161,7 +162,7 @@ def _constants(program: Program, kernels: PythonKernels, digest: str) -> list[st
     target_type = types_text(target_parts) or plain
     initial = {tensor.name: drawn_from(tensor.initial) for tensor in program.tensors if tensor.initial is not None}
     entries: list[tuple[str, object]] = [
-        ("VERSION", __version__),
+        ("VERSION", version),
         ("DESCRIPTION", program.description),
         ("DIGEST", digest),
         ("LOWERING", kernels.lowering),
