@@ -70,8 +70,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_command_it_lists_them(run: Run) -> None:
     code, out, err = run()
     assert (code, out) == (2, "")
-    assert err.startswith("usage: micrograd [-h] [--version] [--traceback] COMMAND ...\n")
-    shown = re.findall(r"^ {4}(\w+)\s+(\S.*)$", err, re.M)
+    assert err.startswith("usage: micrograd [-h] [-V] [--traceback] COMMAND ...\n")
+    shown = re.findall(r"^ {4}(\w+) +(\S.*)$", err, re.M)
     assert shown == [(name, what) for name, (_, what) in COMMANDS.items()]
     assert run("--help") == (0, err, "")
 
@@ -194,6 +194,7 @@ def test_an_error_in_what_the_compiler_calls_is_the_models(run: Run, folder: Pat
     assert err == f"error: model.py:{line}: NameError: name 'missing' is not defined\n"
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_warning_is_one_line(run: Run, folder: Path) -> None:
     (folder / "model.py").write_text(MODEL.replace("Floats([x])", "Floats([x, Value(0)])"))
     code, out, err = run("explain", "model.py")

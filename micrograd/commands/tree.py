@@ -72,7 +72,7 @@ TRACEBACK_SETTINGS: dict[str, Any] = {
 def tree(asked: Sequence[str] = tuple(COMMANDS)) -> Parser:
     """The parser of `micrograd`, with all options of the commands that are asked for."""
     top = Parser(prog=PROGRAM, description="Train the compiled model, use it and check it; compile and draw models.")
-    top.add_argument("--version", action="version", version=f"micrograd-nn {__version__}")
+    top.add_argument("-V", "--version", action="version", version=f"micrograd-nn {__version__}")
     top.add_argument(*TRACEBACK, **TRACEBACK_SETTINGS)
     commands = Commands(top, asked)
     for module in dict.fromkeys(COMMANDS[name][0] for name in asked):
