@@ -152,7 +152,8 @@ MISTAKES = {
 }
 FILES = {
     "empty.py": "",
-    "shapes.py": "def three():\n    return 3\n\ndef needs(size, depth, more=1, *rest):\n    pass\n",
+    "shapes.py": "from textwrap import dedent\n\ndef three():\n    return 3\n\n"
+    "def needs(size, depth, more=1, *rest):\n    pass\n",
     "broken.py": "def program():\n    return 1 / 0\n\ndef deep():\n    def inner(table):\n        return table['b']\n"
     "    return inner({})\n\ndef helped():\n    import helpers\n    return helpers.cannot()\n\n"
     "def exits(): raise SystemExit(3)\n",
