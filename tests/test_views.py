@@ -339,7 +339,7 @@ def test_failing_requests_for_a_buffer_leave_no_view_behind():
 
 
 def load(program: Program, folder, name: str):
-    return load_extension(build(program, folder, name, flags=["-O1"]), name)
+    return load_extension(build(program, folder, name, flags=["-O0"]), name)
 
 
 def nested(*shape: int):
