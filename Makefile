@@ -6,11 +6,11 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find codegen micrograd csrc -name '*.py' -o -name '*.h') weights/mnist.safetensors
 ARGS ?=
 
-.PHONY: train test test-slow lint docs bench functions fuzz fuzz-compiler faults memory cross cross-wheels pythons wheel clean
+.PHONY: train test test-slow lint docs site bench functions fuzz fuzz-compiler faults memory cross cross-wheels pythons wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"
 train: $(VENV)/train.stamp
-	$(BIN)/python -m micrograd train $(ARGS)
+	$(BIN)/micrograd train $(ARGS)
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
@@ -47,6 +47,11 @@ lint: $(VENV)/dev.stamp
 # compares. Pictures need Graphviz.
 docs: $(VENV)/docs.stamp
 	$(BIN)/python docs/build.py $(ARGS)
+
+# The documentation as a site, build/site/index.html, which needs no network, with a reference from the docstrings. A link
+# to a page, heading or file that does not exist is an error; build/external_links.txt lists the links to elsewhere.
+site: $(VENV)/site.stamp
+	$(BIN)/sphinx-build --quiet --fail-on-warning --fresh-env --conf-dir docs --doctree-dir build/doctrees . build/site $(ARGS)
 
 # Compares this module with PyTorch, JAX, ONNX Runtime, scikit-learn and NumPy, in an environment of their own: an hour.
 # Parts of it: make bench ARGS="--sections small --models LSTM GRU", ARGS="--sections batches", ARGS=--quick, which takes

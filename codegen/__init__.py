@@ -1,10 +1,23 @@
-"""codegen: compiles a micrograd `Value` graph into a C extension.
+"""Compiles a micrograd `Value` graph into a C extension.
 
-import codegen
-model = codegen.compile(program)            # a codegen.Program in, a model out, of which there can be many
-path = codegen.build(program, "build")      # the same as an importable module, with its C
+    import codegen
+
+    model = codegen.compile(program)         # a codegen.Program in, a model out, of which there can be many
+    path = codegen.build(program, "build")   # the same as an importable module, with its C
+
+`freeze` makes a module of a trained model that only predicts.
 """
 
+try:
+    from micrograd import __version__ as _version  # noqa: F401
+except ImportError as error:
+    import micrograd
+
+    raise ImportError(
+        f"codegen needs the micrograd of micrograd-nn, but `import micrograd` finds {micrograd.__file__}: "
+        "rename it, work in another folder, or pip uninstall what brought it",
+        name="micrograd",
+    ) from error
 try:
     import numpy as _  # noqa: F401
 except ModuleNotFoundError as error:

@@ -453,11 +453,11 @@ static int get_buffer_in_place(PyObject *object, const char *what, const struct 
 }
 
 /*
- * Gets a C-contiguous buffer of `wanted` expected elements: that of the argument, to be read in place, or a converted
- * copy. `per_row`: the elements of an image, if the first dimension counts images, else 0.
+ * Gets a C-contiguous buffer of `wanted` expected elements, or of ANY_COUNT: that of the argument, to be read in place,
+ * or a converted copy. `per_row`: the elements of an image, if the first dimension counts images, else 0.
  */
-static int get_buffer_of(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t wanted,
-                         Py_ssize_t per_row, Py_buffer *view)
+static int get_buffer(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t wanted,
+                      Py_ssize_t per_row, Py_buffer *view)
 {
     int result = get_buffer_in_place(object, what, expected, per_row, view);
     if (result < 0 && !PyErr_Occurred()) {
@@ -474,13 +474,6 @@ static int get_buffer_of(PyObject *object, const char *what, const struct elemen
     const Py_ssize_t got = view->len / expected->size;
     PyBuffer_Release(view);
     return raise_count(what, expected, wanted, got);
-}
-
-/* The same of any number of elements. */
-static int get_buffer(PyObject *object, const char *what, const struct elements *expected, Py_ssize_t per_row,
-                      Py_buffer *view)
-{
-    return get_buffer_of(object, what, expected, ANY_COUNT, per_row, view);
 }
 
 #endif

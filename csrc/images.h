@@ -50,7 +50,7 @@ static int get_images(PyObject *images, struct batch_view *b)
     b->count = count.rows;
     return failed;
 #else
-    if (get_buffer(images, INPUT_NOUN "s", &input_elements, INPUT_COUNT, &b->images) < 0)
+    if (get_buffer(images, INPUT_NOUN "s", &input_elements, ANY_COUNT, INPUT_COUNT, &b->images) < 0)
         return -1;
     const Py_ssize_t elements = b->images.len / input_elements.size;
     b->count = elements / INPUT_SPACE;
@@ -332,8 +332,8 @@ static int get_targets(PyObject *labels, struct batch_view *b)
 #else
     enum { PER_IMAGE = TARGETS_PER_IMAGE > 0 ? TARGETS_PER_IMAGE : 1 };
     if (b->has_images)
-        return get_buffer_of(labels, TARGETS_NOUN, &target_elements, b->count * PER_IMAGE, PER_IMAGE, &b->labels);
-    if (get_buffer(labels, TARGETS_NOUN, &target_elements, PER_IMAGE, &b->labels) < 0)
+        return get_buffer(labels, TARGETS_NOUN, &target_elements, b->count * PER_IMAGE, PER_IMAGE, &b->labels);
+    if (get_buffer(labels, TARGETS_NOUN, &target_elements, ANY_COUNT, PER_IMAGE, &b->labels) < 0)
         return -1;
     const Py_ssize_t elements = b->labels.len / target_elements.size;
     b->count = elements / PER_IMAGE;

@@ -60,7 +60,7 @@ static PyObject *api_forward(PyObject *module, PyObject *const *args, Py_ssize_t
     target = target_view.buf;
 #else
     if (TARGET_COUNT) {
-        if (get_buffer_of(args[0], "targets", &target_elements, TARGET_COUNT, 0, &target_view) < 0)
+        if (get_buffer(args[0], "targets", &target_elements, TARGET_COUNT, 0, &target_view) < 0)
             return NULL;
         target_held = 1;
         target = target_view.buf;

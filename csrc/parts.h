@@ -42,8 +42,8 @@ static int get_part(const struct argument_part *part, PyObject *object, struct r
 {
     const struct elements elements = elements_of(part);
     if (count->is_one)
-        return get_buffer_of(object, part->what, &elements, part->numbers, 0, view);
-    if (get_buffer(object, part->what, &elements, part->numbers, view) < 0)
+        return get_buffer(object, part->what, &elements, part->numbers, 0, view);
+    if (get_buffer(object, part->what, &elements, ANY_COUNT, part->numbers, view) < 0)
         return -1;
     const Py_ssize_t numbers = view->len / elements.size, rows = numbers / part->numbers;
     if (numbers == 0 || numbers % part->numbers)

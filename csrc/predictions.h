@@ -102,7 +102,7 @@ static const input_type *one_image(PyObject *object, Py_buffer *view, int *held)
     if (PyBytes_CheckExact(object) && PyBytes_Size(object) == INPUT_COUNT)
         return (const input_type *)PyBytes_AsString(object);
 #endif
-    if (get_buffer_of(object, INPUT_PIXELS ? "pixels" : "inputs", &input_elements, INPUT_COUNT, 0, view) < 0)
+    if (get_buffer(object, INPUT_PIXELS ? "pixels" : "inputs", &input_elements, INPUT_COUNT, 0, view) < 0)
         return NULL;
     *held = 1;
     return view->buf;

@@ -13,7 +13,7 @@ It goes through README.md and docs/*.md:
 - <!-- groups FILE --> ... <!-- end --> is a table of the loop nests that the compiler finds in the Program of FILE. Its
   last column, what a tensor framework would call them, is written by hand and kept.
 - csrc/nn-stubs and csrc/nn_infer-stubs take their docstrings from the built modules, which have them from csrc/docs.h.
-- docs/pictures/NAME.svg is drawn by examples/NAME.py, or by `python -m micrograd draw`, when its source has changed.
+- docs/pictures/NAME.svg is drawn by examples/NAME.py, or by `micrograd draw`, when its source has changed.
   Each holds a digest of its source, so a check needs neither Graphviz nor Matplotlib, and other versions of these make
   no difference.
 """

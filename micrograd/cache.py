@@ -1,4 +1,4 @@
-"""The folder of compiled models, which codegen.compile() fills and `python -m micrograd cache` shows and empties.
+"""The folder of compiled models, which codegen.compile() fills and `micrograd cache` shows and empties.
 
 Example: the model of key 0a1b... is the file 0a1b....model: a line that names the format, the SHA-256 of the rest, and
 the rest, an extension module. Files appear by os.replace(), so that several processes may write one at a time, and a

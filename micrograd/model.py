@@ -1,6 +1,6 @@
 """The net that the wheel carries, as Values: 784 pixels, 50 relu units, 10 classes.
 
-codegen/mnist.py makes the Program of it that is compiled to `nn`, and `python -m micrograd check` interprets it.
+codegen/mnist.py makes the Program of it that is compiled to `nn`, and `micrograd check` interprets it.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES
 from importlib.metadata import PackageNotFoundError, distribution, packages_distributions
 from pathlib import Path
@@ -33,7 +33,7 @@ def problems() -> list[str]:
 
 def explanation(name: str) -> str | None:
     """Why `import name` found no module of ours, if another one is the reason."""
-    return next(iter([*hiding(name), *overlaid([name])]), None)
+    return next(iter(hiding(name)), None)
 
 
 def hiding(name: str) -> list[str]:
@@ -48,32 +48,36 @@ def hiding(name: str) -> list[str]:
     for path in ahead:
         hidden = f"that of {DISTRIBUTION}" + ("" if ours is None else f", {ours}")
         if is_searched or folder_of(path) != here:
-            sentences.append(f"{name} is {path}, which hides {hidden}: {what_to_do(path)}")
+            sentences.append(f"{name} is {path}, which hides {hidden}: {what_to_do(name, path)}")
         else:
-            sentences.append(f"{path} would hide {hidden}, for `python` in this folder: {what_to_do(path)}")
+            sentences.append(f"{path} would hide {hidden}, for `python` in this folder: {what_to_do(name, path)}")
     return sentences
 
 
-def what_to_do(path: Path) -> str:
+def what_to_do(name: str, path: Path) -> str:
     if {"site-packages", "dist-packages"} & set(path.parts):
-        return f"pip uninstall what brought it, then pip install --force-reinstall {DISTRIBUTION}"
+        return reinstall(others(name, packages_distributions()) or ["what brought it"])
     return "rename it, or work in another folder"
 
 
-def overlaid(names: Sequence[str] = NAMES) -> list[str]:
+def reinstall(distributions: Sequence[str]) -> str:
+    return f"pip uninstall {' '.join(distributions)}, then pip install --force-reinstall {DISTRIBUTION}"
+
+
+def overlaid() -> list[str]:
     """Other installed distributions with packages of our names: whichever came last has replaced files of the other."""
     owners = packages_distributions()
-    others = {
-        (other, name)
-        for name in names
-        for other in owners.get(name, ())
-        if other.lower().replace("_", "-") != DISTRIBUTION
-    }
     return [
         f"the distribution {other} installs {name} too, in {place(other)}, and may replace files of {DISTRIBUTION}: "
-        f"pip uninstall {other}, then pip install --force-reinstall {DISTRIBUTION}"
-        for other, name in sorted(others)
+        f"{reinstall([other])}"
+        for name in NAMES
+        for other in others(name, owners)
     ]
+
+
+def others(name: str, owners: Mapping[str, list[str]]) -> list[str]:
+    """The distributions with a package of this name, of the owners of each name, without our own."""
+    return sorted({owner for owner in owners.get(name, ()) if owner.lower().replace("_", "-") != DISTRIBUTION})
 
 
 def place(name: str) -> str:

@@ -34,6 +34,28 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
     return None
 
 
+@pytest.fixture(scope="session", autouse=True)
+def shared_modules(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Tests that compile the same C share the module, also with those of other workers."""
+    import harness
+
+    base = tmp_path_factory.getbasetemp()
+    harness.shared_modules = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "modules"
+    harness.shared_modules.mkdir(exist_ok=True)
+
+
+@pytest.fixture
+def unoptimized(monkeypatch: pytest.MonkeyPatch) -> None:
+    """codegen.compile() takes optimize=0 if it is not told otherwise, and shares modules; the caches are as ever."""
+    import harness
+
+    from codegen import models
+
+    options = models.compiler_options
+    monkeypatch.setattr(models, "compiler_options", lambda optimize: options(0 if optimize is None else optimize))
+    monkeypatch.setattr(models, "compile_extension", harness.compiled_once)
+
+
 @pytest.fixture(scope="session")
 def digits() -> Callable[..., tuple[bytes, bytes]]:
     """digits(count, seed) -> images and labels: random bytes, four of five pixels 0, as in handwriting."""

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import os
 import random
+import shutil
 import struct
+import sysconfig
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from codegen import Program, build
+from codegen.files import csrc
 from codegen.ir.graph import Graph, verify
+from codegen.models import processor_level
 from codegen.pipeline import build_graph, compile_program
+from codegen.toolchain import compile_extension
 from micrograd import ops
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine, Interpreter
@@ -32,20 +39,53 @@ __all__ = [
 
 _names = (f"model_{i}" for i in itertools.count(1))
 
+shared_modules: Path | None = None  # a folder that all processes of this run of pytest share; conftest.py sets it
+
 WARNINGS = [] if os.name == "nt" else ["-Wall", "-Wextra", "-Werror"]
 
 
 class Extension(Module):
-    """A compiled module behind the interface of a Reference."""
+    """A compiled module behind the interface of a Reference.
 
-    def __init__(self, program: Program, folder: Path, lowering: str, **options: object) -> None:
-        name = next(_names)
-        flags = [*WARNINGS, *options.pop("flags", [])]
-        super().__init__(program, build(program, folder / name, name, lowering, flags=flags, **options), name)
+    Compiled for the level of this processor, or with `levels` for all of them: each level is a third of the work.
+    """
+
+    def __init__(
+        self, program: Program, folder: Path, lowering: str, *, levels: bool = False, flags: Sequence[str] = ()
+    ) -> None:
+        self.has_levels = levels
+        here = None if levels else processor_level()
+        flags = [*WARNINGS, *([] if here is None else [f"-DONLY_LEVEL={here}"]), *flags]
+        with patch("codegen.build.compile_extension", compiled_once):
+            path = build(program, folder / next(_names), "model", lowering, flags=flags)
+        super().__init__(program, path, "model")
+
+    def at_level(self, level: str) -> Module:
+        assert self.has_levels, "Extension(..., levels=True) is compiled for every level"
+        return super().at_level(level)
 
     def reset(self) -> None:
         """The parameters that it was imported with."""
         self.module.reset(*([] if self.program.initial is None else [self.module.info()["seed"]]))
+
+
+def compiled_once(source: Path, name: str, compiler: str | None, flags: Sequence[str]) -> Path:
+    """compile_extension(), or a copy of what it has made of the same C before, in this process or beside it."""
+    if shared_modules is None:
+        return compile_extension(source, name, compiler, flags)
+    files = [*source.parent.glob("*.c"), *source.parent.glob("*.h"), *csrc().glob("*.h")]
+    texts = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in sorted(files)]
+    environment = [os.environ.get(variable) for variable in ("CC", "CFLAGS", "LDFLAGS")]
+    key = hashlib.sha256(repr((name, compiler, list(flags), texts, environment)).encode()).hexdigest()
+    kept = shared_modules / key
+    if not kept.exists():
+        built = compile_extension(source, name, compiler, flags)
+        (shared_modules / "new").mkdir(exist_ok=True)
+        new = shared_modules / "new" / f"{os.getpid()}.{key}"
+        shutil.copy(built, new)
+        os.replace(new, kept)
+        return built
+    return Path(shutil.copy(kept, source.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"))
 
 
 class Generated(Module):
@@ -166,7 +206,7 @@ def compare(
         "Python, loops": Generated(program, folder, "loops"),
         "Python, statements": Generated(program, folder, "straightline"),
         "straightline": Extension(program, folder, "straightline", flags=["-O0"]),
-        "loops": Extension(program, folder, "loops", **options),
+        "loops": Extension(program, folder, "loops", levels=True, **options),
     }
     for level in LEVELS:
         with suppress(ImportError):  # an older processor, or not an x86 one

@@ -1,4 +1,4 @@
-"""python -m micrograd cache"""
+"""micrograd cache"""
 
 from __future__ import annotations
 

@@ -193,6 +193,7 @@ def test_what_is_printed_when_something_differs(
     out = capsys.readouterr().out
     assert "nn        baseline, with 1 and 3 threads: 397,700 numbers, different\n" in out
     assert "nn        no such level: not on this processor\n" in out
+    assert f"warning   nn is {tmp_path / 'nn.py'}, which hides that of micrograd-nn, {nn.__file__}: rename it" in out
     assert "nn_infer  baseline, with 1 and 3 threads: 44 numbers, equal\n" in out
     assert "\nDIFFERENT: nn at baseline with 1 thread: the loss of one image is 0x1." in out
     assert "OK" not in out

@@ -33,7 +33,7 @@ def built(tmp_path_factory):
 
     def get(name: str, kind: str) -> tuple[Program, ModuleType]:
         if name not in modules:
-            extension = Extension(PROGRAMS[name](), folder, "loops", flags=["-O0"])
+            extension = Extension(PROGRAMS[name](), folder, "loops", levels=True, flags=["-O0"])
             modules[name] = {"": extension.program, "C": extension.module}
             if extension.program.dtype == "float64":
                 modules[name]["Python"] = Generated(extension.program, folder).module

@@ -19,8 +19,10 @@ from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from micrograd.__main__ import main
-from micrograd.commands.predict import picture, read_image
+from micrograd.commands.images import read_image
+from micrograd.commands.predict import picture
 
+ROOT = Path(__file__).resolve().parent.parent
 NO_NN = "import sys; sys.modules['nn'] = None\nfrom micrograd.__main__ import main\nsys.exit(main(sys.argv[1:]))"
 
 
@@ -183,9 +185,32 @@ def test_a_bar_for_whoever_looks(data: Path) -> None:
 def test_a_loss_that_is_not_a_number_ends_the_training(data: Path, tmp_path: Path) -> None:
     path = tmp_path / "model"
     message = error("train", "--data", data, "--learning-rate", 1e300, "--save", path)
-    assert "epoch 1" in message
-    assert "--learning-rate" in message
+    assert message.startswith("error: the training loss of epoch 1 is nan, nothing is saved: a smaller --learning-rate")
     assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("rate", "message"),
+    [
+        (1e200, "the test loss after epoch 1 is nan, nothing is saved: "),
+        (1e-3, None),
+    ],
+)
+def test_weights_that_the_last_step_ruined_are_not_saved_over_good_ones(
+    data: Path,
+    trained: tuple[str, Path],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    rate: float,
+    message: str | None,
+) -> None:
+    """The loss of the only step is that of the weights before it."""
+    path = tmp_path / "model"
+    shutil.copy(trained[1], path)
+    options = ["train", *PLAIN, "--data", data, "--limit", 8, "--batch-size", 8, "--epochs", 1]
+    code = main(list(map(str, [*options, "--learning-rate", rate, "--load", path, "--save", path])))
+    assert (code, path.read_bytes() == trained[1].read_bytes()) == ((0, False) if message is None else (2, True))
+    assert message is None or capsys.readouterr().err.startswith(f"error: {message}a smaller --learning-rate may help")
 
 
 def test_check_finite_names_the_weight_and_the_step(data: Path) -> None:
@@ -223,6 +248,16 @@ def test_eval(data: Path, trained: tuple[str, Path]) -> None:
     assert [int(row[1]) for row in table] == [labels.count(digit) for digit in range(10)]
     assert sum(int(row[2]) for row in table) == round(float(tested[2]))
     assert all(row[3] == f"{int(row[2]) / int(row[1]):.2%}" for row in table)
+
+
+def test_eval_rates_the_shipped_weights(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    weights = ROOT / "weights" / "mnist.safetensors"
+    assert main(["eval", "--data", str(data)]) == 0
+    shipped = capsys.readouterr().out
+    assert main(["eval", "--data", str(data), "--load", str(weights)]) == 0
+    assert "weights        those of nn_infer, 3948e94886ba4279\n" in shipped
+    loaded = capsys.readouterr().out.replace(str(weights), "those of nn_infer, 3948e94886ba4279")
+    assert shipped == loaded
 
 
 # ---- predict
@@ -308,7 +343,7 @@ WRONG_ARGUMENTS = {
     ("train", "--seed", str(2**63)): "--seed: expected 0..",
     ("train", "--data", "x", "--digits"): "--digits: not allowed with argument --data",
     ("train", "--colour", "red"): "micrograd train has no option --colour",
-    ("eval",): "required: --load",
+    ("eval", "--hidden", "3"): "another model than that of nn_infer needs --load FILE",
     ("predict", "--load", "x", "--index", "-1"): "--index: expected 0..",
     ("predict", "--load", "x", "--index", "1", "image"): "image files exclude --index, --data and --digits",
 }
@@ -362,9 +397,9 @@ def test_an_index_too_high(data: Path, trained: tuple[str, Path]) -> None:
 
 
 BAD_IMAGES = {
-    "short": (bytes(783), "783 bytes and no binary PGM (P5) header, expected 784 bytes or one"),
-    "empty": (b"", "0 bytes and no binary PGM"),
-    "ascii": (b"P2\n28 28\n255\n" + bytes(784), "no binary PGM"),
+    "short": (bytes(783), "783 bytes and no PNG or binary PGM (P5) header, expected one of these or 784 bytes"),
+    "empty": (b"", "0 bytes and no PNG or binary PGM"),
+    "ascii": (b"P2\n28 28\n255\n" + bytes(784), "no PNG or binary PGM"),
     "size": (b"P5 32 32 255\n" + bytes(1024), "32 x 32 pixels up to 255, expected 28 x 28"),
     "depth": (b"P5 28 28 65535\n" + bytes(1568), "28 x 28 pixels up to 65535, expected 28 x 28 pixels up to 255"),
     "truncated": (b"P5 28 28 255\n" + bytes(780), "780 bytes follow the PGM header, expected 784"),
@@ -393,7 +428,7 @@ def test_good_images(tmp_path: Path, header: bytes) -> None:
 def test_a_bad_image_is_one_line(trained: tuple[str, Path], tmp_path: Path) -> None:
     assert f"{tmp_path}: " in error("predict", "--load", trained[1], tmp_path)  # a folder
     (tmp_path / "image").write_bytes(b"GIF89a")
-    assert "6 bytes and no binary PGM" in error("predict", "--load", trained[1], tmp_path / "image")
+    assert "6 bytes and no PNG or binary PGM" in error("predict", "--load", trained[1], tmp_path / "image")
 
 
 def test_without_the_compiled_module_it_says_how_to_get_it() -> None:

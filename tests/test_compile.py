@@ -35,8 +35,15 @@ def shared(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_the_cache(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def in_the_cache(shared: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MICROGRAD_CACHE", str(shared))
+    if "optimized" not in request.fixturenames:
+        request.getfixturevalue("unoptimized")
+
+
+@pytest.fixture
+def optimized() -> None:
+    """codegen.compile() compiles as it does for a user."""
 
 
 @pytest.fixture
@@ -74,7 +81,7 @@ def only_traces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(instances, name, nothing_runs)
 
 
-def test_a_model_has_the_bits_and_the_functions_of_a_built_module(tmp_path):
+def test_a_model_has_the_bits_and_the_functions_of_a_built_module(optimized, tmp_path):
     program = models.mlp()
     model = codegen.compile(program)
     built = codegen.load_extension(codegen.build(program, tmp_path, "functions_of", flags=["-O0"]))
@@ -379,7 +386,7 @@ def test_the_c_of_an_instance_has_no_warnings(kind):
 
 
 @pytest.mark.parametrize("name", slow_but([], ["xor", "mlp", "convolution", "recurrence"]))
-def test_faster_compilation_changes_no_bit(name, monkeypatch):
+def test_faster_compilation_changes_no_bit(name, optimized, monkeypatch):
     """Kernels at another level of optimisation than the rest, and one SIMD level alone."""
     program = models.REGULAR[name]()
     plain, chosen = codegen.compile(program, optimize=0), codegen.compile(program)

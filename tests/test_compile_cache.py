@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
-def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty(tmp_path: Path, unoptimized: None, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of the test's own, and no libraries that another test has loaded."""
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(instances, "_libraries", {})

@@ -98,7 +98,7 @@ def test_the_loop_in_the_readme_is_the_generated_one(compiled_mnist):
         assert listing in text
 
 
-def test_the_readmes_own_model_runs(tmp_path, monkeypatch):
+def test_the_readmes_own_model_runs(tmp_path, unoptimized, monkeypatch):
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
     (source,) = [listing for listing in fenced(README, "python") if "import codegen" in listing]
     namespace = {}
@@ -113,7 +113,7 @@ def test_the_readmes_own_model_runs(tmp_path, monkeypatch):
     assert tiny.evaluate(namespace["X"], namespace["Y"])[0] < before
 
 
-def test_the_page_about_a_model_of_ones_own_runs(tmp_path, monkeypatch):
+def test_the_page_about_a_model_of_ones_own_runs(tmp_path, unoptimized, monkeypatch):
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
     random.seed(1)
     names: dict[str, object] = {}
@@ -124,12 +124,30 @@ def test_the_page_about_a_model_of_ones_own_runs(tmp_path, monkeypatch):
     assert len(list((tmp_path / "models").iterdir())) == 4
 
 
-def test_the_page_about_training_runs():
+def test_the_page_about_training_runs(unoptimized):
     names: dict[str, object] = {}
     for listing in fenced((ROOT / "docs" / "training.md").read_text(encoding="utf-8"), "python"):
         exec(listing, names)
     assert len(names["accuracy"]) == 5
     assert max(names["accuracy"]) > 0.8
+
+
+# Whose listings tests compare with what they are taken from, or run, here or in a file of their own.
+PAGES_WITH_TESTS = {"README.md", "architecture.md", "essay.md", "examples.md", "functions.md", "numpy.md"}
+PAGES_WITH_TESTS |= {"own_model.md", "training.md"}
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in build.pages() if page.name not in PAGES_WITH_TESTS], ids=lambda page: page.name
+)
+def test_listings_of_other_pages_run(page, tmp_path, unoptimized, monkeypatch):
+    """A new page needs no test of its own: its Python runs from top to bottom."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
+    names: dict[str, object] = {}
+    for listing in fenced(page.read_text(encoding="utf-8"), "python"):
+        if not listing.startswith(">>>"):  # doctests run below
+            exec(listing, names)
 
 
 def test_the_readme_counts_the_glyphs():

@@ -1,4 +1,4 @@
-"""python -m micrograd draw: files, stdout, and one line for whatever goes wrong."""
+"""micrograd draw: files, stdout, and one line for whatever goes wrong."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_fast_modes_stay_close_to_strict_mode(name, mode, strict_mode, tmp_path)
 
 @pytest.mark.parametrize("name", slow_but([], ["mlp", "convolution", "recurrence"]))
 def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number_of_threads(name, tmp_path):
-    first = Extension(declared(name, dtype="float32"), tmp_path, "loops")
+    first = Extension(declared(name, dtype="float32"), tmp_path, "loops", levels=True)
     systems = [first]
     for level in LEVELS:
         with suppress(ImportError):
@@ -121,7 +121,7 @@ def test_a_float32_model_speaks_float32(tmp_path):
 
 
 def test_info_says_what_is_on(tmp_path):
-    fast = Extension(declared("mlp", fma=True, reorder=True), tmp_path, "loops", flags=["-O1"])
+    fast = Extension(declared("mlp", fma=True, reorder=True), tmp_path, "loops", levels=True, flags=["-O1"])
     for level in LEVELS:
         with suppress(ImportError):
             info = fast.at_level(level).module.info()

@@ -65,7 +65,7 @@ class Systems:
 
     def __init__(self, program: Program, folder) -> None:
         self.program = program
-        self.loops = Extension(program, folder, "loops", flags=["-O1"])
+        self.loops = Extension(program, folder, "loops", levels=True, flags=["-O1"])
         self.all: dict[str, Reference | Extension] = {
             "engine": Engine(program),
             "interpreter": Interpreter(program, build_graph(program)),

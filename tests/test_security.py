@@ -20,7 +20,7 @@ from codegen.files import csrc
 from codegen.weights import read_weights
 from micrograd.commands import checkpoint
 from micrograd.commands.errors import UsageError
-from micrograd.commands.predict import read_image
+from micrograd.commands.images import read_image
 from micrograd.data import mnist
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -49,7 +49,10 @@ PROMISES = {
     ],
     "The header of a weight file": ["test_security: test_a_header_that_announces_too_much"],
     "The SHA-256 in a checkpoint": ["test_checkpoint: test_every_flipped_bit_is_noticed"],
-    "Of a picture no more than": ["test_security: test_a_picture_of_any_size_is_read_to_its_limit"],
+    "Of a picture no more than": [
+        "test_security: test_a_picture_of_any_size_is_read_to_its_limit",
+        "test_images: test_files_that_show_nothing",
+    ],
     "A device in place of": ["test_security: test_a_device_is_no_file"],
     "One thing uses the network": ["test_security: test_no_other_command_uses_the_network"],
     "It goes over TLS": [
@@ -262,7 +265,7 @@ def test_a_device_is_no_file(tmp_path):
         read_weights(ENDLESS)
     with pytest.raises(checkpoint.CheckpointError, match="/dev/zero: not a file but a device or a pipe"):
         checkpoint.load(ENDLESS, {"w": (1,)})
-    with pytest.raises(UsageError, match="65536 bytes and no binary PGM"):
+    with pytest.raises(UsageError, match="65536 bytes and no PNG or binary PGM"):
         read_image(ENDLESS)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")

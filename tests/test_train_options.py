@@ -327,7 +327,11 @@ def test_refused(train: Train, options: tuple[object, ...], message: str, tmp_pa
 def test_a_run_that_diverges_says_so(train: Train, tmp_path: Path) -> None:
     done = train("--learning-rate", 1e300, "--log", tmp_path / "l.csv")
     assert done.code == 2
-    assert re.search(r"error: the training loss of epoch 1 is \S+: a smaller --learning-rate may help$", done.err, re.M)
+    assert re.search(
+        r"error: the training loss of epoch 1 is \S+, nothing is saved: a smaller --learning-rate may help, ",
+        done.err,
+        re.M,
+    )
     assert rows(tmp_path / "l.csv") == []
 
 

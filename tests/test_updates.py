@@ -71,7 +71,7 @@ def built(tmp_path_factory):
 
     def get(name: str) -> dict[str, Any]:
         if name not in found:
-            extension = Extension(PROGRAMS[name](), folder, "loops", flags=["-O0"])
+            extension = Extension(PROGRAMS[name](), folder, "loops", levels=True, flags=["-O0"])
             found[name] = {"python": Generated(extension.program, folder, "loops")}
             for level in LEVELS:
                 with suppress(ImportError):

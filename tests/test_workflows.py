@@ -72,11 +72,11 @@ def test_each_workflow_in_each_condition(workflow: str, data: Path, tmp_path: Pa
 
 def test_all_that_the_readme_shows_is_a_workflow() -> None:
     source = (ROOT / "tests" / "workflows.py").read_text(encoding="utf-8")
-    shown = re.findall(r"python -m (micrograd|codegen) (\w+(?: \| \w+)*)", workflows.README)
-    commands = {(module, name) for module, names in shown for name in names.split(" | ")}
+    shown = re.findall(r"(?:^|`)micrograd (\w+(?: \| \w+)*)", workflows.README, re.M)
+    commands = {name for names in shown for name in names.split(" | ")}
     assert len(commands) >= 7
-    for module, name in commands:
-        assert re.search(rf'"{module}", (\*run|"{name}")', source), (module, name)
+    for name in commands:
+        assert re.search(rf'command\((\*run|"{name}")', source), name
     listings = re.findall(r"```python\n(.*?)```", workflows.README, flags=re.DOTALL)
     used = [workflows.listing(text) for text in re.findall(r"""listing\(["'](.*?)["']\)""", source.replace("\\n", ""))]
     assert sorted(set(used)) == sorted(listings)

@@ -31,14 +31,14 @@ def listing(text: str) -> str:
     return found
 
 
-def command(module: str, *arguments: object) -> str:
-    """python -m MODULE ARGUMENTS, in this process; what it prints, without times."""
-    from importlib import import_module
+def command(*arguments: object) -> str:
+    """micrograd ARGUMENTS, in this process; what it prints, without times."""
+    from micrograd.__main__ import main
 
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         try:
-            code = import_module(f"{module}.__main__").main([str(argument) for argument in arguments])
+            code = main([str(argument) for argument in arguments])
         except SystemExit as stop:
             code = stop.code
     assert not code, printed.getvalue()
@@ -96,9 +96,9 @@ def every_call(data: Path) -> object:
 
 def the_commands(data: Path) -> object:
     common = ["--data", data, "--batch-size", 8]
-    said = command("micrograd", "train", *common, "--epochs", 2, "--save", "model.safetensors", "--hash")
-    said += command("micrograd", "eval", "--data", data, "--load", "model.safetensors")
-    return said + command("micrograd", "predict", "--data", data, "--load", "model.safetensors", "--index", 3)
+    said = command("train", *common, "--epochs", 2, "--save", "model.safetensors", "--hash")
+    said += command("eval", "--data", data, "--load", "model.safetensors")
+    return said + command("predict", "--data", data, "--load", "model.safetensors", "--index", 3)
 
 
 def a_run_that_resumes(data: Path) -> object:
@@ -114,8 +114,8 @@ def a_run_that_resumes(data: Path) -> object:
         "--schedule",
         "constant",
     ]
-    said = command("micrograd", *run, "--epochs", 1)
-    return said, command("micrograd", *run, "--epochs", 2, "--hash")
+    said = command(*run, "--epochs", 1)
+    return said, command(*run, "--epochs", 2, "--hash")
 
 
 def a_model_of_your_own(data: Path) -> object:
@@ -144,9 +144,9 @@ def other_targets(data: Path) -> object:
 
 def explained_and_drawn(data: Path) -> object:
     model = ROOT / "docs" / "four_neurons.py"
-    said = command("codegen", "explain", model)
+    said = command("explain", model)
     for what in ("graph", "ir", "loops"):
-        command("micrograd", "draw", model, "--what", what, "--output", f"{what}.dot")
+        command("draw", model, "--what", what, "--output", f"{what}.dot")
         said += Path(f"{what}.dot").read_text()
     return said
 
@@ -161,14 +161,14 @@ def one_node(data: Path) -> object:
 
 
 def the_check(data: Path) -> object:
-    return command("micrograd", "check")
+    return command("check")
 
 
 def frozen(data: Path) -> object:
     """Without an interpreter in the end: examples/c/main.c."""
-    command("micrograd", "train", "--data", data, "--save", "frozen.safetensors")
-    command("codegen", "freeze", "codegen.mnist", "frozen.safetensors", "--name", "my_digits")
-    command("codegen", "freeze", "codegen.mnist", "frozen.safetensors", "--standalone")
+    command("train", "--data", data, "--save", "frozen.safetensors")
+    command("freeze", "codegen.mnist", "frozen.safetensors", "--name", "my_digits")
+    command("freeze", "codegen.mnist", "frozen.safetensors", "--standalone")
     flags = ["-O1", "-Ibuild", str(ROOT / "examples" / "c" / "main.c"), "build/nn_infer.c", "-o", "digit"]
     subprocess.run(["gcc", *flags], check=True)
     Path("digit.pgm").write_bytes(b"P5 28 28 255\n" + bytes(range(196)) * 4)

@@ -34,6 +34,7 @@ class Fault:
     old: str
     new: str
     seed: int = 1  # of the first Program; for a fault that few Programs show, shortly before one that does
+    kind: str = ""  # of the Programs, for a fault that only one kind shows
     test: str = ""  # that must fail, where it is none that a Program shows
 
 
@@ -326,6 +327,40 @@ FAULTS = [
         seed=70,
     ),
     Fault(
+        "rows that momentum moves without a gradient are skipped",
+        "codegen/passes/updates.py",
+        'elif pack("<d", graph.constants[graph.a[condition]]) != pack("<d", neutral):',
+        "elif graph.constants[graph.a[condition]] > neutral:",
+        test="tests/test_updates.py::test_which_rows_are_skipped_is_found_in_the_rule",
+    ),
+    Fault(
+        "a rule that takes each step for the first",
+        "codegen/passes/updates.py",
+        "(Op.INPUT, found.of_step)",
+        "(Op.INPUT, found.of_step[1:2] + found.of_step[1:])",
+    ),
+    Fault(
+        "a norm without the last row of a tensor",
+        "csrc/norm.h",
+        "k < part_start(r->rows, piece + 1, pieces); k++)",
+        "k < part_start(r->rows, piece + 1, pieces) - (piece + 1 == pieces); k++)",
+        test="tests/test_updates.py::test_the_bits_are_those_of_the_interpreted_rule[no rows]",
+    ),
+    Fault(
+        "the gradient of the last token of an example is forgotten",
+        "csrc/tokens.h",
+        "mark_word_dirty(word + images[image].token[token_gradients_##number[g][0]]);",
+        "if (g < gradients - 1) \\\n mark_word_dirty(word + images[image].token[token_gradients_##number[g][0]]);",
+        kind="embedding",
+    ),
+    Fault(
+        "predictions with noise of 0 instead of its mean",
+        "csrc/noise.h",
+        "*to++ = (real)noises[n].mean;",
+        "*to++ = (real)0;",
+        test="tests/test_noise.py::test_predictions_have_the_mean_and_do_not_draw",
+    ),
+    Fault(
         "a share of a batch that is not a power of two",
         "csrc/update.h",
         "frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0",
@@ -379,8 +414,8 @@ FAULTS = [
     Fault(
         "a buffer of the wrong size that is kept",
         "csrc/buffers.h",
-        "view->len / expected->size);\n        PyBuffer_Release(view);",
-        "view->len / expected->size);",
+        "view->len / expected->size;\n    PyBuffer_Release(view);",
+        "view->len / expected->size;",
         test=NO_MEMORY,
     ),
     Fault(
@@ -425,6 +460,7 @@ def judge(fault: Fault, count: int, jobs: int) -> Verdict:
         return judge_by_test(fault)
     compiler = "gcc" if shutil.which("gcc") else "clang"
     arguments = f"--seed {fault.seed} --count {count} --every 4 --jobs {jobs} --no-reduce".split()
+    arguments += ["--kind", fault.kind] if fault.kind else []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plant(fault, folder)

@@ -4,7 +4,7 @@ Example output, for one group of the model in codegen/mnist.py:
 
     group_0[i] = relu(layers.0.bias[i] + sum_k(layers.0.weight[i + 56k] * input[k]))    i < 50, k < 784
 
-i, j, ... walk over the roots of the group, k, u, ... over the terms of a sum. `python -m codegen explain MODEL.py`
+i, j, ... walk over the roots of the group, k, u, ... over the terms of a sum. `micrograd explain model.py`
 prints this for the Program that MODEL.py declares by a function program(), and generated C has it as comments.
 """
 

@@ -1,7 +1,7 @@
 /*
  * Reads a handwritten digit without Python, from a PGM picture (P5, 28 x 28, white on black). From the project's folder:
  *
- *     python -m codegen freeze codegen.mnist weights/mnist.safetensors --standalone --output examples/c
+ *     micrograd freeze codegen.mnist weights/mnist.safetensors --standalone --output examples/c
  *     cc -O2 -ffp-contract=off examples/c/main.c examples/c/nn_infer.c -lm -o digit
  *     ./digit picture.pgm
  */

@@ -70,12 +70,12 @@ def build(options: argparse.Namespace) -> int:
 
 
 def freeze(options: argparse.Namespace) -> int:
+    if options.standalone and options.compiler is not None:
+        raise UsageError("--standalone excludes --compiler: it compiles nothing")
     codegen = compiler()
     program = program_of(options)
     weights = weights_of(options)
     target = "c" if options.standalone else "extension"
-    if options.standalone and options.compiler is not None:
-        raise UsageError("--standalone excludes --compiler: it compiles nothing")
     with compiling(options.model):
         path = codegen.freeze(
             program,

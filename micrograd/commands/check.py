@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from micrograd import __version__
+from micrograd import __version__, neighbours
 from micrograd.commands.comparison import compare_levels, conclude, count
 from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import compiled_model
@@ -48,6 +48,8 @@ def check(options: argparse.Namespace) -> int:
     print(f"machine   {platform.platform()}, {implementation}")
     print(f"package   micrograd-nn {__version__}, compiled by {info['compiler']}")
     print(f"model     {info['architecture']}, digest {info['digest'][:16]}")
+    for neighbour in neighbours.problems():
+        print(f"warning   {neighbour}")
     problems = [
         f"{module.__name__} is of version {module.__version__}, micrograd of {__version__}"
         for module in (nn, nn_infer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ SHELLS = {
     "fish": f"{PROGRAM} completion fish > ~/.config/fish/completions/{PROGRAM}.fish",
 }
 
+FOLDERS = ("DIR", "RUN")  # names of arguments; those whose type is Path are files
+FILES = ("MODEL", "PATH")
+
 
 def add_parsers(commands: Any) -> None:
     """`commands`: what the tree adds parsers to."""
@@ -24,7 +28,7 @@ def add_parsers(commands: Any) -> None:
         + "; ".join(f"{shell}: {how}" for shell, how in SHELLS.items()),
     )
     parser.set_defaults(command=complete)
-    parser.add_argument("shell", choices=SHELLS, help="whose script to print")
+    parser.add_argument("shell", choices=tuple(SHELLS), help="whose script to print")
 
 
 def complete(options: argparse.Namespace) -> int:
@@ -32,23 +36,30 @@ def complete(options: argparse.Namespace) -> int:
         import shtab
     except ImportError as error:
         raise ImportError("completion needs shtab: pip install 'micrograd-nn[completion]'") from error
-    from micrograd.commands.tree import tree
+    from micrograd.commands.tree import COMMANDS, tree
 
     top = tree()
-    for parser in parsers(top):
+    for name, parser in parsers(top).items():
+        parser.description = COMMANDS[name][1] if name in COMMANDS else None
         for action in parser._actions:
-            if action.metavar == "DIR":
+            action.help = "a model" if action.metavar == "MODEL" else first_words(action.help)
+            if action.metavar in FOLDERS:
                 action.complete = shtab.DIRECTORY  # type: ignore[attr-defined]
-            elif action.type is Path or action.metavar in ("MODEL", "PATH"):
+            elif action.type is Path or action.metavar in FILES:
                 action.complete = shtab.FILE  # type: ignore[attr-defined]
     print(shtab.complete(top, options.shell))
     return 0
 
 
-def parsers(top: argparse.ArgumentParser) -> list[argparse.ArgumentParser]:
-    """A parser and those of its commands."""
-    found = [top]
+def parsers(top: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parser of a program and those of its commands, by their names."""
+    found = {top.prog: top}
     for action in top._actions:
         if isinstance(action, argparse._SubParsersAction):
-            found += action.choices.values()
+            found |= action.choices
     return found
+
+
+def first_words(text: str | None) -> str | None:
+    """What a shell shows beside an option: its help without defaults and what else is said."""
+    return None if text is None else re.split(r"[;:(]", text)[0].strip()

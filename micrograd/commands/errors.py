@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from micrograd.errors import UserError
 
@@ -32,7 +34,8 @@ class UsageError(UserError):
 def run(command: Callable[[], int], is_traceback_shown: bool = False) -> int:
     """Runs a command and returns the exit code: its own, 2 after a user error, 130 after Ctrl-C."""
     try:
-        code = command()
+        with warnings_in_a_line():
+            code = command()
         sys.stdout.flush()
         return code
     except BrokenPipeError:
@@ -47,6 +50,22 @@ def run(command: Callable[[], int], is_traceback_shown: bool = False) -> int:
             traceback.print_exception(error)
         print(f"error: {one_line(error)}", file=sys.stderr)
     return USER_ERROR
+
+
+@contextmanager
+def warnings_in_a_line() -> Iterator[None]:
+    """Shows what this project warns about as `warning: ...`; the line that warns is not the user's."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+            if category.__module__.partition(".")[0] == "codegen":
+                print(f"warning: {message}", file=sys.stderr)
+            else:
+                shown(message, category, *place, **more)
+
+        warnings.showwarning = show
+        yield
 
 
 def one_line(error: BaseException) -> str:

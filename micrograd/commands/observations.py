@@ -1,6 +1,6 @@
 """Everything observable about the wheel's net in use, run by the interpreted engine or by a compiled module.
 
-`python -m micrograd check` compares the two. `python -m micrograd.commands.observations MODULE THREADS` prints what nn
+`micrograd check` compares the two. `python -m micrograd.commands.observations MODULE THREADS` prints what nn
 or nn_infer computes, as JSON: {what: its float64 numbers, their bytes in hexadecimal digits}, or null at a SIMD level
 that the processor does not have.
 """

@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import re
+import math
 import sys
+from operator import eq
 from pathlib import Path
 from typing import Any
 
 from micrograd.commands.command_line import whole
 from micrograd.commands.errors import UsageError
+from micrograd.commands.images import PIXELS, read_image
 from micrograd.commands.inputs import compiled_model, data_options, load_data, load_weights
 from micrograd.commands.train_model import Recipe, add_model
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
 
-PIXELS = SIDE * SIDE
 EXAMPLES = 10  # images that `predict` shows by default
 BLOCKS = " ▀▄█"  # for two pixels, one above the other: none, the upper, the lower, both
 SHADES = " .:-=+*#%@"  # for two pixels in encodings without blocks, from black to white
 BAR = 30  # characters of a certain prediction
-
-PGM_SPACE = rb"(?:\s|#[^\n]*\n)+"
-PGM_HEADER = re.compile(rb"P5" + 3 * (PGM_SPACE + rb"(\d{1,9})") + rb"\s")
 
 
 def add_parsers(commands: Any) -> None:
@@ -30,11 +28,12 @@ def add_parsers(commands: Any) -> None:
     eval_parser = commands.add_parser(
         "eval",
         parents=[data_options()],
-        description="The loss and the accuracy of saved weights on the test images, and the accuracy digit by digit.",
+        description="The loss and the accuracy of weights on the test images, and the accuracy digit by digit: "
+        "those that come with the module, or saved ones.",
     )
     eval_parser.set_defaults(command=evaluate)
-    eval_parser.add_argument("--load", type=Path, required=True, metavar="FILE", help="the weights")
-    add_model(eval_parser.add_argument_group("the model that they are of"))
+    add_model(eval_parser.add_argument_group("the model that --load is of"))
+    add_load(eval_parser)
 
     predict_parser = commands.add_parser(
         "predict",
@@ -44,26 +43,49 @@ def add_parsers(commands: Any) -> None:
     )
     predict_parser.set_defaults(command=predict)
     add_model(predict_parser.add_argument_group("the model that --load is of"))
+    add_load(predict_parser)
     add = predict_parser.add_argument
-    add("--load", type=Path, metavar="FILE", help="the weights; default: those that come with the module")
     add("--index", type=whole(0, 2**63 - 1), metavar="I", help="the number of a test image, from 0")
     add(
         "files",
         nargs="*",
         type=Path,
         metavar="IMAGE",
-        help=f"a file of {PIXELS} bytes or a binary PGM (P5), {SIDE} x {SIDE} pixels, light strokes on black",
+        help=f"a PNG of any size, or {SIDE} x {SIDE} pixels as {PIXELS} bytes or a binary PGM (P5); dark strokes "
+        "on light paper are inverted",
     )
 
 
+def add_load(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--load", type=Path, metavar="FILE", help="the weights (default: those that come with the module)"
+    )
+
+
+def loaded(options: argparse.Namespace) -> Any:
+    """The model with the weights of --load, or nn_infer, which has its own."""
+    recipe = Recipe.of(options)
+    if options.load is None:
+        if recipe != Recipe():
+            raise UsageError("another model than that of nn_infer needs --load FILE")
+        return compiled_model("nn_infer")
+    model = recipe.compiled()
+    load_weights(model, options.load)
+    return model
+
+
 def evaluate(options: argparse.Namespace) -> int:
-    nn = Recipe.of(options).compiled()
-    load_weights(nn, options.load)
+    model = loaded(options)
     data = load_data(options)
-    loss, accuracy = nn.evaluate(data.test_images, data.test_labels)
-    predictions = nn.predict_batch(data.test_images)
+    predictions = model.predict_batch(data.test_images)
+    right = sum(map(eq, data.test_labels, predictions))
+    if options.load is None:
+        loss, weights = mean_loss(model, data), f"those of nn_infer, {model.info()['weights'][:16]}"
+    else:
+        loss, weights = model.evaluate(data.test_images, data.test_labels)[0], str(options.load)
     print(f"test loss      {loss:.4f}")
-    print(f"test accuracy  {accuracy:.2%} of {len(data.test_labels):,} images")
+    print(f"test accuracy  {right / len(data.test_labels):.2%} of {len(data.test_labels):,} images")
+    print(f"weights        {weights}")
     print(f"data           {data.source}")
     print("\ndigit  images   right  accuracy")
     for digit in range(mnist.CLASSES):
@@ -75,25 +97,30 @@ def evaluate(options: argparse.Namespace) -> int:
     return 0
 
 
+def mean_loss(frozen: Any, data: mnist.Data) -> float:
+    """The cross-entropy of a model that only predicts, on the test images."""
+    losses = []
+    rows = frozen.outputs_batch(data.test_images)["logits"].tolist()
+    for label, logits in zip(data.test_labels, rows, strict=True):
+        top = max(logits)
+        losses.append(top - logits[label] + math.log(math.fsum(math.exp(logit - top) for logit in logits)))
+    return math.fsum(losses) / len(losses)
+
+
 def predict(options: argparse.Namespace) -> int:
-    recipe = Recipe.of(options)
-    if options.load is None and recipe != Recipe():
-        raise UsageError("another model than that of nn_infer needs --load FILE")
-    nn = recipe.compiled() if options.load is not None else compiled_model("nn_infer")
     if options.files and (options.index is not None or options.data is not None or options.digits):
         raise UsageError("image files exclude --index, --data and --digits")
-    if options.load is not None:
-        load_weights(nn, options.load)
+    model = loaded(options)
     if options.files:
         for path in options.files:
-            show(nn, str(path), read_image(path), None)
+            show(model, str(path), read_image(path), None)
         return 0
     data = load_data(options)
     count = len(data.test_labels)
     if options.index is not None and options.index >= count:
         raise UsageError(f"--index must be 0..{count - 1}, got {options.index}")
     for i in range(min(count, EXAMPLES)) if options.index is None else [options.index]:
-        show(nn, f"test image {i}", data.test_images[i * PIXELS : (i + 1) * PIXELS], data.test_labels[i])
+        show(model, f"test image {i}", data.test_images[i * PIXELS : (i + 1) * PIXELS], data.test_labels[i])
     return 0
 
 
@@ -129,21 +156,3 @@ def can_print(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def read_image(path: Path) -> bytes:
-    """The pixels of a raw or PGM file. Raises OSError and UsageError."""
-    with path.open("rb") as file:
-        content = file.read(2**16)
-    if len(content) == PIXELS:
-        return content
-    header = PGM_HEADER.match(content)
-    if header is None:
-        raise UsageError(f"{path}: {len(content)} bytes and no binary PGM (P5) header, expected {PIXELS} bytes or one")
-    width, height, white = map(int, header.groups())
-    pixels = content[header.end() :]
-    if (width, height, white) != (SIDE, SIDE, 255):
-        raise UsageError(f"{path}: {width} x {height} pixels up to {white}, expected {SIDE} x {SIDE} pixels up to 255")
-    if len(pixels) != PIXELS:
-        raise UsageError(f"{path}: {len(pixels)} bytes follow the PGM header, expected {PIXELS}")
-    return pixels

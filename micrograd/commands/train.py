@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import math
 import signal
 import sys
 from array import array
@@ -140,16 +141,34 @@ def train_with(model: Any, recipe: Recipe, options: argparse.Namespace, checkpoi
         print(f"interrupted in epoch {run.epoch} of {options.epochs}, {done}", file=sys.stderr)
     except DivergedError as stop:
         if not stop.is_rolled_back:
-            raise diverged(stop) from stop
+            raise diverged(stop, job) from stop
         stopped = stop
     finish(job, stopped)
     if isinstance(stopped, DivergedError):
-        raise diverged(stopped) from stopped
+        raise diverged(stopped, job) from stopped
     return 0 if stopped is None else TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
 
 
-def diverged(error: DivergedError) -> UsageError:
-    return UsageError(f"{error}: a smaller --learning-rate may help")
+def diverged(error: DivergedError, job: Job) -> UsageError:
+    """What happened, what is in --save, and what to try."""
+    hint = "a smaller --learning-rate may help"
+    if error.is_rolled_back:
+        return UsageError(f"{error}: {hint}")
+    is_best_saved = job.options.save_best and job.run.best_epoch
+    kept = (
+        f"{job.options.save} has the weights after epoch {job.run.best_epoch}" if is_best_saved else "nothing is saved"
+    )
+    return UsageError(f"{error}, {kept}: {hint}, and --check-finite stops before the step and names a weight")
+
+
+def check_sound(job: Job) -> None:
+    """Raises DivergedError for weights that are useless after an epoch whose own loss was still finite."""
+    run = job.run
+    if math.isnan(run.test_loss):
+        raise DivergedError(f"the test loss after epoch {run.epoch} is nan", is_rolled_back=False)
+    for name, view in job.training.model.state_dict().items():
+        if not all(map(math.isfinite, memoryview(view.tobytes()).cast(view.format[-1]))):
+            raise DivergedError(f"{name} has numbers that are not finite after epoch {run.epoch}", is_rolled_back=False)
 
 
 def prepared(model: Any, recipe: Recipe, options: argparse.Namespace, checkpoints: Checkpoints | None) -> Job:
@@ -236,6 +255,7 @@ def train_and_write(job: Job, progress: Progress) -> None:
     options, training, run = job.options, job.training, job.run
     since = 0  # images since the last checkpoint
     for _ in training.epochs(options.epochs):
+        check_sound(job)
         progress.line(f"epoch {run.epoch}/{options.epochs}: {figures(run)}")
         if job.log is not None:
             job.log.add(Epoch.of(training))

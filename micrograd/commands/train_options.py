@@ -48,7 +48,7 @@ def add_steps(group: Any) -> None:
     )
     add(
         "--schedule",
-        choices=SCHEDULES,
+        choices=tuple(SCHEDULES),
         default=SCHEDULE,
         help="how the rate changes from step to step: linear-warmup rises from 0 for a tenth of the steps, then falls "
         "along a cosine to a hundredth; cosine only falls; one-cycle rises from a 25th and falls to nothing; step "
