@@ -208,6 +208,7 @@ def test_the_oldest_python_builds_for_all(
     assert plugin.limited_api({"project": {"requires-python": wanted}}) == tag
 
 
+@pytest.mark.filterwarnings("ignore:.*ext-modules")
 def test_another_module_that_is_not_for_the_limited_api(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on((3, 11), monkeypatch)
     dist = distribution(project, monkeypatch, ext_modules=[Extension("irisnet.other", ["other.c"])])
