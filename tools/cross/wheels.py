@@ -12,6 +12,7 @@ Windows on x86-64, if wine is installed. For the others there is no Python here,
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from micrograd.commands.comparison import Numbers, count, difference
+from micrograd.commands.comparison import LEVELS, Numbers, count, difference
 from tools.cross import zig
 from tools.cross.assemble import assemble, modules
 from tools.cross.builds import Failed, run
@@ -79,7 +80,8 @@ def main(arguments: list[str]) -> int:
     ]
     places = unpacked(native, work / "unpacked" / "native")
     names = [name for wheel in native for name in modules(wheel)]
-    expected = {name: observed(Python((sys.executable, "-I"), {}), places, name) for name in names}
+    here = Python((sys.executable, "-I"), {})
+    expected = {name: numbers for name in names if (numbers := observed(here, places, name)) is not None}
     rows = [("platform", "wheels", "links to", "ran", "result")]
     problems: list[str] = []
     for system in zig.SYSTEMS:
@@ -198,23 +200,26 @@ def windows_python() -> Path:
     return folder / "cp313" / "python.exe"
 
 
-def observed(python: Python, places: list[Path], name: str) -> Numbers:
-    """What a module computes there. Raises Failed."""
+def observed(python: Python, places: list[Path], name: str, level: str = LEVELS[0]) -> Numbers | None:
+    """What a module computes there with three threads; None if the processor does not have the level. Raises Failed."""
     command = [*python.command, "-c", SCRIPT, "|".join(map(str, places)), name, "3"]
-    done = subprocess.run(command, env=os.environ | python.settings, capture_output=True, text=True, check=False)
+    settings = os.environ | python.settings | {"NN_SIMD": level}
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(f"{name} failed in {' '.join(python.command)} ({done.returncode}):\n{done.stderr}")
-    return {what: array("d", bytes.fromhex(digits)) for what, digits in json.loads(done.stdout).items()}
+    shown = json.loads(done.stdout)
+    return None if shown is None else {what: array("d", bytes.fromhex(digits)) for what, digits in shown.items()}
 
 
 def differences(python: Python, places: list[Path], expected: Mapping[str, Numbers]) -> list[str]:
-    """Of the numbers of a Python's modules from those of this machine's."""
+    """Of the numbers of a Python's modules, at each level of this processor, from those of this machine's."""
     problems = []
-    for name, numbers in expected.items():
+    for name, level in itertools.product(expected, LEVELS):
         try:
-            found = difference(numbers, observed(python, places, name))
+            seen = observed(python, places, name, level)
+            found = None if seen is None else difference(expected[name], seen)
         except Failed as error:
             found = str(error)
         if found is not None:
-            problems.append(f"{name}: {found}")
+            problems.append(f"{name} at {level}: {found}")
     return problems
