@@ -136,7 +136,7 @@ def test_every_input_counts(project: Path) -> None:
     digests = {digest_of(spec, project, "1.2.0"), digest_of(spec, project, "1.2.1")}
     for name in inputs_of(spec, project):
         content = (project / name).read_bytes()
-        (project / name).write_bytes(content + b"\n")
+        (project / name).write_bytes(content[:-1] + b"#")
         digests.add(digest_of(spec, project, "1.2.0"))
         (project / name).write_bytes(content)
     assert len(digests) == 6
@@ -208,6 +208,7 @@ def test_the_oldest_python_builds_for_all(
     assert plugin.limited_api({"project": {"requires-python": wanted}}) == tag
 
 
+@pytest.mark.filterwarnings("ignore:.*ext-modules")
 def test_another_module_that_is_not_for_the_limited_api(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     on((3, 11), monkeypatch)
     dist = distribution(project, monkeypatch, ext_modules=[Extension("irisnet.other", ["other.c"])])
@@ -319,6 +320,17 @@ def test_weights_that_do_not_fit_are_named(project: Path, monkeypatch: pytest.Mo
         "the C of irisnet.frozen could not be made from model.py and trained.safetensors: ValueError("
     )
     assert "have the shape (8, 4), expected (9, 4)" in text
+
+
+def test_a_package_that_is_not_there(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (project / "irisnet").rename(project / "irisnets")
+    dist = distribution(project, monkeypatch)
+    dist.set_defaults()
+    command = dist.get_command_obj("build_ext")
+    command.ensure_finalized()
+    with pytest.raises(SetupError) as caught:
+        command.run()
+    assert str(caught.value) == "the model irisnet.net is to be in a package of this project, which has ['irisnets']"
 
 
 def test_where_types_go(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:

