@@ -6,6 +6,9 @@ BIN := $(VENV)/bin
 SOURCES := setup.py pyproject.toml $(shell find codegen micrograd csrc -name '*.py' -o -name '*.h') weights/mnist.safetensors
 ARGS ?=
 
+# The tests start hundreds of Pythons, which would each compile the sources again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: train test test-slow lint docs site bench functions fuzz fuzz-compiler faults memory cross cross-wheels pythons wheel clean
 
 # Trains on handwritten digits: make train ARGS="--epochs 3 --batch-size 10"

@@ -32,7 +32,7 @@ LOGGER = logging.getLogger(__name__)
 
 # The order of the pages. Those that are not named here follow under "Inside", benchmarks under "Figures".
 CONTENTS = {
-    "Use": ["examples", "coming_from", "own_model", "numpy", "ops", "training"],
+    "Use": ["examples", "coming_from", "own_model", "numpy", "ops", "training", "wheel", "commands"],
     "Inside": ["architecture", "tensors", "one_node", "functions", "essay"],
 }
 
@@ -87,7 +87,7 @@ ITEM = re.compile(r"(- |\d+\. )")
 CODE = re.compile(r"`+([^`]+)`+")
 ADDRESS = re.compile(r"https://[\w-]+(\.[\w-]+)+(/[\w./~%?=&#+-]*)?")
 REMOTE = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*\b(?:src|href)=\"(?:https?:)?//[^>]*>")
-LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".yml": "yaml", ".toml": "toml"}
+LANGUAGES = {".py": "python", ".c": "c", ".h": "c", ".md": "markdown", ".toml": "toml", ".yml": "yaml"}
 NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 
@@ -154,7 +154,8 @@ def inline(line: str) -> str:
 
 
 def escape(text: str) -> str:
-    return re.sub(r"([\\*|`_])", r"\\\1", text)
+    """FILE:LINE would be an address."""
+    return re.sub(r"([\\*|`_]|(?<=\w):(?=\w))", r"\\\1", text)
 
 
 def docstring(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -189,39 +190,50 @@ def name_link(name: str, page: str) -> addnodes.pending_xref:
 
 
 class FileLinks(SphinxTransform):
-    """Links to files of the checkout, of which MyST makes downloads. Notebooks stay downloads."""
+    """Links to files of the checkout, of which MyST makes downloads, and to folders. Notebooks stay downloads."""
 
     default_priority = 1
 
     def apply(self, **kwargs: Any) -> None:
         page = self.env.doc2path(self.env.docname).parent
-        for node in list(self.document.findall(addnodes.download_reference)):
-            file = (page / node["reftarget"]).resolve().relative_to(ROOT)
-            link: nodes.Element
-            if file.parts[0] in ("codegen", "micrograd"):
-                link = name_link(module_of(file), self.env.docname)
-            elif file.suffix == ".ipynb":
-                continue
-            else:
-                shown(self.env).add(file.as_posix())
-                uri = self.app.builder.get_relative_uri(self.env.docname, f"files/{file.as_posix()}")
-                link = nodes.reference("", "", refuri=uri, internal=True)
-            link += nodes.inline("", "", *node[0].children)
-            node.replace_self(link)
+        for node in list(self.document.findall(lambda node: isinstance(node, FILE_NODES))):
+            file = page / node.get("reftarget", "")
+            is_file = isinstance(node, addnodes.download_reference) and file.suffix != ".ipynb"
+            if is_file or (node.get("reftype") == "myst" and file.is_dir()):
+                link = file_link(self.app, self.env, file.resolve().relative_to(ROOT))
+                link += nodes.inline("", "", *node[0].children)
+                node.replace_self(link)
+
+
+FILE_NODES = (addnodes.download_reference, addnodes.pending_xref)
+
+
+def file_link(app: Sphinx, env: BuildEnvironment, file: Path) -> nodes.Element:
+    if file.parts[0] in PACKAGES and file.suffix == ".py":
+        return name_link(module_of(file), env.docname)
+    shown(env).add(file.as_posix())
+    return nodes.reference(
+        "", "", refuri=app.builder.get_relative_uri(env.docname, f"files/{file.as_posix()}"), internal=True
+    )
 
 
 def shown(env: BuildEnvironment) -> set[str]:
-    """The files that have a page because another page links to them."""
+    """The files and folders that have a page because another page links to them."""
     return cast("set[str]", vars(env).setdefault("files_shown", set()))
 
 
 def file_pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """A page for each file that is linked to: its text, highlighted."""
-    for file in sorted(shown(app.env)):
-        text = (ROOT / file).read_text(encoding="utf-8")
-        language = LANGUAGES.get(Path(file).suffix, "text")
-        body = cast(StandaloneHTMLBuilder, app.builder).highlighter.highlight_block(text, language)
-        yield f"files/{file}", {"title": file, "body": f"<h1>{file}</h1>{body}"}, "page.html"
+    """A page for each file or folder that is linked to: its text, highlighted, or those of its files."""
+    highlighter = cast(StandaloneHTMLBuilder, app.builder).highlighter
+    for name in sorted(shown(app.env)):
+        path = ROOT / name
+        inside = sorted(file for file in path.rglob("*") if file.suffix in LANGUAGES)
+        body = f"<h1>{name}</h1>"
+        for file in inside if path.is_dir() else [path]:
+            if path.is_dir():
+                body += f"<h2>{file.relative_to(path).as_posix()}</h2>"
+            body += highlighter.highlight_block(file.read_text("utf-8"), LANGUAGES.get(file.suffix, "text"))
+        yield f"files/{name}", {"title": name, "body": body}, "page.html"
 
 
 def is_linked(node: nodes.Node) -> bool:

@@ -20,8 +20,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
         print(f"error: {neighbours.explanation('micrograd') or error}", file=sys.stderr)
         return 2
-    options = parsed(sys.argv[1:] if arguments is None else list(arguments))
-    return run(lambda: int(options.command(options)), "traceback" in options)
+    given = sys.argv[1:] if arguments is None else list(arguments)
+
+    def command() -> int:
+        options = parsed(given)
+        return int(options.command(options))
+
+    return run(command, "--traceback" in given)
 
 
 if __name__ == "__main__":

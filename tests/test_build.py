@@ -200,7 +200,7 @@ def test_the_straight_line_mnist_program_has_the_bits_of_the_loops(tmp_path):
 
 
 def run_under_sanitizers(script: str, sanitizers: list[str], *arguments: str) -> None:
-    """Runs a script in a process that has the runtimes of gcc's sanitizers loaded."""
+    """Runs a script in a process that has the runtimes of gcc's sanitizers loaded, and its C compiler does not."""
     names = [f"-print-file-name=lib{name}.so" for name in sanitizers]
     runtimes = [subprocess.run(["gcc", name], capture_output=True, text=True).stdout.strip() for name in names]
     if not all(map(os.path.isabs, runtimes)):
@@ -212,7 +212,7 @@ def run_under_sanitizers(script: str, sanitizers: list[str], *arguments: str) ->
         "PYTHONMALLOC": "malloc",
     }
     run = subprocess.run(
-        [sys.executable, "-c", script, str(ROOT), str(ROOT / "tests"), *arguments],
+        [sys.executable, "-c", f"import os; del os.environ['LD_PRELOAD']\n{script}", ROOT, ROOT / "tests", *arguments],
         env=environment,
         capture_output=True,
         text=True,

@@ -406,7 +406,7 @@ class Machine(RuleBasedStateMachine):
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory) -> type[Machine]:
-    folder, flags = tmp_path_factory.mktemp("machine"), ["-O1", "-DPARALLEL_OPERATIONS=0"]
+    folder, flags = tmp_path_factory.mktemp("machine"), ["-O0", "-DPARALLEL_OPERATIONS=0"]
     three = [Extension(models.mlp(), folder, "loops", flags=flags).module for _ in range(3)]
     Machine.module, Machine.twin, Machine.solo = three
     D.tensors = {name: np.full(view.shape, 0.01) for name, view in three[0].state_dict().items()}

@@ -70,8 +70,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_command_it_lists_them(run: Run) -> None:
     code, out, err = run()
     assert (code, out) == (2, "")
-    assert err.startswith("usage: micrograd [-h] [--version] [--traceback] COMMAND ...\n")
-    shown = re.findall(r"^ {4}(\w+)\s+(\S.*)$", err, re.M)
+    assert err.startswith("usage: micrograd [-h] [-V] [--traceback] COMMAND ...\n")
+    shown = re.findall(r"^ {4}(\w+) +(\S.*)$", err, re.M)
     assert shown == [(name, what) for name, (_, what) in COMMANDS.items()]
     assert run("--help") == (0, err, "")
 
@@ -101,6 +101,7 @@ def test_the_list_comes_without_numpy_and_the_compiler(run: Run) -> None:
 
 MISTAKES = {
     ("trian",): "unknown command 'trian': did you mean train?",
+    ("compile", "model.py"): "unknown command 'compile': did you mean build?",
     ("fly",): "unknown command 'fly': micrograd --help lists them",
     ("train", "--nope"): "micrograd train has no option --nope: micrograd train --help lists them",
     ("train", "--epoch-s", "3"): "micrograd train has no option --epoch-s: did you mean --epochs?",
@@ -151,7 +152,8 @@ MISTAKES = {
 }
 FILES = {
     "empty.py": "",
-    "shapes.py": "def three():\n    return 3\n\ndef needs(size, depth, more=1, *rest):\n    pass\n",
+    "shapes.py": "from textwrap import dedent\n\ndef three():\n    return 3\n\n"
+    "def needs(size, depth, more=1, *rest):\n    pass\n",
     "broken.py": "def program():\n    return 1 / 0\n\ndef deep():\n    def inner(table):\n        return table['b']\n"
     "    return inner({})\n\ndef helped():\n    import helpers\n    return helpers.cannot()\n\n"
     "def exits(): raise SystemExit(3)\n",
@@ -193,6 +195,7 @@ def test_an_error_in_what_the_compiler_calls_is_the_models(run: Run, folder: Pat
     assert err == f"error: model.py:{line}: NameError: name 'missing' is not defined\n"
 
 
+@pytest.mark.filterwarnings("default")
 def test_a_warning_is_one_line(run: Run, folder: Path) -> None:
     (folder / "model.py").write_text(MODEL.replace("Floats([x])", "Floats([x, Value(0)])"))
     code, out, err = run("explain", "model.py")

@@ -41,7 +41,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    for name in ("model.py", "weights.safetensors"):
+    for name in ("model.py", "weights.safetensors", "folded.txt"):
         (tmp_path / name).write_text("")
     (tmp_path / "folder").mkdir()
     return tmp_path

@@ -26,7 +26,8 @@ def test_commands_exist():
 def test_files_exist(page):
     names = re.findall(r"(?:`|\]\()([\w./]+/[\w./]*|\w+\.md)(?:`|\))", PAGES[page])
     assert names
-    assert [name for name in names if not (ROOT / name).exists()] == []
+    written = "build/"  # by make
+    assert [name for name in names if not (name.startswith(written) or (ROOT / name).exists())] == []
 
 
 @pytest.mark.parametrize(("path", "text"), PLACES, ids=[path for path, _ in PLACES])

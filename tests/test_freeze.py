@@ -39,7 +39,7 @@ COMPILERS = [name for name in ("gcc", "clang", "tcc") if shutil.which(name)]
 _names = (f"frozen_{i}" for i in itertools.count(1))
 
 
-def frozen_modules(program: Program, folder: Path, lowerings: Sequence[str] = ("loops",), flag: str = "-O1") -> list:
+def frozen_modules(program: Program, folder: Path, lowerings: Sequence[str] = ("loops",), flag: str = "-O0") -> list:
     """The frozen module in each lowering, once for each SIMD level of this processor."""
     modules = []
     for lowering in lowerings:

@@ -192,7 +192,7 @@ def test_names_of_several_terms_outside_of_loops(tmp_path):
     for unit in units[1:]:
         total = total + unit * unit
     program = Program(Floats(x), None, {"w": w}, total, {"units": units}, learning_rate=0.01)
-    compare(program, tmp_path, steps=2, flags=["-O1"])
+    compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
 def test_a_sum_from_the_last_to_the_first_over_images(tmp_path):

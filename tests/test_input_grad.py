@@ -283,7 +283,7 @@ def test_the_digest_differs(tmp_path):
     assert len(digests) == 2
 
 
-def test_a_compiled_model_of_the_cache_keeps_them(monkeypatch, tmp_path: Path):
+def test_a_compiled_model_of_the_cache_keeps_them(unoptimized, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
     with_them = codegen.compile(models.mlp_of_floats(input_gradients=True))
     without = codegen.compile(models.mlp_of_floats())

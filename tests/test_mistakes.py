@@ -148,7 +148,7 @@ def test_a_frozen_program_has_no_warnings():
 
 
 @pytest.mark.parametrize("make", [codegen.compile_program, codegen.compile])
-def test_the_warning_is_at_the_line_that_compiles(make, tmp_path, monkeypatch):
+def test_the_warning_is_at_the_line_that_compiles(make, tmp_path, unoptimized, monkeypatch):
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
     leaves = Leaves()
     with pytest.warns(ModelWarning) as found:

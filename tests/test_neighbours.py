@@ -35,6 +35,7 @@ def python(folder: Path, *arguments: str) -> str:
         [sys.executable, *arguments], cwd=folder, env=environment(), capture_output=True, text=True, timeout=60
     )
     assert done.returncode in (1, 2)
+    assert done.stdout == ""
     assert (done.stderr.count("\n") == 1) == (done.returncode == 2)  # else there is a traceback
     return done.stderr.splitlines()[-1]
 
@@ -42,7 +43,7 @@ def python(folder: Path, *arguments: str) -> str:
 # ---- a failed import says so
 
 
-@pytest.mark.parametrize("text", ["", "raise RuntimeError('a script')\n"])
+@pytest.mark.parametrize("text", ["", "print('a script')\n"])
 def test_a_file_nn_in_the_current_folder(folder: Path, text: str) -> None:
     (folder / "nn.py").write_text(text)
     assert python(folder, "-m", "micrograd", "train") == (
@@ -133,6 +134,15 @@ def test_what_is_ours(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(folder)
     assert neighbours.problems() == []
     assert neighbours.candidates("micrograd", [folder]) == [folder / "micrograd" / "__init__.py"]
+
+
+def test_a_module_that_is_missing_is_not_hidden_by_what_is_not_searched(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "nn.py").write_text("")
+    monkeypatch.setattr(sys, "path", [])
+    assert neighbours.explanation("nn") is None
+    assert neighbours.hiding("nn", folder) != []
 
 
 def test_ours_may_be_found_by_an_editable_installation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -259,7 +259,7 @@ def gated() -> Program:
 
 @pytest.fixture(scope="module")
 def gated_model(tmp_path_factory) -> Extension:
-    return Extension(gated(), tmp_path_factory.mktemp("gated"), "loops", flags=["-O1"])
+    return Extension(gated(), tmp_path_factory.mktemp("gated"), "loops", flags=["-O0"])
 
 
 @pytest.fixture
@@ -321,7 +321,7 @@ def test_a_block_of_images_adds_tiles_of_rows_in_order(pixels, tmp_path):
     inputs[rng.random((21, 150)) < 0.6] = 0
     inputs[4], inputs[5, 64:128], inputs[6, :149] = 0, 0, 0
     data = inputs, rng.normal(size=(21, 130))
-    model = Extension(wide_rows(pixels), tmp_path, "loops", flags=["-O1"])
+    model = Extension(wide_rows(pixels), tmp_path, "loops", flags=["-O0"])
     loss = train_by_hand(model.module, *data, 20, 0.01)
     expected = state(model.module)
     for threads in (1, 2):
@@ -340,7 +340,7 @@ def test_a_block_of_several_groups_of_images(tmp_path):
     inputs[:300, 8] = 0  # and one that some groups do not
     inputs[64:, 9] = 0
     data = inputs, rng.normal(size=(600, 130))
-    model = Extension(wide_rows(True), tmp_path, "loops", flags=["-O1"])
+    model = Extension(wide_rows(True), tmp_path, "loops", flags=["-O0"])
     for batch_size in (130, 256, 257, 600):
         model.module.reset()
         loss = train_by_hand(model.module, *data, batch_size, 0.01)

@@ -19,8 +19,8 @@ from micrograd import schedules
 COUNT, BATCH, EPOCHS = 23, 5, 3  # the last step of an epoch is a smaller one
 STEPS = 5 * EPOCHS
 MAKES: dict[str, Callable[[], Any]] = {
-    "C": lambda folder: Extension(models.mlp_of_floats(), folder, "loops", flags=["-O1"]).module,
-    "float32": lambda folder: Extension(models.mlp_of_floats(dtype="float32"), folder, "loops", flags=["-O1"]).module,
+    "C": lambda folder: Extension(models.mlp_of_floats(), folder, "loops", flags=["-O0"]).module,
+    "float32": lambda folder: Extension(models.mlp_of_floats(dtype="float32"), folder, "loops", flags=["-O0"]).module,
     "Python": lambda folder: Generated(models.mlp_of_floats(), folder).module,
 }
 

@@ -17,7 +17,7 @@ site_pages = SimpleNamespace(**runpy.run_path(str(ROOT / "docs" / "site_pages.py
     [
         ("A sum, `a + b`.", "A sum, ``a + b``."),
         ("`Value`s of `codegen.Program`.", r":py:obj:`Value`\ s of :py:obj:`codegen.Program`."),
-        ("*args, state_ and a|b", r"\*args, state\_ and a\|b"),
+        ("*args, state_, a|b and FILE:LINE", r"\*args, state\_, a\|b and FILE\:LINE"),
         ("Use:\n\n    x = f(1)\n\n    y = x", "Use:\n\n.. code-block:: python\n\n   x = f(1)\n\n   y = x"),
         ("Becomes:\n\n    %1 = add %0\n\nAt last.", "Becomes:\n\n.. code-block:: text\n\n   %1 = add %0\n\nAt last."),
         ("A list:\nname   what\n       more\nrate   how", "A list:\n\n- ``name``: what\n  more\n- ``rate``: how"),

@@ -225,12 +225,14 @@ def test_an_optimizer_goes_on_from_what_it_keeps(
 
 def test_a_model_of_your_own(train: Train, quick: None, data: Path, tmp_path: Path) -> None:
     path = tmp_path / "model.py"
-    path.write_text(MODEL.format(pixels=784, classes=10))
+    path.write_text(MODEL.format(pixels=784, classes=10) + "\n\ndef net():\n    return program()\n")
     saved = tmp_path / "saved"
-    done = good(train, "--model", path, "--limit", 40, "--epochs", 1, "--log", tmp_path / "run", "--save", saved)
+    done = good(
+        train, "--model", f"{path}:net", "--limit", 40, "--epochs", 1, "--log", tmp_path / "run", "--save", saved
+    )
     assert done.out.startswith("two units: float64, its own optimizer\n")
     described = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert described["recipe"]["model"] == str(path)
+    assert described["recipe"]["model"] == f"{path}:net"
     shown = ["predict", "--data", str(data), "--load", str(saved), "--model", str(path), "--index", "3"]
     assert main(shown) == 0  # without probabilities, which this model does not have
     assert Recipe(model=str(path)).default_rate(types.SimpleNamespace(info=lambda: {"learning_rate": 0.01}), 8) == 0.01

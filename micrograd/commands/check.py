@@ -14,7 +14,7 @@ from typing import Any
 from micrograd import __version__, neighbours
 from micrograd.commands.comparison import compare_levels, conclude, count
 from micrograd.commands.errors import UsageError
-from micrograd.commands.inputs import compiled_model
+from micrograd.commands.inputs import add_model_argument, compiled_model
 from micrograd.commands.observations import FROZEN_WEIGHTS, Interpreted, expected_of_frozen, observe
 
 
@@ -28,7 +28,7 @@ def add_parsers(commands: Any) -> None:
         "levels and numbers of threads are compared with one another, or with --model in Python.",
     )
     parser.add_argument("module", nargs="?", metavar="MODULE", help="a compiled module instead of ours, as irisnet.net")
-    parser.add_argument("--model", metavar="MODEL", help="what MODULE was built from: model.py or model.py:function")
+    add_model_argument(parser.add_argument, "--model", what="what MODULE was built from: ")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="the weights of a MODULE that only predicts")
     parser.set_defaults(command=check)
 

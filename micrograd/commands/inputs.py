@@ -61,18 +61,20 @@ def compiler() -> Any:
 
 
 def our_module(name: str, sign: str, missing: str) -> ModuleType:
-    """A module of this project, which has an attribute `sign`. Raises ImportError, which says what hides it."""
+    """A module of this project, which has an attribute `sign`. Raises ImportError, which says what hides it.
+
+    Another project's file of this name is not run.
+    """
+    if name not in sys.modules and (hidden := neighbours.explanation(name)) is not None:
+        raise ImportError(hidden)
     try:
         module = importlib.import_module(name)
-    except Exception as error:
-        if (hidden := neighbours.explanation(name)) is not None:
-            raise ImportError(hidden) from error
-        if isinstance(error, ModuleNotFoundError) and error.name == name:
-            raise ImportError(missing) from error
-        raise
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
+        raise ImportError(missing) from error
     if not hasattr(module, sign):
-        found = f"{name} is {getattr(module, '__file__', None)}, which is not that of micrograd-nn"
-        raise ImportError(neighbours.explanation(name) or found)
+        raise ImportError(f"{name} is {getattr(module, '__file__', None)}, which is not that of micrograd-nn")
     return module
 
 

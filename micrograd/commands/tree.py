@@ -32,6 +32,17 @@ COMMANDS = {
 }
 
 
+# What others call them, for "did you mean"
+OTHER_NAMES = {
+    "compile": "build",
+    "export": "freeze",
+    "test": "eval",
+    "evaluate": "eval",
+    "infer": "predict",
+    "plot": "draw",
+}
+
+
 class Commands:
     """What a command's file adds its parsers to. Of those that are not asked for only the line in the list is made."""
 
@@ -61,7 +72,7 @@ TRACEBACK_SETTINGS: dict[str, Any] = {
 def tree(asked: Sequence[str] = tuple(COMMANDS)) -> Parser:
     """The parser of `micrograd`, with all options of the commands that are asked for."""
     top = Parser(prog=PROGRAM, description="Train the compiled model, use it and check it; compile and draw models.")
-    top.add_argument("--version", action="version", version=f"micrograd-nn {__version__}")
+    top.add_argument("-V", "--version", action="version", version=f"micrograd-nn {__version__}")
     top.add_argument(*TRACEBACK, **TRACEBACK_SETTINGS)
     commands = Commands(top, asked)
     for module in dict.fromkeys(COMMANDS[name][0] for name in asked):
@@ -73,7 +84,7 @@ def parsed(arguments: Sequence[str]) -> argparse.Namespace:
     """The options of a command. Exits with a usage, or with one line for an error."""
     name = next((argument for argument in arguments if not argument.startswith("-")), None)
     if name is not None and name not in COMMANDS:
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
+        near = [OTHER_NAMES[name]] if name in OTHER_NAMES else difflib.get_close_matches(name, COMMANDS, n=1)
         tree([]).error(f"unknown command {name!r}: {did_you_mean(near) or f'{PROGRAM} --help lists them'}")
     top = tree([] if name is None else [name])
     options = top.parse_args(arguments)
