@@ -3,10 +3,10 @@
 The source archive is made twice, in folders of different names, one of them with a space, and from each archive a
 wheel by `pip wheel` in isolation. The archives must hold the same files, and the wheels be equal byte for byte. They
 must pass twine, abi3audit and auditwheel, and the wheel stay below its size limit. In the unpacked sdist the whole
-suite must be collected, and what it says of the project's files must hold. Then every Python from 3.11 on that
-this machine has installs it, offline, into an environment that has nothing else, runs the example of the README, and
-compares the modules with the interpreted engine. With --newer, and as root, so do the Pythons of Debian's unstable
-branch, in a folder of their own.
+suite must be collected, and what it says of the project's files must hold. The wheel's plugin for setuptools builds
+the example project. Then every Python from 3.11 on that this machine has installs the wheel, offline, into an
+environment that has nothing else, runs the example of the README, and compares the modules with the interpreted
+engine. With --newer, and as root, so do the Pythons of Debian's unstable branch, in a folder of their own.
 """
 
 from __future__ import annotations
@@ -158,14 +158,14 @@ def try_sdist(sdist: Path, wheel: Path, folder: Path) -> None:
     run(inside, "-m", "pip", "install", "--disable-pip-version-check", f"{wheel}[test]")
     collected = run(inside, "-m", "pytest", "--quiet", "--collect-only", cwd=source).splitlines()[-1]
     files = [f"tests/test_{name}.py" for name in ABOUT_FILES]
-    example(inside, source / "examples" / "irisnet", folder)
+    example(wheel, source / "examples" / "irisnet", folder)
     print(f"in the sdist: {collected}; {run(inside, '-m', 'pytest', '--quiet', *files, cwd=source).splitlines()[-1]}")
 
 
-def example(python: Path, source: Path, folder: Path) -> None:
-    """Builds the example project with the plugin of the installed wheel, and uses it where there is nothing else."""
-    flags = ("--no-build-isolation", "--no-index", "--no-deps", "--no-cache-dir")
-    run(python, "-m", "pip", "wheel", *flags, "-w", folder / "example", source, cwd=folder)
+def example(wheel: Path, source: Path, folder: Path) -> None:
+    """Builds the example project in isolation, by the plugin of the wheel, and uses it where there is nothing else."""
+    pip = (sys.executable, "-m", "pip", "wheel", "--no-deps", "--no-cache-dir", "-w", folder / "example")
+    run(*pip, source, cwd=folder, PIP_FIND_LINKS=str(wheel.parent))
     (built,) = (folder / "example").glob("*.whl")
     run(sys.executable, "-m", "venv", folder / "user")
     user = folder / "user" / ("Scripts" if os.name == "nt" else "bin") / "python"
