@@ -19,7 +19,7 @@ from tools.cross.report import Row
 
 STAND_INS = Path(__file__).with_name("stand_ins")
 STANDARD_HEADERS = (
-    *("assert", "ctype", "errno", "intrin", "inttypes", "io", "malloc", "math", "pthread", "stdio", "stdlib"),
+    *("assert", "ctype", "errno", "fenv", "intrin", "inttypes", "io", "malloc", "math", "pthread", "stdio", "stdlib"),
     *("string", "sys/select", "sys/stat", "sys/time", "sys/types", "time", "unistd", "wchar", "wctype"),
 )
 SOURCES = ("nn.c", "nn_fused.c", "nn_infer.c", "functions.c", "functions_float32.c", "standalone/nn_infer.c")
