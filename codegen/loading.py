@@ -76,7 +76,7 @@ def load(model: str | os.PathLike[str]) -> Program:
             return declared(vars(importlib.import_module(name.place)), name)
     path = Path(name.place)
     namespace: dict[str, object] = {"__name__": path.stem, "__file__": str(path)}
-    code = compile(path.read_text(encoding="utf-8"), str(path), "exec")
+    code = compile(path.read_bytes(), str(path), "exec")
     with imports_from(path.resolve().parent):
         exec(code, namespace)
         return declared(namespace, name)

@@ -77,7 +77,7 @@ def rates(schedule: Schedule | float, steps: int) -> array[float]:
 
 def _between(first: float, last: float, part: float) -> float:
     """From the first to the last rate along half a cosine."""
-    return last + (first - last) * (1 + cos(math.pi * part)) / 2
+    return last + (first - last) * ((1 + cos(math.pi * part)) / 2)
 
 
 def _positive(name: str, number: int) -> None:

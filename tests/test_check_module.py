@@ -86,6 +86,9 @@ def test_a_wrong_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["ours.nothing"], "error: there is no module ours.nothing: No module named 'ours.nothing'"),
         (["json"], "error: json is no compiled model: "),
+        (["numpy"], "error: numpy is no compiled model: "),  # which has an info() too
+        ([""], "error: expected the name of a module, as irisnet.net, got ''"),
+        (["."], "error: expected the name of a module, as irisnet.net, got '.'"),
         (["ours.net", "--weights", "w.safetensors"], "error: --weights are those of a model: name it by --model"),
         (["ours.net", "--model", "model.py:other"], "error: ours.net has the digest "),
         (["ours.net", "--model", "missing.py"], "error: missing.py: "),
@@ -101,7 +104,9 @@ def test_what_cannot_be_checked(arguments: list[str], message: str, folder: Path
 
 
 def test_fast_arithmetic_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
-    (tmp_path / "fast_net.py").write_text("info = lambda: {'mode': 'fast', 'dtype': 'float32'}")
+    (tmp_path / "fast_net.py").write_text(
+        "info = lambda: {'mode': 'fast', 'dtype': 'float32'}\noutputs = outputs_batch = None"
+    )
     monkeypatch.syspath_prepend(tmp_path)
     assert main(["check", "fast_net"]) == 2
     assert "fast_net was built with float32 and fast arithmetic" in capsys.readouterr().err

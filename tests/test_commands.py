@@ -148,6 +148,11 @@ MISTAKES = {
         "cc",
     ): "--standalone excludes --compiler: it compiles nothing",
     ("freeze", "model.py", "build/m.c", "--name", "m"): "the weights must be no file that is written, got build/m.c",
+    ("explain", "peculiar.py"): "peculiar.py:6: Odd",
+    ("explain", "peculiar.py:base"): "peculiar.py:9: Base: no Exception",
+    ("explain", "bytes.py"): "bytes.py:1: SyntaxError: (unicode error) 'utf-8' codec can't decode byte 0xff "
+    "in position 0: invalid start byte",
+    ("completion",): "the following arguments are required: bash|zsh|fish",
     ("train", "--model", "model.py"): "model.py: its inputs must be 784 Pixels, as the images have them",
 }
 FILES = {
@@ -159,6 +164,8 @@ FILES = {
     "def exits(): raise SystemExit(3)\n",
     "helpers.py": "def cannot():\n    raise ValueError('it\\ncannot')\n",
     "syntax.py": "x = 1\nprint(\n",
+    "peculiar.py": "class Odd(Exception):\n    def __str__(self): raise self\nclass Base(BaseException): pass\n\n"
+    "def program():\n    raise Odd\n\ndef base():\n    raise Base('no Exception')\n",
 }
 
 
@@ -166,6 +173,7 @@ FILES = {
 def test_a_mistake_is_one_line(run: Run, folder: Path, arguments: tuple[str, ...]) -> None:
     for name, text in FILES.items():
         (folder / name).write_text(text)
+    (folder / "bytes.py").write_bytes(b"x = '\xff'\n")
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     expected = f"error: {MISTAKES[arguments]}".format(folder=folder)
@@ -193,6 +201,18 @@ def test_an_error_in_what_the_compiler_calls_is_the_models(run: Run, folder: Pat
     assert code == 2
     line = (MODEL + text).splitlines().index("    found.update = lambda *a: missing") + 1
     assert err == f"error: model.py:{line}: NameError: name 'missing' is not defined\n"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [b"\xef\xbb\xbf" + MODEL.encode(), b"# -*- coding: latin-1 -*-\nname = '\xe9'\n" + MODEL.encode()],
+    ids=["with a byte order mark", "latin-1"],
+)
+def test_a_model_may_have_any_encoding_that_python_reads(run: Run, folder: Path, source: bytes) -> None:
+    (folder / "model.py").write_bytes(source)
+    code, out, err = run("explain", "model.py")
+    assert (code, err) == (0, "")
+    assert out
 
 
 @pytest.mark.filterwarnings("default")

@@ -124,6 +124,12 @@ def test_step_multiplies_by_gamma():
     assert found.tolist() == pytest.approx(list(expected), rel=1e-14)
 
 
+def test_a_rate_near_the_largest_number_does_not_overflow():
+    largest = schedules.cosine(1.7e308, 4)
+    assert schedules.rates(largest, 5)[0] == 1.7e308
+    assert all(map(math.isfinite, schedules.rates(schedules.linear_warmup(largest, 3), 9)))
+
+
 def test_cosine_is_the_recursion_of_pytorch():
     steps, lowest = 20, 0.002
     found = schedules.rates(schedules.cosine(0.15, steps, lowest), steps + 5)

@@ -62,14 +62,16 @@ def test_the_page_leads_to_a_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     project = tmp_path / "project"
     (project / "irisnet").mkdir(parents=True)
     monkeypatch.chdir(project)
+    (project / "model.py").write_text(model)
+    monkeypatch.syspath_prepend(project)
+    monkeypatch.delitem(sys.modules, "model", raising=False)
     names: dict[str, object] = {}
-    exec(model, names)
     exec(training, names)
+    monkeypatch.delitem(sys.modules, "model")
     trained = names["model"]
     loss, accuracy = trained.evaluate(names["flowers"], names["species"])  # type: ignore[attr-defined]
     assert loss < 0.3
     assert accuracy > 0.9
-    (project / "model.py").write_text(model)
     (project / "pyproject.toml").write_text(fenced("toml")[0])
     (project / "irisnet" / "__init__.py").touch()
     assert len(read_models(tomllib.loads(fenced("toml")[0]), project)) == 2

@@ -59,6 +59,7 @@ def test_no_models(text: str, project: Path) -> None:
 
 
 WRONG = {
+    HEAD + f'{"x" * 101} = {{ program = "model.py" }}': "must be names of at most 100 characters, got one of 101",
     "[tool]\nmicrograd-nn = 3": "[tool.micrograd-nn] must be a table, not 3",
     "[tool.micrograd-nn]\nmodel = {}": "[tool.micrograd-nn]: unknown key 'model', expected models; did you mean 'mod",
     "[tool.micrograd-nn]\nmodels = []": "[tool.micrograd-nn.models] must be a table, not []",
@@ -230,6 +231,39 @@ def test_a_build_ext_of_the_projects_own_stays(project: Path, monkeypatch: pytes
     assert issubclass(dist.get_command_class("build_ext"), BuildModels)
 
 
+def test_a_link_to_a_file_outside_is_refused(project: Path) -> None:
+    """A source distribution could not have it."""
+    (project.parent / "outside").mkdir()
+    (project.parent / "outside" / "model.py").write_text((project / "model.py").read_text())
+    (project / "link").symlink_to(project.parent / "outside")
+    with pytest.raises(TableError, match=r"'link/model.py' is a link to .*outside"):
+        read(HEAD + 'net = { program = "link/model.py" }', project)
+
+
+@pytest.mark.parametrize(
+    "more",
+    ["project = 3", "[tool]\nsetuptools = 3", "[tool.setuptools]\next-modules = 3", "[project]\nrequires-python = 3"],
+)
+def test_what_is_wrong_elsewhere_is_left_to_setuptools(
+    more: str, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "pyproject.toml").write_text(
+        f'{more}\n[tool.micrograd-nn.models]\n"irisnet.net" = {{ program = "model.py" }}'
+    )
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(Distribution, "finalize_options", lambda self: None)
+    dist = Distribution()
+    models(dist)
+    assert [ext.name for ext in dist.ext_modules] == ["irisnet.net"]
+
+
+def test_an_extension_of_the_table_with_the_same_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (project / "pyproject.toml").open("a") as file:
+        file.write('\n[tool.setuptools]\next-modules = [{ name = "irisnet.net", sources = ["a.c"] }]\n')
+    with pytest.raises(SetupError, match=r"'irisnet\.net' is a model of pyproject\.toml and another extension"):
+        distribution(project, monkeypatch)
+
+
 @pytest.mark.parametrize(
     ("file", "message"),
     [
@@ -246,9 +280,7 @@ def test_a_module_of_the_same_name(file: str, message: str, project: Path, monke
 
 
 def test_an_extension_of_the_same_name(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(
-        SetupError, match=r"'irisnet\.net' is a model of pyproject\.toml and an extension module of set"
-    ):
+    with pytest.raises(SetupError, match=r"'irisnet\.net' is a model of pyproject\.toml and another extension"):
         distribution(project, monkeypatch, ext_modules=[Extension("irisnet.net", ["other.c"])])
 
 
@@ -290,10 +322,12 @@ assert "codegen" not in sys.modules
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ("raise RuntimeError('no flowers')", "RuntimeError('no flowers')"),
+        ("raise RuntimeError('no flowers')", "RuntimeError: no flowers"),
         ("program = None", "must define a function program()"),
-        ("(", "SyntaxError("),
+        ("(", "SyntaxError: "),
         ("import missing_helper", "No module named 'missing_helper'"),
+        ("open('vocab.txt')", "vocab.txt: No such file or directory"),
+        ("raise SystemExit(0)", "SystemExit: 0"),
     ],
 )
 def test_a_program_that_fails_is_named(
@@ -317,7 +351,7 @@ def test_weights_that_do_not_fit_are_named(project: Path, monkeypatch: pytest.Mo
         command.generate(ModelSpec("irisnet.frozen", "model.py", weights="trained.safetensors"))
     text = str(caught.value)
     assert text.startswith(
-        "the C of irisnet.frozen could not be made from model.py and trained.safetensors: ValueError("
+        "the C of irisnet.frozen could not be made from model.py and trained.safetensors: ValueError: "
     )
     assert "have the shape (8, 4), expected (9, 4)" in text
 

@@ -30,6 +30,7 @@ from codegen.toolchain import (
 from codegen.wheels.generate import Generated, generate
 from codegen.wheels.stubs import MARK
 from codegen.wheels.table import ModelSpec
+from micrograd.errors import one_line, place_in
 
 NO_COMPILER = """
 {name} is compiled while it is installed, and the C compiler failed: {error}
@@ -89,8 +90,10 @@ class BuildModels(build_ext):  # type: ignore[misc]
         made_from = model.program if model.weights is None else f"{model.program} and {model.weights}"
         try:
             return generate(model, self.project_root, folder, self.distribution.get_version())
-        except Exception as error:
-            raise SetupError(f"the C of {model.name} could not be made from {made_from}: {error!r}") from error
+        except (Exception, SystemExit) as error:
+            place = place_in(error, self.project_root / model.program)
+            said = f"{f'{place}: ' if place else ''}{type(error).__name__}: {one_line(error)}"
+            raise SetupError(f"the C of {model.name} could not be made from {made_from}: {said}") from error
 
     def compile(self, ext: Extension, source: Path) -> None:
         """By setuptools' compiler, or, where there is no other, by zig's."""

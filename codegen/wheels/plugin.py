@@ -37,13 +37,16 @@ def add_models(dist: Distribution) -> None:
     try:
         project = read_project(root)
         specs = read_models(project, root)
-        _expect_no_namesakes(specs, [extension.name for extension in others], root)
+        tool = _table(_table(project, "tool"), "setuptools")
+        listed = tool.get("ext-modules")
+        declared = [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+        names = [extension.name for extension in others] + [each.get("name") for each in declared]
+        _expect_no_namesakes(specs, names, root)
     except TableError as error:
         raise SetupError(str(error)) from error
     if not specs:
         return
-    tool: Any = project.get("tool", {}).get("setuptools", {})  # type: ignore[attr-defined]
-    abi3 = limited_api(project) if _allow_limited_api([*others, *tool.get("ext-modules", ())]) else None
+    abi3 = limited_api(project) if _allow_limited_api([*others, *declared]) else None
     dist.ext_modules = [*others, *(_extension(spec, root, abi3) for spec in specs)]
     base = dist.get_command_class("build_ext")
     bases = (BuildModels,) if issubclass(BuildModels, base) else (BuildModels, base)
@@ -64,14 +67,22 @@ def limited_api(project: Mapping[str, object]) -> int | None:
     Only the oldest Python of a project builds such a wheel. Newer ones may name the file in a way that it does not
     import.
     """
-    own: Any = project.get("project", {})
+    asked = _table(project, "project").get("requires-python", "")
     try:
-        wanted = SpecifierSet(own.get("requires-python", ""))
+        wanted = SpecifierSet(asked) if isinstance(asked, str) else None
     except InvalidSpecifier:
-        return None  # which setuptools itself is about to say
+        wanted = None
+    if wanted is None:
+        return None  # setuptools itself is about to say what is wrong
     oldest = next((minor for minor in range(OLDEST, 100) if wanted.contains(f"3.{minor}.99")), None)
     is_builder = sys.version_info[:2] == (3, oldest) and sys.implementation.name == "cpython"
     return oldest if is_builder and not sysconfig.get_config_var("Py_GIL_DISABLED") else None
+
+
+def _table(tables: Mapping[str, object], name: str) -> Mapping[str, Any]:
+    """A table within another one; empty where it is missing or none, of which setuptools itself says what is wrong."""
+    found = tables.get(name)
+    return found if isinstance(found, Mapping) else {}
 
 
 def _allow_limited_api(others: list[Any]) -> bool:
@@ -93,11 +104,11 @@ def _extension(spec: ModelSpec, root: Path, abi3: int | None) -> Extension:
     )
 
 
-def _expect_no_namesakes(specs: list[ModelSpec], others: list[str], root: Path) -> None:
+def _expect_no_namesakes(specs: list[ModelSpec], others: list[Any], root: Path) -> None:
     """Refuses modules that another one would hide."""
     for spec in specs:
         if spec.name in others:
-            raise TableError(f"{spec.name!r} is a model of pyproject.toml and an extension module of setup.py")
+            raise TableError(f"{spec.name!r} is a model of pyproject.toml and another extension module of the project")
         place = Path(*spec.name.split("."))
         for folder in (root, root / "src"):
             for file in (folder / place.with_suffix(".py"), folder / place / "__init__.py"):

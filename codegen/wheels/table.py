@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from codegen import checks
+from codegen.pipeline import MAX_NAME
 from codegen.program import DTYPES
 from codegen.reroll.names import DEVICES
 
@@ -147,6 +148,9 @@ def _file(where: str, key: str, text: object, folder: Path) -> str:
         raise TableError(f"{where}: {key} must be a path inside the project's folder, got {checks.shown(text)}")
     if not (folder / path).is_file():
         raise TableError(f"{where}: {key} is {text!r}, but there is no file {folder / path}")
+    real = (folder / path).resolve()
+    if not real.is_relative_to(folder.resolve()):
+        raise TableError(f"{where}: {key} must be a file inside the project's folder, but {text!r} is a link to {real}")
     return path.as_posix()
 
 
@@ -156,6 +160,8 @@ def _expect_module_name(where: str, name: str) -> None:
         if not (part.isidentifier() and part.isascii()) or keyword.iskeyword(part):
             expected = "a module's name, ASCII identifiers with dots between them"
             raise TableError(f"{where} must be {expected}, but {part!r} is not one")
+        if len(part) > MAX_NAME:
+            raise TableError(f"{where} must be names of at most {MAX_NAME} characters, got one of {len(part)}")
         if part.lower() in DEVICES:
             raise TableError(f"{where} must be a name that files can have: {part!r} is a device on Windows")
     if len(parts) == 1 and name in sys.stdlib_module_names:

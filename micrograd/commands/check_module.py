@@ -27,11 +27,13 @@ def check_module(name: str, model: str | None = None, weights: Path | None = Non
     model     the name of the model that the module was built from, as loading.named() takes it
     weights   those of a module that only predicts
     """
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"expected the name of a module, as irisnet.net, got {name!r}")
     try:
         module = importlib.import_module(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"there is no module {name}: {error}") from error
-    if not hasattr(module, "info"):
+    if not {"info", "outputs", "outputs_batch"} <= vars(module).keys():
         raise UsageError(f"{name} is no compiled model: {getattr(module, '__file__', 'it is built in')}")
     info = module.info()
     if info["mode"] != "strict":

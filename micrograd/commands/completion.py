@@ -28,7 +28,7 @@ def add_parsers(commands: Any) -> None:
         + "; ".join(f"{shell}: {how}" for shell, how in SHELLS.items()),
     )
     parser.set_defaults(command=complete)
-    parser.add_argument("shell", choices=tuple(SHELLS), help="whose script to print")
+    parser.add_argument("shell", choices=tuple(SHELLS), metavar="|".join(SHELLS), help="whose script to print")
 
 
 def complete(options: argparse.Namespace) -> int:

@@ -18,12 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from micrograd.errors import UserError
+from micrograd.errors import UserError, is_own, one_line, place_in
 
 USER_ERROR = 2  # the exit code after a user error
 INTERRUPTED = 130  # what shells report for a program that Ctrl-C ended
 
-PACKAGES = Path(__file__).resolve().parents[2]  # the folder of micrograd and codegen
 OF_THE_MODEL = (ValueError, TypeError, ArithmeticError)  # what the compiler raises for a Program that it does not take
 
 
@@ -58,21 +57,14 @@ def warnings_in_a_line() -> Iterator[None]:
     with warnings.catch_warnings():
         shown = warnings.showwarning
 
-        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-            if category.__module__.partition(".")[0] == "codegen":
+        def show(message: Warning | str, category: type[Warning], filename: str, *place: Any, **more: Any) -> None:
+            if category.__module__.partition(".")[0] == "codegen" or is_own(Path(filename).resolve()):
                 print(f"warning: {message}", file=sys.stderr)
             else:
-                shown(message, category, *place, **more)
+                shown(message, category, filename, *place, **more)
 
         warnings.showwarning = show
         yield
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error, with the file of an OSError first."""
-    if isinstance(error, OSError) and error.filename is not None and error.strerror is not None:
-        return f"{error.filename}: {error.strerror}"
-    return " ".join(str(error).split())
 
 
 @contextmanager
@@ -85,35 +77,14 @@ def in_model(model: str, file: Path | None, is_loading: bool) -> Iterator[None]:
     """
     try:
         yield
-    except (UserError, OSError):
+    except (UserError, OSError, KeyboardInterrupt):
         raise
-    except (Exception, SystemExit) as error:
+    except BaseException as error:
         place = place_in(error, file)
         if place is not None:
-            raise UsageError(f"{place}: {type(error).__name__}: {said(error)}".removesuffix(": ")) from error
+            raise UsageError(f"{place}: {type(error).__name__}: {one_line(error)}".removesuffix(": ")) from error
         if isinstance(error, OF_THE_MODEL):
             raise UsageError(f"{model}: {one_line(error)}") from error
         if is_loading:
-            raise UsageError(f"{model}: {type(error).__name__}: {said(error)}") from error
+            raise UsageError(f"{model}: {type(error).__name__}: {one_line(error)}".removesuffix(": ")) from error
         raise
-
-
-def place_in(error: BaseException, file: Path | None) -> str | None:
-    """FILE:LINE of the innermost frame in the user's file, or in one beside it; None without such a frame."""
-    if file is None:
-        return None
-    if isinstance(error, SyntaxError) and error.filename is not None and is_users(error.filename, file):
-        return error.filename if error.lineno is None else f"{error.filename}:{error.lineno}"
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename, file)]
-    return f"{frames[-1].filename}:{frames[-1].lineno}" if frames else None
-
-
-def is_users(name: str, file: Path) -> bool:
-    """Whether a source file is the model's, or lies beside it; this project's own are nobody's fault but its."""
-    path, model = Path(name).resolve(), file.resolve()
-    is_own = any(path.is_relative_to(PACKAGES / package) for package in ("micrograd", "codegen"))
-    return path == model or (path.parent == model.parent and not is_own)
-
-
-def said(error: BaseException) -> str:
-    return " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
