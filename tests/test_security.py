@@ -126,8 +126,7 @@ ALLOWED = {
     ("micrograd/neighbours.py", "importlib"),  # finds modules, and imports none
     ("micrograd/commands/comparison.py", "subprocess"),
     ("micrograd/commands/check_module.py", "importlib"),
-    ("micrograd/commands/observe_module.py", "importlib"),
-    ("micrograd/commands/observations.py", "importlib"),
+    ("micrograd/commands/comparison.py", "importlib"),
     ("micrograd/draw.py", "importlib"),  # who draws groups says so in its metadata
     ("codegen/backends/arithmetic.py", "ctypes"),  # float32's rounding
 }

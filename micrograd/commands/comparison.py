@@ -5,13 +5,15 @@ Each level and number of threads has a process of its own, because a module choo
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import struct
 import subprocess
 import sys
 from array import array
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
 
 LEVELS = ("baseline", "avx2", "avx512")
 THREADS = (1, 3)
@@ -84,6 +86,20 @@ def observed(name: str, level: str, threads: int, script: str = SCRIPT) -> Numbe
         raise RuntimeError(f"the process ended with {done.returncode}: {lines[-1]}")
     shown = json.loads(done.stdout)
     return None if shown is None else {what: array("d", bytes.fromhex(digits)) for what, digits in shown.items()}
+
+
+def answer(observe: Callable[[Any, int], Iterable[tuple[str, Sequence[float]]]]) -> None:
+    """What the script prints for observed(): the numbers of a module, or null without the level."""
+    name, threads = sys.argv[1], int(sys.argv[2])
+    try:
+        module = importlib.import_module(name)
+    except ImportError as error:
+        if not str(error).startswith("NN_SIMD="):
+            raise
+        print("null")
+        return
+    seen = observe(module, threads)
+    json.dump({what: array("d", numbers).tobytes().hex() for what, numbers in seen}, sys.stdout)
 
 
 def difference(expected: Numbers, seen: Numbers) -> str | None:

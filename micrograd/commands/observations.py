@@ -7,16 +7,14 @@ that the processor does not have.
 
 from __future__ import annotations
 
-import importlib
-import json
 import random
-import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from math import nan
 from types import ModuleType
 from typing import Any, Protocol, TypeAlias
 
+from micrograd.commands.comparison import answer
 from micrograd.engine import Value
 from micrograd.functional import argmax
 from micrograd.functional import softmax as softmax_of
@@ -309,18 +307,9 @@ def _cut(images: bytes) -> list[bytes]:
     return [images[at : at + PIXELS] for at in range(0, len(images), PIXELS)]
 
 
-def main() -> None:
-    name, threads = sys.argv[1], int(sys.argv[2])
-    try:
-        module = importlib.import_module(name)
-    except ImportError as error:
-        if not str(error).startswith("NN_SIMD="):
-            raise
-        print("null")  # the processor has no such level
-        return
-    seen = observe(Compiled(module, threads)) if name == "nn" else observe_frozen(module, threads)
-    json.dump({what: array("d", numbers).tobytes().hex() for what, numbers in seen}, sys.stdout)
-
-
 if __name__ == "__main__":
-    main()
+    answer(
+        lambda module, threads: (
+            observe(Compiled(module, threads)) if module.__name__ == "nn" else observe_frozen(module, threads)
+        )
+    )

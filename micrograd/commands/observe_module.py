@@ -8,15 +8,14 @@ needs only the standard library, and runs a generated Python module just as well
 from __future__ import annotations
 
 import ast
-import importlib
-import json
 import random
 import re
-import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from micrograd.commands.comparison import answer
 
 ROWS = 7
 SEED = 2**40 + 7  # more than 32 bits
@@ -161,21 +160,5 @@ def _numbers(view: Any) -> Sequence[float]:
     return array(view.format, view.tobytes())
 
 
-def digits(found: Callable[[], Iterator[tuple[str, Sequence[float]]]]) -> dict[str, str]:
-    return {what: array("d", numbers).tobytes().hex() for what, numbers in found()}
-
-
-def main() -> None:
-    name, threads = sys.argv[1], int(sys.argv[2])
-    try:
-        module = importlib.import_module(name)
-    except ImportError as error:
-        if not str(error).startswith("NN_SIMD="):
-            raise
-        print("null")  # the processor has no such level
-        return
-    json.dump(digits(lambda: observe(module, threads)), sys.stdout)
-
-
 if __name__ == "__main__":
-    main()
+    answer(observe)
