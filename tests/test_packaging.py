@@ -6,6 +6,7 @@ Each test takes a build or two, so these are slow ones. `make wheel` has the res
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from wheels import run, wheel_of
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("codegen", "csrc", "micrograd", "weights")
@@ -43,57 +45,41 @@ def source(tmp_path):
     return folder
 
 
-def run(*command, cwd, check=True, prefix=(), **environment):
-    done = subprocess.run(
-        [*prefix, sys.executable, *command],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
-def wheel_of(source, out, **options):
-    """`pip wheel` without isolation and without a network: what it builds with is here."""
-    flags = ("--no-build-isolation", "--no-index", "--no-deps", "--no-cache-dir")
-    run("-m", "pip", "wheel", *flags, "-w", str(out), str(source), cwd=out.parent, **options)
-    (wheel,) = out.glob("*.whl")
+def used_wheel(source, out, **options):
+    """What USE prints of the wheel of the sources."""
     unpacked = out / "unpacked"
-    zipfile.ZipFile(wheel).extractall(unpacked)
-    return run("-c", USE, str(unpacked), cwd=out.parent).stdout.split(maxsplit=2)
+    zipfile.ZipFile(wheel_of(source, out, **options)).extractall(unpacked)
+    return run(sys.executable, "-c", USE, unpacked, cwd=out.parent).stdout.split(maxsplit=2)
 
 
 @pytest.fixture(scope="module")
 def here():
     """What the modules of this environment compute."""
     path = Path(__import__("nn").__file__).parent
-    return run("-c", USE, str(path), cwd=ROOT).stdout.split(maxsplit=2)
+    return run(sys.executable, "-c", USE, path, cwd=ROOT).stdout.split(maxsplit=2)
 
 
 def test_building_in_place_twice_makes_nothing_again(source):
-    run("setup.py", "build_ext", "--inplace", cwd=source)
+    run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=source)
     built = [*source.glob("nn*.so"), *source.glob("build/temp*/nn*.c"), *source.glob("build/temp*/**/nn*.o")]
     assert {path.suffix for path in built} == {".so", ".c", ".o"}
     before = {path: path.stat().st_mtime_ns for path in built}
-    run("setup.py", "build_ext", "--inplace", cwd=source)
+    run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=source)
     assert {path: path.stat().st_mtime_ns for path in built} == before
     (header,) = source.glob("csrc/ops.h")
     header.write_text(header.read_text() + "\n/* changed */\n")
-    run("setup.py", "build_ext", "--inplace", cwd=source)
+    run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=source)
     after = {path: path.stat().st_mtime_ns for path in built}
     assert {path.suffix for path in built if after[path] != before[path]} == {".so", ".o"}  # compiled, not traced
 
 
 def test_the_environments_flags_do_not_take_speed_or_bits_away(source, tmp_path, here):
-    assert wheel_of(source, tmp_path / "out", CFLAGS="-O0 -g -ffast-math") == here
+    assert used_wheel(source, tmp_path / "out", CFLAGS="-O0 -g -ffast-math") == here
 
 
 @pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
 def test_clang_gives_the_same_bits(source, tmp_path, here):
-    found = wheel_of(source, tmp_path / "out", CC="clang")
+    found = used_wheel(source, tmp_path / "out", CC="clang")
     assert found[2].startswith("clang")
     assert found[:2] == here[:2]
 
@@ -113,14 +99,14 @@ def test_a_source_folder_that_cannot_be_written(source, tmp_path, here):
     if not can_mount(source):
         pytest.skip("no right to mount a folder read-only")
     before = sorted(source.rglob("*"))
-    assert wheel_of(source, tmp_path / "out", prefix=["unshare", "--mount", "sh", "-c", READ_ONLY, source]) == here
+    assert used_wheel(source, tmp_path / "out", prefix=["unshare", "--mount", "sh", "-c", READ_ONLY, source]) == here
     assert sorted(source.rglob("*")) == before
 
 
 def test_a_missing_compiler_is_explained(source, tmp_path):
     out = tmp_path / "out"
     done = run(
-        "-m", "pip", "wheel", "--no-build-isolation", "--no-index", "--no-deps", "-w", str(out), str(source),
+        sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-index", "--no-deps", "-w", out, source,
         cwd=tmp_path, check=False, CC="/no/such/compiler",
     )  # fmt: skip
     said = done.stdout + done.stderr
@@ -133,6 +119,7 @@ def test_a_missing_compiler_is_explained(source, tmp_path):
 def test_a_failing_trace_is_explained(source, tmp_path):
     model = source / "micrograd" / "model.py"
     model.write_text(model.read_text().replace("MLP(PIXELS, ", "MLP(PIXELS - 1, "))
-    done = run("setup.py", "build_ext", "--inplace", cwd=source, check=False)
+    done = run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=source, check=False)
     assert done.returncode
-    assert "the C of nn could not be made from codegen/mnist.py: ValueError(" in done.stderr
+    assert f"the C of nn could not be made from codegen/mnist.py: {source / 'codegen' / 'mnist.py'}:" in done.stderr
+    assert re.search(r"mnist\.py:\d+: ValueError: .*783", done.stderr)

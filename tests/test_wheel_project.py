@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tarfile
@@ -20,6 +19,7 @@ from pathlib import Path
 
 import nn
 import pytest
+from wheels import run, wheel_of
 
 pytestmark = pytest.mark.slow
 
@@ -53,29 +53,9 @@ number: int = net.info()["architecture"]
 """
 
 
-def run(*command: object, cwd: Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
-    done = subprocess.run(
-        [str(part) for part in command],
-        cwd=cwd,
-        env=os.environ | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert not check or done.returncode == 0, done.stdout + done.stderr
-    return done
-
-
 def copy_of_example(folder: Path) -> Path:
     ignored = shutil.ignore_patterns("build", "dist", "*.egg-info", "*.so", "*.pyd", "__pycache__")
     return Path(shutil.copytree(EXAMPLE, folder, ignore=ignored))
-
-
-def wheel_of(source: Path, out: Path, **environment: str) -> Path:
-    flags = ("--no-build-isolation", "--no-index", "--no-deps", "--no-cache-dir", "--disable-pip-version-check")
-    run(sys.executable, "-m", "pip", "wheel", *flags, "-w", out, source, cwd=out.parent, **environment)
-    (wheel,) = out.glob("*.whl")
-    return wheel
 
 
 def files(wheel: Path) -> dict[str, bytes]:

@@ -61,10 +61,6 @@ class ModelSpec:
         """The module's own name, without its package."""
         return self.name.rpartition(".")[2]
 
-    @property
-    def is_frozen(self) -> bool:
-        return self.weights is not None
-
 
 def read_project(folder: Path) -> dict[str, object]:
     """The pyproject.toml of a folder; empty if there is none. Raises TableError for what is no TOML."""

@@ -84,8 +84,7 @@ def observed(name: str, level: str, threads: int, script: str = SCRIPT) -> Numbe
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["it said nothing"]
         raise RuntimeError(f"the process ended with {done.returncode}: {lines[-1]}")
-    shown = json.loads(done.stdout)
-    return None if shown is None else {what: array("d", bytes.fromhex(digits)) for what, digits in shown.items()}
+    return answered(done.stdout)
 
 
 def answer(observe: Callable[[Any, int], Iterable[tuple[str, Sequence[float]]]]) -> None:
@@ -100,6 +99,12 @@ def answer(observe: Callable[[Any, int], Iterable[tuple[str, Sequence[float]]]])
         return
     seen = observe(module, threads)
     json.dump({what: array("d", numbers).tobytes().hex() for what, numbers in seen}, sys.stdout)
+
+
+def answered(text: str) -> Numbers | None:
+    """What answer() printed."""
+    shown = json.loads(text)
+    return None if shown is None else {what: array("d", bytes.fromhex(digits)) for what, digits in shown.items()}
 
 
 def difference(expected: Numbers, seen: Numbers) -> str | None:

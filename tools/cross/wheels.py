@@ -13,19 +13,17 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import zipfile
-from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from micrograd.commands.comparison import LEVELS, Numbers, count, difference
+from micrograd.commands.comparison import LEVELS, Numbers, answered, count, difference
 from tools.cross import zig
 from tools.cross.assemble import assemble, modules
 from tools.cross.builds import Failed, run
@@ -207,8 +205,7 @@ def observed(python: Python, places: list[Path], name: str, level: str = LEVELS[
     done = subprocess.run(command, env=settings, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Failed(f"{name} failed in {' '.join(python.command)} ({done.returncode}):\n{done.stderr}")
-    shown = json.loads(done.stdout)
-    return None if shown is None else {what: array("d", bytes.fromhex(digits)) for what, digits in shown.items()}
+    return answered(done.stdout)
 
 
 def differences(python: Python, places: list[Path], expected: Mapping[str, Numbers]) -> list[str]:
