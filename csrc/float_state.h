@@ -25,11 +25,23 @@ static inline float_state read_fpcr(void)
 }
 #define READ_FLOAT_STATE() read_fpcr()
 #define WRITE_FLOAT_STATE(state) __asm__ volatile("msr fpcr, %0" : : "r"((float_state)(state)) : "memory")
+#elif (defined(__GNUC__) || defined(__clang__)) && defined(__s390x__)
+typedef unsigned int float_state;
+static inline float_state read_fpc(void)
+{
+    float_state state;
+    __asm__ volatile("efpc %0" : "=d"(state));
+    return state;
+}
+#define READ_FLOAT_STATE() read_fpc()
+#define WRITE_FLOAT_STATE(state) __asm__ volatile("sfpc %0" : : "d"((float_state)(state)) : "memory")
 #endif
 
 #ifdef READ_FLOAT_STATE
-#ifdef __aarch64__
+#if defined(__aarch64__)
 enum { DEFAULT_FLOATS = 0, FLOAT_STATE_BITS = -1 };
+#elif defined(__s390x__)
+enum { DEFAULT_FLOATS = 0, FLOAT_STATE_BITS = -0x07ffff89 }; /* trap masks and rounding, 0xf8000077; not the flags */
 #else
 enum { DEFAULT_FLOATS = 0x1f80, FLOAT_STATE_BITS = 0xffc0 }; /* no exception traps; not the flags of those raised */
 #endif
