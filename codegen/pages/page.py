@@ -1,0 +1,279 @@
+"""A Program and its weights -> one HTML file that runs the model, and trains it, without a server or a network.
+
+The page has the model as WebAssembly, compiled from the plain C of codegen/backends/c. For inputs that are pictures one
+draws; for all others there is a form. What page.js is told about the model is a JSON text:
+
+    title, wasm             the latter compressed, in base64
+    dtype                   of the numbers that WebAssembly takes and gives
+    inputs, targets         kind, name and count of each part; ranges of sliders. No targets: the model only predicts
+    picture                 which part is drawn, its width, height and box, what black and white are; or null
+    outputs, main           name and count of each output, and which is shown on top
+    classCount, classes     of the prediction, 0 if it has none; what they are called, or null
+    weights                 the parameters, stored narrow; null where they are constants in the code
+    rate, looks             the learning rate; whether there are gradients of the prediction by the inputs
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from codegen import checks
+from codegen.backends.arithmetic import Arithmetic
+from codegen.files import write_if_changed
+from codegen.kinds import Part, types_text
+from codegen.pages.wasm import wasm_of
+from codegen.passes.freeze import frozen_program, set_weights, weights_of
+from codegen.pipeline import compile_program
+from codegen.program import Program
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+MAX_FIELDS = 256  # of a form
+MIN_SIDE = 5  # pixels of a picture that one can draw
+BOX = 20 / 28  # of a side: MNIST's digits fit into 20 x 20 of 28 x 28 pixels
+CHANNELS = (1, 3, 4)  # of a picture whose shape has three axes
+PROBABILITIES = "probabilities"  # the output that is shown on top, if it belongs to the prediction
+KINDS = ("exact", "float16")  # how weights are stored
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An input that is drawn: its last two axes, and the numbers of an empty and of a full pixel."""
+
+    part: int
+    height: int
+    width: int
+    low: float
+    high: float
+
+
+def write_page(
+    program: Program,
+    path: str | os.PathLike[str],
+    weights: Mapping[str, npt.ArrayLike] | None = None,
+    *,
+    stored: str = "exact",
+    title: str | None = None,
+    classes: Sequence[str] | None = None,
+    features: Sequence[str] | None = None,
+    data: npt.ArrayLike | None = None,
+    compiler: str | None = None,
+) -> Path:
+    """Writes the page of a model and returns its path.
+
+    weights    by name, as state_dict() has them; default: those that the parameters have
+    stored     "exact", or "float16", to which weights are rounded
+    title      of the page; default: the Program's description
+    classes    what the classes are called; default: their numbers
+    features   what the inputs are called, in a form
+    data       examples of the inputs, in rows: sliders get their ranges
+    compiler   a command like clang, which must know wasm32; default: clang, else that of the package ziglang
+
+    Raises ValueError for what does not fit the Program, CompilerError without a compiler.
+    """
+    stored = checks.choice("stored", stored, KINDS)
+    if weights is not None:
+        set_weights(program, weights)
+    if stored != "exact":
+        set_weights(program, {name: _rounded(name, array, stored) for name, array in weights_of(program).items()})
+    picture = picture_of(program, data)
+    about = {
+        "title": title or program.description or "A model",
+        **_inputs(program, picture, features, data),
+        **_outputs(program, classes),
+        **_code(program, compiler),
+    }
+    path = Path(path)
+    write_if_changed(path, page_text(about, _summary(program)))
+    return path
+
+
+def page_text(about: dict[str, Any], summary: str) -> str:
+    """page.html with everything in it. Only its own script and style, which have these hashes, can run."""
+    script, style = (_file(name) for name in ("page.js", "page.css"))
+    policy = [
+        "default-src 'none'",
+        f"script-src {_hash(script)} 'wasm-unsafe-eval'",
+        f"style-src {_hash(style)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    places = {
+        "policy": "; ".join(policy),
+        "title": html.escape(about["title"]),
+        "about": html.escape(summary),
+        "style": style,
+        "script": script,
+        "model": json.dumps(about, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c"),
+    }
+    start, *rest = _file("page.html").split("@")
+    return start + "".join(places.get(part, part) for part in rest)
+
+
+def _file(name: str) -> str:
+    return Path(__file__).with_name(name).read_text(encoding="utf-8")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(gzip.compress(data, 9, mtime=0)).decode()
+
+
+def _summary(program: Program) -> str:
+    count = f"{len(program.parameter_values):,} parameters" if program.loss is not None else "Constant weights"
+    trains = " and trains" if program.loss is not None else ""
+    return f"{count}. The model runs{trains} in this page: nothing that you enter leaves it."
+
+
+# Inputs
+
+
+def picture_of(program: Program, data: npt.ArrayLike | None = None) -> Picture | None:
+    """The only input, if it is a picture: pixels, or floats whose shape says so. Pixels without one may be a square."""
+    if len(program.input_parts) != 1 or program.input_parts[0].kind not in ("pixels", "floats"):
+        return None
+    (part,) = program.input_parts
+    side = int(part.count**0.5)
+    shape = part.shape or ((side, side) if part.kind == "pixels" and side * side == part.count else ())
+    if len(shape) not in (2, 3) or min(shape[-2:]) < MIN_SIDE or (len(shape) == 3 and shape[0] not in CHANNELS):
+        return None
+    height, width = shape[-2:]
+    if part.kind == "pixels":
+        return Picture(0, height, width, 0, 255)
+    low, high = (0.0, 1.0) if data is None else (float(np.min(data)), float(np.max(data)))
+    return Picture(0, height, width, low, high)
+
+
+def _inputs(
+    program: Program, picture: Picture | None, features: Sequence[str] | None, data: npt.ArrayLike | None
+) -> dict[str, Any]:
+    parts = program.input_parts
+    described = [_part(part) for part in parts]
+    if picture is not None:
+        box = [max(1, round(BOX * side)) for side in (picture.width, picture.height)]
+        drawn = {"first": picture.part, "width": picture.width, "height": picture.height, "box": box}
+        return {"inputs": described, "picture": {**drawn, "low": picture.low, "high": picture.high}}
+    count = sum(part.numbers for part in parts)
+    if count > MAX_FIELDS:
+        raise ValueError(
+            f"a form has at most {MAX_FIELDS} fields, but the inputs are {types_text(parts)}: "
+            "those of pictures are drawn if they are declared with their height and width"
+        )
+    if features is not None:
+        if len(features) != count:
+            raise ValueError(f"features must be {count} names, one for each input, got {len(features)}")
+        names = iter(features)
+        for part, text in zip(parts, described, strict=True):
+            text["names"] = [next(names) for _ in range(part.numbers)]
+    if data is not None:
+        described[0].update(_ranges(program, data))
+    return {"inputs": described, "picture": None}
+
+
+def _part(part: Part) -> dict[str, Any]:
+    return {"kind": part.kind, "name": part.name, "count": part.numbers, "classes": part.classes}
+
+
+def _ranges(program: Program, data: npt.ArrayLike) -> dict[str, Any]:
+    """Of the sliders: the least and the largest number of each column; they start in its mean."""
+    parts = program.input_parts
+    if len(parts) != 1 or parts[0].kind != "floats":
+        raise ValueError(f"data gives ranges to one array of floats, but the inputs are {types_text(parts)}")
+    rows = np.asarray(data, dtype=np.float64)
+    if rows.ndim < 2 or rows[0].size != parts[0].count or not np.isfinite(rows).all():
+        raise ValueError(f"data must be rows of {parts[0].count} finite numbers, got the shape {rows.shape}")
+    rows = rows.reshape(len(rows), -1)
+    found = {"low": rows.min(axis=0), "high": rows.max(axis=0), "start": rows.mean(axis=0)}
+    return {name: [float(f"{x:.6g}") for x in column.tolist()] for name, column in found.items()}
+
+
+# Outputs
+
+
+def _outputs(program: Program, classes: Sequence[str] | None) -> dict[str, Any]:
+    outputs = [{"name": name, "count": len(values)} for name, values in program.outputs.items()]
+    if not outputs:
+        raise ValueError("a page shows outputs, but the program declares none")
+    names = list(program.outputs)
+    main = names[0] if program.prediction is None else program.prediction
+    of_classes = PROBABILITIES in names and len(program.outputs[PROBABILITIES]) == len(program.outputs[main])
+    count = _class_count(program)
+    if classes is not None and len(classes) != count:
+        raise ValueError(f"classes must be {count} names, one for each class of the prediction, got {len(classes)}")
+    return {
+        "outputs": outputs,
+        "main": names.index(PROBABILITIES if of_classes else main),
+        "classCount": count,
+        "classes": None if classes is None else list(classes),
+    }
+
+
+def _class_count(program: Program) -> int:
+    if program.prediction is None:
+        return 0
+    return 2 if program.threshold is not None else len(program.outputs[program.prediction])
+
+
+# Code and weights
+
+
+def _code(program: Program, compiler: str | None) -> dict[str, Any]:
+    """The part of the text that has the model."""
+    frozen = _numbered(replace(frozen_program(program, weights_of(program)), fma=False))
+    files = compile_program(frozen, "model", target="c").files
+    wasm = wasm_of({**files, "page.c": page_c(frozen)}, "page.c", compiler)
+    return {"wasm": _packed(wasm), "dtype": program.dtype, "targets": [], "weights": None, "rate": 0, "looks": False}
+
+
+def _numbered(program: Program) -> Program:
+    """Its outputs have names that C functions can have."""
+    names = {name: f"output{i}" for i, name in enumerate(program.outputs)}
+    outputs = {names[name]: values for name, values in program.outputs.items()}
+    return replace(program, outputs=outputs, prediction=program.prediction and names[program.prediction])
+
+
+def page_c(program: Program) -> str:
+    """What the page calls: functions that return where inputs, outputs and the model's state are."""
+    real = Arithmetic.of(program).type
+    types = {"pixels": "unsigned char", "label": "unsigned char", "floats": real, "tokens": "int"}
+    parts = {f"input{i}": part for i, part in enumerate(program.input_parts)}
+    given = ", ".join(["&model", *parts])
+    lines = [
+        '#include "model.c"',
+        "#define EXPORT(name) __attribute__((export_name(#name))) page_##name",
+        "static struct model_workspace model;",
+        f"static {real} result[{max(map(len, program.outputs.values()))}];",
+    ]
+    for name, part in parts.items():
+        lines += [
+            f"static {types[part.kind]} {name}[{part.numbers}];",
+            f"void *EXPORT({name})(void) {{ return {name}; }}",
+        ]
+    for name in program.outputs:
+        lines += [f"void *EXPORT({name})(void)", "{", f"    model_{name}({given}, result);", "    return result;", "}"]
+    if program.prediction is not None:
+        lines.append(f"int EXPORT(predict)(void) {{ return model_predict({given}); }}")
+    return "\n".join(lines) + "\n"
+
+
+def _rounded(name: str, array: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:
+    with np.errstate(over="ignore"):
+        found = array.astype(kind).astype(np.float64)
+    if not np.isfinite(found).all():
+        raise ValueError(f"the weights {name!r} have numbers that {kind} cannot hold")
+    return found
