@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -181,17 +181,17 @@ def _linker_flags(toolchain: Toolchain, is_limited: bool) -> list[str]:
 
 
 def _run(command: Sequence[str], folder: str, source: Path) -> None:
-    run_compiler(command, folder, str(source), HOW_TO_GET_A_COMPILER, "Python.h")
+    run_compiler(command, folder, str(source), {"Python.h": f"\n{HOW_TO_GET_A_COMPILER}"})
 
 
-def run_compiler(command: Sequence[str], folder: str, source: str, help: str, sign: str) -> None:
-    """Raises CompilerError with what the compiler says if it fails, and with `help` if that contains `sign`."""
+def run_compiler(command: Sequence[str], folder: str, source: str, hints: Mapping[str, str]) -> None:
+    """Raises CompilerError with what the compiler says if it fails, and with the hints for what stands in that."""
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     if run.returncode == 0:
         return
     said = f"{run.stdout}{run.stderr}"
-    hint = f"\n{help}" if sign in said else ""
-    raise CompilerError(f"compiling {source} failed:\n{shlex.join(command)}\n{said}{hint}")
+    help = "".join(hint for sign, hint in hints.items() if sign in said)
+    raise CompilerError(f"compiling {source} failed:\n{shlex.join(command)}\n{said}{help}")
 
 
 # Run in a separate Python process: setuptools works in the current folder, reads its pyproject.toml and prints.

@@ -55,7 +55,6 @@ async function start() {
     parts.map((part, i) => new ARRAYS[part.kind](wasm.memory.buffer, wasm[place + i](), part.count));
   inputs = views(model.inputs, "input");
   targets = views(model.targets, "target");
-  if (!model.weights) return;
   const numbers = WIDENED[model.weights.kind](await unpacked(model.weights.numbers));
   if (model.weights.scales) scaled(numbers, new Float32Array(await unpacked(model.weights.scales)), model.weights.rows);
   new Real(wasm.memory.buffer, wasm.parameters(), numbers.length).set(numbers);

@@ -21,6 +21,7 @@ import hashlib
 import html
 import json
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,11 +32,13 @@ import numpy as np
 from codegen import checks
 from codegen.backends.arithmetic import Arithmetic
 from codegen.files import write_if_changed
-from codegen.kinds import Part, types_text
+from codegen.kinds import Floats, Part, Pixels, types_text
 from codegen.pages.wasm import wasm_of
 from codegen.passes.freeze import frozen_program, set_weights, weights_of
+from codegen.passes.mistakes import ModelWarning
 from codegen.pipeline import compile_program
 from codegen.program import Program
+from micrograd.engine import Value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -86,14 +89,13 @@ def write_page(
     stored = checks.choice("stored", stored, KINDS)
     if weights is not None:
         set_weights(program, weights)
-    if stored != "exact":
-        set_weights(program, {name: _rounded(name, array, stored) for name, array in weights_of(program).items()})
+        program = replace(program, initial=None)
     picture = picture_of(program, data)
     about = {
         "title": title or program.description or "A model",
         **_inputs(program, picture, features, data),
         **_outputs(program, classes),
-        **_code(program, compiler),
+        **_code(program, picture, stored, compiler),
     }
     path = Path(path)
     write_if_changed(path, page_text(about, _summary(program)))
@@ -232,12 +234,30 @@ def _class_count(program: Program) -> int:
 # Code and weights
 
 
-def _code(program: Program, compiler: str | None) -> dict[str, Any]:
-    """The part of the text that has the model."""
-    frozen = _numbered(replace(frozen_program(program, weights_of(program)), fma=False))
-    files = compile_program(frozen, "model", target="c").files
-    wasm = wasm_of({**files, "page.c": page_c(frozen)}, "page.c", compiler)
-    return {"wasm": _packed(wasm), "dtype": program.dtype, "targets": [], "weights": None, "rate": 0, "looks": False}
+def _code(program: Program, picture: Picture | None, stored: str, compiler: str | None) -> dict[str, Any]:
+    """The part of the text that has the model. It trains if it has a loss, and needs no random numbers for it."""
+    if isinstance(program.inputs, Pixels):
+        program = replace(program, inputs=replace(program.inputs, shift=0))
+    trains = program.loss is not None and not program.noises
+    model = _numbered(program) if trains else looking(program)
+    is_looked_at = picture is not None and program.prediction is not None
+    looks = looking(program) if is_looked_at and trains else None
+    with warnings.catch_warnings():
+        if not trains:
+            warnings.simplefilter("ignore", ModelWarning)  # the loss is ours
+        files = compile_program(model, "model", target="c").files
+    if looks is not None:
+        with warnings.catch_warnings(action="ignore", category=ModelWarning):
+            files |= compile_program(looks, "looks", target="c").files
+    wasm = wasm_of({**files, "page.c": page_c(model, looks)}, compiler)
+    return {
+        "wasm": _packed(wasm),
+        "dtype": program.dtype,
+        "targets": [_part(part) for part in model.target_parts] if trains else [],
+        "weights": _weights(model, stored),
+        "rate": program.rate,
+        "looks": is_looked_at,
+    }
 
 
 def _numbered(program: Program) -> Program:
@@ -247,33 +267,83 @@ def _numbered(program: Program) -> Program:
     return replace(program, outputs=outputs, prediction=program.prediction and names[program.prediction])
 
 
-def page_c(program: Program) -> str:
+def looking(program: Program) -> Program:
+    """The Program with another loss: the sum of target * element over its prediction.
+
+    With the target 1 for one element, and 0 for all others, the gradients of the inputs are those of this element.
+    """
+    frozen = _numbered(frozen_program(program, weights_of(program)))
+    elements = frozen.outputs[frozen.prediction or "output0"]
+    chosen = [Value(0.0) for _ in elements]
+    products = [target * element for target, element in zip(chosen, elements, strict=True)]
+    return replace(frozen, targets=Floats(chosen), loss=sum(products[1:], start=products[0]), input_gradients=True)
+
+
+def page_c(model: Program, looks: Program | None) -> str:
     """What the page calls: functions that return where inputs, outputs and the model's state are."""
-    real = Arithmetic.of(program).type
-    types = {"pixels": "unsigned char", "label": "unsigned char", "floats": real, "tokens": "int"}
-    parts = {f"input{i}": part for i, part in enumerate(program.input_parts)}
-    given = ", ".join(["&model", *parts])
+    real = Arithmetic.of(model).type
+    types = {"pixels": "unsigned char", "label": "unsigned char", "floats": real, "tokens": "int32_t"}
+    inputs = {f"input{i}": part for i, part in enumerate(model.input_parts)}
+    targets = {f"target{i}": part for i, part in enumerate(model.target_parts)}
+    most = max(len(model.parameter_values), len(model.input_values), *map(len, model.outputs.values()))
+    given = ", ".join(["&model", *inputs])
+    example = ", ".join([given, *targets])
     lines = [
-        '#include "model.c"',
+        '#include "model.h"',
         "#define EXPORT(name) __attribute__((export_name(#name))) page_##name",
-        "static struct model_workspace model;",
-        f"static {real} result[{max(map(len, program.outputs.values()))}];",
+        "static struct model_model model;",
+        f"static {real} numbers[{most}]; /* parameters that come, or results */",
+        "void *EXPORT(state)(void) { return &model; }",
+        "int EXPORT(state_bytes)(void) { return (int)sizeof(model); }",
+        "void *EXPORT(parameters)(void) { return numbers; }",
+        "void EXPORT(start)(void) { model_init(&model), model_set_parameters(&model, numbers); }",
     ]
-    for name, part in parts.items():
-        lines += [
-            f"static {types[part.kind]} {name}[{part.numbers}];",
-            f"void *EXPORT({name})(void) {{ return {name}; }}",
-        ]
-    for name in program.outputs:
-        lines += [f"void *EXPORT({name})(void)", "{", f"    model_{name}({given}, result);", "    return result;", "}"]
-    if program.prediction is not None:
+    for name, part in {**inputs, **targets}.items():
+        lines.append(f"static {types[part.kind]} {name}[{part.numbers}];")
+        lines.append(f"void *EXPORT({name})(void) {{ return {name}; }}")
+    for name in model.outputs:
+        lines.append(f"void *EXPORT({name})(void) {{ return model_{name}({given}, numbers), numbers; }}")
+    if model.prediction is not None:
         lines.append(f"int EXPORT(predict)(void) {{ return model_predict({given}); }}")
+    lines.append(f"double EXPORT(loss)(void) {{ return model_forward({example}); }}")
+    lines.append(f"double EXPORT(train)(double rate) {{ return model_train_batch({example}, 1, rate); }}")
+    if looks is not None:
+        lines += _look("looks", looks, list(inputs), real)
+    elif model.input_gradients:
+        lines += _look("model", model, list(inputs), real)
     return "\n".join(lines) + "\n"
 
 
-def _rounded(name: str, array: npt.NDArray[np.float64], kind: str) -> npt.NDArray[np.float64]:
+def _look(name: str, looks: Program, inputs: list[str], real: str) -> list[str]:
+    """The function that returns the gradients of one element of the prediction; of an only one, away from 0."""
+    count = len(looks.target_values)
+    element = "i == answer" if count > 1 else "answer ? 1 : -1"
+    own = [
+        '#include "looks.h"',
+        "static struct looks_model looks;",
+    ]
+    copied = ["    model_get_parameters(&model, numbers);", "    looks_set_parameters(&looks, numbers);"]
+    return [
+        *(own if name == "looks" else []),
+        "void *EXPORT(look)(int answer)",
+        "{",
+        f"    static {real} chosen[{count}];",
+        *(copied if name == "looks" else []),
+        f"    for (int i = 0; i < {count}; i++)",
+        f"        chosen[i] = {element};",
+        f"    {name}_forward(&{name}, {', '.join(inputs)}, chosen);",
+        f"    {name}_backward(&{name});",
+        f"    {name}_input_gradients(&{name}, numbers);",
+        "    return numbers;",
+        "}",
+    ]
+
+
+def _weights(program: Program, stored: str) -> dict[str, Any]:
+    """All parameters as the page reads them, in the narrowest type that holds them."""
+    numbers = np.concatenate([np.zeros(0), *(array.ravel() for array in weights_of(program).values())])
     with np.errstate(over="ignore"):
-        found = array.astype(kind).astype(np.float64)
-    if not np.isfinite(found).all():
-        raise ValueError(f"the weights {name!r} have numbers that {kind} cannot hold")
-    return found
+        kind = next(kind for kind in ("float16", "float32", "float64") if (numbers == numbers.astype(kind)).all())
+    if stored != "exact":
+        kind = stored
+    return {"kind": kind, "numbers": _packed(numbers.astype(f"<f{np.dtype(kind).itemsize}").tobytes())}

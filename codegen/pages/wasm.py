@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from codegen.toolchain import CompilerError, run_compiler, zig_command
@@ -28,24 +28,23 @@ FLAGS = [
     "-fno-trapping-math",
     "-ffreestanding",
     "-nostdlib",
-    "-DFREESTANDING=1",
+    "-DMODEL_NO_WEIGHTS",  # the page brings them
+    "-DLOOKS_NO_WEIGHTS",
     "-Wl,--no-entry",
     "-Wl,--strip-all",
 ]
-# What kernels take of a C library, which here are instructions.
-BUILTINS = ("sqrt", "fabs", "copysign")
-HEADERS = ("math.h", "string.h")
 
 
-def wasm_of(files: Mapping[str, str], main: str, compiler: str | None = None) -> bytes:
-    """Compiles the C file `main`, which may include the other files. Raises CompilerError."""
+def wasm_of(files: Mapping[str, str], compiler: str | None = None) -> bytes:
+    """Compiles C files, which may include each other. Raises CompilerError."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        for file, text in {**dict.fromkeys(HEADERS, ""), **files}.items():
+        for file, text in files.items():
             (folder / file).write_text(text, encoding="utf-8")
+        sources = [str(folder / file) for file in files if file.endswith(".c")]
         target = folder / "model.wasm"
-        command = [*_compiler(compiler), *FLAGS, *_definitions(), f"-I{folder}", str(folder / main), "-o", str(target)]
-        run_compiler(command, name, main, HOW_TO_GET_CLANG, "wasm-ld")
+        command = [*_compiler(compiler), *FLAGS, *sources, "-o", str(target)]
+        run_compiler(command, name, "the page's C", {"unable to execute": f"\n{HOW_TO_GET_CLANG}"})
         return target.read_bytes()
 
 
@@ -59,12 +58,3 @@ def _compiler(asked: str | None) -> list[str]:
     if zig := zig_command():
         return [*zig, "--target=wasm32-freestanding", "-fno-sanitize=undefined"]
     raise CompilerError(f"a page needs a compiler for WebAssembly, and none was found.\n{HOW_TO_GET_CLANG}")
-
-
-def _definitions() -> Iterator[str]:
-    yield "-DINFINITY=__builtin_inff()"
-    yield '-DNAN=__builtin_nanf("")'
-    yield "-Dmemcpy=__builtin_memcpy"
-    for name in BUILTINS:
-        yield f"-D{name}=__builtin_{name}"
-        yield f"-D{name}f=__builtin_{name}f"

@@ -1,0 +1,218 @@
+"""Pages that do something else in a browser than the compiled module: bits, drawings, forms, training."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import models
+import numpy as np
+import pytest
+
+import codegen
+from codegen import Floats, Program
+from codegen.pages.page import write_page
+from codegen.passes.freeze import frozen_program, weights_of
+from codegen.weights import read_weights
+from micrograd.data import mnist
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
+    pytest.mark.skipif(not shutil.which("wasm-ld"), reason="needs clang and wasm-ld"),
+]
+WEIGHTS = Path(__file__).resolve().parent.parent / "weights" / "mnist.safetensors"
+IMAGES = 1000
+
+# Lines through points of the drawing area, from 0 to 1.
+STROKES = {
+    0: [
+        [(0.5, 0.2), (0.35, 0.3), (0.3, 0.5), (0.35, 0.7), (0.5, 0.8), (0.65, 0.7), (0.7, 0.5), (0.65, 0.3), (0.5, 0.2)]
+    ],
+    1: [[(0.5, 0.2), (0.5, 0.8)]],
+    2: [[(0.33, 0.32), (0.42, 0.2), (0.6, 0.22), (0.65, 0.36), (0.55, 0.55), (0.32, 0.78), (0.7, 0.78)]],
+    3: [
+        [(0.35, 0.22), (0.55, 0.2), (0.64, 0.33), (0.55, 0.46), (0.44, 0.48)],
+        [(0.44, 0.48), (0.6, 0.52), (0.67, 0.66), (0.55, 0.8), (0.34, 0.77)],
+    ],
+    4: [[(0.38, 0.2), (0.32, 0.52), (0.66, 0.52)], [(0.62, 0.2), (0.6, 0.82)]],
+    7: [[(0.3, 0.22), (0.68, 0.22), (0.46, 0.8)]],
+}
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        # As root, Chromium wants no sandbox; the page is our own.
+        found = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def show(browser: Any) -> Iterator[Any]:
+    """show(page) -> the page, opened from its file, offline. What the browser complains about fails the test."""
+    complaints: list[str] = []
+    context = browser.new_context(offline=True, viewport={"width": 1000, "height": 1100})
+
+    def opened(path: Path) -> Any:
+        page = context.new_page()
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(path.as_uri())
+        page.wait_for_selector("body[data-ready]")
+        return page
+
+    yield opened
+    context.close()
+    assert complaints == []
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("digits") / "digits.html"
+    return write_page(codegen.load("codegen.mnist"), path, read_weights(WEIGHTS))
+
+
+def draw(page: Any, strokes: list[list[tuple[float, float]]]) -> None:
+    """With a mouse, as a user does; then waits for the frame that shows the answer."""
+    page.click("#clear")
+    box = page.locator("#pad").bounding_box()
+    for stroke in strokes:
+        points = [(box["x"] + x * box["width"], box["y"] + y * box["height"]) for x, y in stroke]
+        page.mouse.move(*points[0])
+        page.mouse.down()
+        for point in points[1:]:
+            page.mouse.move(*point, steps=8)
+        page.mouse.up()
+    frames(page)
+
+
+def frames(page: Any) -> None:
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def outputs(page: Any, examples: np.ndarray) -> list[np.ndarray]:
+    """What the page's model makes of each example, as bits."""
+    text = base64.b64encode(examples.tobytes()).decode()
+    script = """([text, size]) => {
+        const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+        const view = new Uint8Array(inputs[0].buffer, inputs[0].byteOffset, size);
+        const found = [];
+        for (let i = 0; i < bytes.length; i += size) {
+            view.set(bytes.subarray(i, i + size));
+            const bits = new Uint8Array(Real.from(outputs().flat()).buffer);
+            found.push(btoa(String.fromCharCode(...bits)));
+        }
+        return found;
+    }"""
+    rows = page.evaluate(script, [text, examples[0].nbytes])
+    return [np.frombuffer(base64.b64decode(row), dtype=np.uint8) for row in rows]
+
+
+def expected(model: Any, examples: np.ndarray) -> list[np.ndarray]:
+    found = model.outputs_batch(examples)
+    rows = np.concatenate([np.array(found[name]).reshape(len(examples), -1) for name in found], axis=1)
+    return [np.frombuffer(row.tobytes(), dtype=np.uint8) for row in rows]
+
+
+def test_bits_of_a_thousand_images(show: Any, digits: Path):
+    data = mnist.load()
+    images = np.frombuffer(data.test_images, dtype=np.uint8).reshape(-1, mnist.SIDE**2)
+    images = np.resize(images, (IMAGES, mnist.SIDE**2))
+    program = codegen.load("codegen.mnist")
+    model = codegen.compile(frozen_program(program, read_weights(WEIGHTS)))
+    for found, right in zip(outputs(show(digits), images), expected(model, images), strict=True):
+        assert np.array_equal(found, right)
+
+
+@pytest.mark.parametrize("digit", STROKES)
+def test_a_drawn_digit_is_read(show: Any, digits: Path, digit: int):
+    page = show(digits)
+    draw(page, STROKES[digit])
+    assert page.inner_text("#answer") == str(digit)
+    best = page.locator("#bars .best").all_inner_texts()
+    assert best[0] == str(digit)
+    assert float(best[1].removesuffix(" %")) > 50
+
+
+def test_where_a_drawing_lies_and_how_large_it_is_does_not_matter(show: Any, digits: Path):
+    page = show(digits)
+    levels = []
+    for scale, x0, y0 in ((1.0, 0.0, 0.0), (0.55, 0.4, 0.05), (0.55, 0.0, 0.4)):
+        draw(page, [[(x0 + scale * x, y0 + scale * y) for x, y in stroke] for stroke in STROKES[7]])
+        assert page.inner_text("#answer") == "7"
+        levels.append(np.array(page.evaluate("Array.from(levels)")).reshape(28, 28))
+    for picture in levels:
+        rows, columns = np.nonzero(picture.sum(axis=1))[0], np.nonzero(picture.sum(axis=0))[0]
+        assert max(rows[-1] - rows[0], columns[-1] - columns[0]) + 1 == 20
+        for axis in (0, 1):
+            centre = (picture.sum(axis=axis) * (np.arange(28) + 0.5)).sum() / picture.sum()
+            assert abs(centre - 14) <= 0.5
+    assert np.abs(levels[1] - levels[2]).mean() < 2
+
+
+def test_strokes_are_undone_and_cleared(show: Any, digits: Path):
+    page = show(digits)
+    assert page.inner_text("#answer") == "–"
+    draw(page, STROKES[4])
+    assert page.inner_text("#answer") == "4"
+    page.click("#unstroke")
+    frames(page)
+    assert page.evaluate("strokes.length") == 1
+    page.focus("#clear")
+    page.keyboard.press("Enter")
+    frames(page)
+    assert page.inner_text("#answer") == "–"
+    assert page.evaluate("Math.max(...levels)") == 0
+
+
+def test_a_finger_draws_too(browser: Any, digits: Path):
+    context = browser.new_context(offline=True, has_touch=True, viewport={"width": 390, "height": 844})
+    page = context.new_page()
+    page.goto(digits.as_uri())
+    page.wait_for_selector("body[data-ready]")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    assert page.evaluate('getComputedStyle(document.getElementById("pad")).touchAction') == "none"
+    page.tap("#pad")
+    frames(page)
+    assert page.evaluate("strokes.length") == 1
+    context.close()
+
+
+def form(tmp_path: Path, **given: Any) -> tuple[Path, Program]:
+    x = models.values(3)
+    y = [(x[0] * 2.0 + x[1]).tanh(), x[1] - x[2] * x[0]]
+    program = Program(Floats(x), None, {}, None, {"y": y, "z": [x[0].exp()]})
+    return write_page(program, tmp_path / "form.html", **given), program
+
+
+def test_sliders_and_numbers(show: Any, tmp_path: Path):
+    data = np.array([[-1.0, 0.0, 2.0], [3.0, 1.0, 5.0]])
+    path, program = form(tmp_path, data=data, features=["long", "wide", "high"])
+    page, model = show(path), codegen.compile(frozen_program(program, weights_of(program)))
+    assert page.locator("#form label").all_inner_texts() == ["long", "wide", "high"]
+    assert page.evaluate("Array.from(inputs[0])") == [1.0, 0.5, 3.5]
+    page.get_by_label("wide").and_(page.locator("[type=number]")).fill("0.25")
+    slider = page.get_by_label("long").and_(page.locator("[type=range]"))
+    slider.focus()
+    page.keyboard.press("End")
+    assert page.evaluate("Array.from(inputs[0])") == [3.0, 0.25, 3.5]
+    shown = page.locator("#bars .number").all_inner_texts()
+    assert [float(text) for text in shown] == pytest.approx(model.outputs([3.0, 0.25, 3.5])["y"], rel=1e-3)
+    page.get_by_label("wide").and_(page.locator("[type=number]")).fill("")
+    assert page.evaluate("inputs[0][1]") == 0.25  # what is no number changes nothing
+    assert page.locator("#training").is_hidden()
+    assert page.locator("#drawing").is_hidden()
+
+
+def test_a_title_is_text(show: Any, tmp_path: Path):
+    path, _ = form(tmp_path, title="<img src=x onerror=alert(1)></title><script>alert(2)</script>")
+    page = show(path)
+    assert page.inner_text("h1").startswith("<img src=x")
+    assert page.title().endswith("<script>alert(2)</script>")
