@@ -24,6 +24,7 @@ COMMANDS = {
     "report": ("report", "write a page about a training run"),
     "build": ("build", "compile a model to a module that trains and predicts"),
     "freeze": ("build", "compile a model with its weights: it only predicts"),
+    "export": ("export", "write a model as plain C, which predicts or trains"),
     "explain": ("build", "print the loops that are found in a model"),
     "draw": ("draw", "draw a model's graph, its ir or its loops"),
     "check": ("check", "compare the modules with the interpreted engine by bits"),
@@ -35,7 +36,6 @@ COMMANDS = {
 # What others call them, for "did you mean"
 OTHER_NAMES = {
     "compile": "build",
-    "export": "freeze",
     "test": "eval",
     "evaluate": "eval",
     "infer": "predict",
