@@ -43,7 +43,8 @@ def build(
 ) -> Path:
     """Builds a Program in `directory` and returns the path of the result.
 
-    target     "extension": a compiled module; "python": NAME.py; "c": NAME.c and NAME.h, for a Program without a loss
+    target     "extension": a compiled module; "python": NAME.py; "c": NAME.c and NAME.h, plain C, which trains if the
+               Program has a loss
     name       of the module
     lowering   "loops", or "straightline" for one statement a node
     compiler   the command of a C compiler other than Python's own; `flags` come after the default ones

@@ -14,11 +14,14 @@ from itertools import compress
 import numpy as np
 
 from codegen import checks
+from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import inference_files
 from codegen.backends.c.kernels import kernels_of
 from codegen.backends.c.module import module_files
+from codegen.backends.c.plain_kernels import plain_functions, plain_loops
 from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
+from codegen.backends.c.trainable import trainable_files, trained_program
 from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
 from codegen.backends.text import explanation, in_batches, work
 from codegen.backends.updates import explanation as update_explanation
@@ -105,7 +108,7 @@ def compile_program(
 
     target    "extension": NAME.c and NAME_kernels.h, a Python module in C
               "python":    NAME.py, the same functions without a compiler, in strict float64 only
-              "c":         NAME.h and NAME.c, plain C11 for a Program without a loss
+              "c":         NAME.h and NAME.c, plain C11: it trains if the Program has a loss, and only predicts without
     lowering  "loops", or "straightline" for one statement a node; default: loops, except for small models in Python
     version   of the package that the module belongs to
 
@@ -125,8 +128,10 @@ def compile_program(
     if target == "python":
         check_strict(program)
     if target == "c" and program.loss is not None:
-        raise ValueError("plain C only predicts: freeze the program, as codegen.freeze does, or set its loss to None")
-    if target == "c" and program.converts_inputs:
+        if lowering == "straightline":
+            raise ValueError("plain C that trains has loops: lowering must be 'loops' or None, got 'straightline'")
+        program = trained_program(program)
+    elif target == "c" and program.converts_inputs:
         kinds = types_text(program.input_parts)
         raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
     with no_garbage_collection():
@@ -156,9 +161,11 @@ def compile_traced(
             compiled = Compiled(graph, digest, lowering, updates=updates)
         else:
             by_index = token_parts(program) if target == "extension" else ()
-            found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line, by_index)
+            is_plain = target == "c" and program.loss is not None
+            unpadded = target == "python" or is_plain
+            found = reroll(graph, program, 1 if unpadded else Target.of(program).cache_line, by_index)
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
-            loops = schedule(found, passes)  # -> loops as they run
+            loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
@@ -174,6 +181,11 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
         written = loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
         rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
         return {f"{name}.py": module_text(program, written, name, version, digest, python_definitions(rows))}
+    if target == "c" and program.loss is not None:
+        assert found is not None
+        assert loops is not None
+        printed = plain_functions(loops, found, Arithmetic.of(program), f"{name}_model")
+        return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
     kernels = (
         kernels_of(found, loops, program, compiled.batch, updates)
         if found and loops

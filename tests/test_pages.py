@@ -134,16 +134,16 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("PATH", "/nowhere")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(codegen.CompilerError, match="apt install clang lld"):
-        wasm_of({}, "page.c")
+        wasm_of({})
     with pytest.raises(codegen.CompilerError, match="there is no C compiler 'nope'"):
-        wasm_of({}, "page.c", "nope")
+        wasm_of({}, "nope")
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--classes", "a,,b"], "argument --classes: expected names with commas between them, got 'a,,b'"),
-        (["--load", "missing.safetensors"], "missing.safetensors: No such file or directory"),
+        (["missing.safetensors"], "missing.safetensors: No such file or directory"),
         (["--data", "text.npy"], "text.npy: not an array of NumPy: "),
         (["--data", "page.html"], "the page must be another file than page.html, which is read"),
     ],

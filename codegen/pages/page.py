@@ -32,13 +32,12 @@ import numpy as np
 from codegen import checks
 from codegen.backends.arithmetic import Arithmetic
 from codegen.files import write_if_changed
-from codegen.kinds import Floats, Part, Pixels, types_text
+from codegen.kinds import Part, Pixels, types_text
 from codegen.pages.wasm import wasm_of
 from codegen.passes.freeze import frozen_program, set_weights, weights_of
 from codegen.passes.mistakes import ModelWarning
 from codegen.pipeline import compile_program
 from codegen.program import Program
-from micrograd.engine import Value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -239,24 +238,20 @@ def _code(program: Program, picture: Picture | None, stored: str, compiler: str 
     if isinstance(program.inputs, Pixels):
         program = replace(program, inputs=replace(program.inputs, shift=0))
     trains = program.loss is not None and not program.noises
-    model = _numbered(program) if trains else looking(program)
-    is_looked_at = picture is not None and program.prediction is not None
-    looks = looking(program) if is_looked_at and trains else None
+    model = _numbered(program if trains else _with_a_loss(program))
+    gradients_of = model.prediction if picture is not None else None
     with warnings.catch_warnings():
         if not trains:
-            warnings.simplefilter("ignore", ModelWarning)  # the loss is ours
-        files = compile_program(model, "model", target="c").files
-    if looks is not None:
-        with warnings.catch_warnings(action="ignore", category=ModelWarning):
-            files |= compile_program(looks, "looks", target="c").files
-    wasm = wasm_of({**files, "page.c": page_c(model, looks)}, compiler)
+            warnings.simplefilter("ignore", ModelWarning)  # of a loss that is ours
+        files = compile_program(model, "model", target="c", gradients_of=gradients_of).files
+    wasm = wasm_of({**files, "page.c": page_c(model, gradients_of)}, compiler)
     return {
         "wasm": _packed(wasm),
         "dtype": program.dtype,
         "targets": [_part(part) for part in model.target_parts] if trains else [],
         "weights": _weights(model, stored),
         "rate": program.rate,
-        "looks": is_looked_at,
+        "looks": gradients_of is not None,
     }
 
 
@@ -267,19 +262,14 @@ def _numbered(program: Program) -> Program:
     return replace(program, outputs=outputs, prediction=program.prediction and names[program.prediction])
 
 
-def looking(program: Program) -> Program:
-    """The Program with another loss: the sum of target * element over its prediction.
-
-    With the target 1 for one element, and 0 for all others, the gradients of the inputs are those of this element.
-    """
-    frozen = _numbered(frozen_program(program, weights_of(program)))
-    elements = frozen.outputs[frozen.prediction or "output0"]
-    chosen = [Value(0.0) for _ in elements]
-    products = [target * element for target, element in zip(chosen, elements, strict=True)]
-    return replace(frozen, targets=Floats(chosen), loss=sum(products[1:], start=products[0]), input_gradients=True)
+def _with_a_loss(program: Program) -> Program:
+    """A Program that only predicts as one that could be trained: then its weights are in its state, not in its code."""
+    frozen = frozen_program(program, weights_of(program))
+    first, *others = next(iter(frozen.outputs.values()))
+    return replace(frozen, loss=sum(others, start=first * 1.0))
 
 
-def page_c(model: Program, looks: Program | None) -> str:
+def page_c(model: Program, gradients_of: str | None) -> str:
     """What the page calls: functions that return where inputs, outputs and the model's state are."""
     real = Arithmetic.of(model).type
     types = {"pixels": "unsigned char", "label": "unsigned char", "floats": real, "tokens": "int32_t"}
@@ -307,36 +297,18 @@ def page_c(model: Program, looks: Program | None) -> str:
         lines.append(f"int EXPORT(predict)(void) {{ return model_predict({given}); }}")
     lines.append(f"double EXPORT(loss)(void) {{ return model_forward({example}); }}")
     lines.append(f"double EXPORT(train)(double rate) {{ return model_train_batch({example}, 1, rate); }}")
-    if looks is not None:
-        lines += _look("looks", looks, list(inputs), real)
-    elif model.input_gradients:
-        lines += _look("model", model, list(inputs), real)
+    if gradients_of is not None:
+        count = len(model.outputs[gradients_of])
+        lines += [
+            "void *EXPORT(look)(int answer)",
+            "{",
+            f"    static {real} weights[{count}];",
+            f"    for (int i = 0; i < {count}; i++)",
+            f"        weights[i] = {'i == answer' if count > 1 else 'answer ? 1 : -1'};",  # an only one is for 1
+            f"    return model_input_gradients({given}, weights, numbers), numbers;",
+            "}",
+        ]
     return "\n".join(lines) + "\n"
-
-
-def _look(name: str, looks: Program, inputs: list[str], real: str) -> list[str]:
-    """The function that returns the gradients of one element of the prediction; of an only one, away from 0."""
-    count = len(looks.target_values)
-    element = "i == answer" if count > 1 else "answer ? 1 : -1"
-    own = [
-        '#include "looks.h"',
-        "static struct looks_model looks;",
-    ]
-    copied = ["    model_get_parameters(&model, numbers);", "    looks_set_parameters(&looks, numbers);"]
-    return [
-        *(own if name == "looks" else []),
-        "void *EXPORT(look)(int answer)",
-        "{",
-        f"    static {real} chosen[{count}];",
-        *(copied if name == "looks" else []),
-        f"    for (int i = 0; i < {count}; i++)",
-        f"        chosen[i] = {element};",
-        f"    {name}_forward(&{name}, {', '.join(inputs)}, chosen);",
-        f"    {name}_backward(&{name});",
-        f"    {name}_input_gradients(&{name}, numbers);",
-        "    return numbers;",
-        "}",
-    ]
 
 
 def _weights(program: Program, stored: str) -> dict[str, Any]:

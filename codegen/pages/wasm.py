@@ -29,7 +29,6 @@ FLAGS = [
     "-ffreestanding",
     "-nostdlib",
     "-DMODEL_NO_WEIGHTS",  # the page brings them
-    "-DLOOKS_NO_WEIGHTS",
     "-Wl,--no-entry",
     "-Wl,--strip-all",
 ]

@@ -41,13 +41,15 @@ from codegen.schedule.nest import around, each_nest, result, root_loops
 SUM = "sum"
 
 
-def keep_in_registers(loops: Loops) -> Loops:
+def keep_in_registers(loops: Loops, single_terms: bool = True) -> Loops:
+    """`single_terms`: also those of one term, which an outer loop over rows can share."""
+
     def change(kernel: Kernel, nest: Body) -> Body:
         if kernel.passes != Pass.DENSE_GRADIENTS:
             return nest
         found = root_loops(nest)
         body = found[-1].body if found else nest
-        if len(found) < 2 and not _has_inner_loop(body):
+        if not (single_terms and len(found) >= 2) and not _has_inner_loop(body):
             return nest
         place = result(nest)
 

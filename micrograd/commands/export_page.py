@@ -1,38 +1,27 @@
-"""micrograd export: a model becomes one HTML file that runs it."""
+"""micrograd export --html: a model becomes one HTML file that runs and trains it."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from micrograd.commands.build import program_of
 from micrograd.commands.errors import UsageError
-from micrograd.commands.inputs import add_model_argument, compiler, compiling, load_program
-from micrograd.commands.train_model import DTYPES
+from micrograd.commands.inputs import compiler, compiling
 from micrograd.files import identity
 
 STORED = ("float16",)
 
 
-def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
-    parser = commands.add_parser(
-        "export",
-        description="Write a model as one HTML file that needs no server and no network: pictures are drawn, other "
-        "inputs have a form. It takes clang with wasm-ld, or the package ziglang.",
-    )
-    add_model_argument(parser.add_argument, "model")
-    add = parser.add_argument
-    add("--load", type=Path, metavar="FILE", help="a safetensors file with the weights (default: the model's own)")
-    add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
-    add_page_options(parser)
-    parser.set_defaults(command=export)
-
-
 def add_page_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument_group("web page").add_argument
-    add("--html", type=Path, metavar="FILE", required=True, help="the page to write")
+    add(
+        "--html",
+        type=Path,
+        metavar="FILE",
+        help="the page to write: no server, no network; pictures are drawn, other inputs have a form",
+    )
     for kind in STORED:
         add(f"--{kind}", action="store_const", dest="stored", const=kind, help=f"store the weights as {kind}")
     add("--title", help="of the page (default: the model's description)")
@@ -50,22 +39,23 @@ def names(text: str) -> list[str]:
     return found
 
 
-def export(options: argparse.Namespace) -> int:
+def export_page(options: argparse.Namespace) -> int:
+    if options.train or options.input_gradients is not None:
+        raise UsageError("--html excludes --train and --input-gradients: a page has both")
     compiler()
     from codegen.pages.page import write_page
     from codegen.weights import read_weights
 
-    for given in (options.load, options.data):
+    for given in (options.weights, options.data):
         if given is not None and identity(given) == identity(options.html):
             raise UsageError(f"the page must be another file than {given}, which is read")
-    program = load_program(options.model)
     try:
-        weights = None if options.load is None else read_weights(options.load)
+        weights = None if options.weights is None else read_weights(options.weights)
     except ValueError as error:
         raise UsageError(str(error)) from error
     data = None if options.data is None else read_array(options.data)
+    program = program_of(options)
     with compiling(options.model):
-        program = program if options.dtype is None else replace(program, dtype=options.dtype)
         path = write_page(
             program,
             options.html,

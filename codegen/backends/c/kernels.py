@@ -176,10 +176,14 @@ def kernels_of(
     program: Program,
     batch: Batch | None = None,
     updates: Updates | None = None,
+    printed: tuple[list[str], list[Call]] | None = None,
 ) -> Kernels:
-    """Scheduled loops, of single images and of batches, as C functions, and the storage that they use."""
+    """Scheduled loops, of single images and of batches, as C functions, and the storage that they use.
+
+    `printed` are the functions of single images, if they are not those of kernel_functions().
+    """
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
-    functions, calls = kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
+    functions, calls = printed or kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
     batch_calls = [call for call in calls if call.phase != Phase.SIDE_BY_SIDE]
     if batch is not None:
         lines, more = kernel_functions(batch.side_by_side, found.loops, arithmetic, BESIDE)
@@ -240,7 +244,7 @@ def kernel_functions(
     loops: Loops, plain: Loops, arithmetic: Arithmetic, parameters: str = WORKSPACE
 ) -> tuple[list[str], list[Call]]:
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
-    printer = _Printer(loops, arithmetic)
+    printer = Printer(loops, arithmetic)
     plain_kernels = {kernel.number: kernel for kernel in plain.kernels}
     suffix = "_side_by_side" if parameters == BESIDE else ""
     lines: list[str] = []
@@ -252,7 +256,7 @@ def kernel_functions(
         takes = IMAGES if passes == Pass.DENSE_GRADIENTS else ROWS if passes & Pass.ROW_SUMS else parameters
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
-            about = _comment(plain, plain_kernels[kernel.number])
+            about = comment_lines(plain, plain_kernels[kernel.number])
             lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else about)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
@@ -275,7 +279,7 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
     return [INDENT + line for line in lines]
 
 
-def _comment(plain: Loops, kernel: Kernel) -> list[str]:
+def comment_lines(plain: Loops, kernel: Kernel) -> list[str]:
     """What a kernel computes, as a formula, and the nodes of the graph."""
     nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
     text = comment(f"{summary(plain, kernel)}: {nodes}")
@@ -351,15 +355,15 @@ def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
 
 def statement_lines(body: Body, arithmetic: Arithmetic, in_lanes: bool = False) -> list[str]:
     """Statements outside of kernels, in a loop over lanes or not."""
-    return [*_Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
+    return [*Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
 
 
 def expression_text(expr: Expr, arithmetic: Arithmetic, at_least: int = 0) -> str:
     """An expression outside of kernels, in parentheses if it binds more weakly than `at_least`."""
-    return bound(_Printer(NO_LOOPS, arithmetic).expr(expr), at_least)
+    return bound(Printer(NO_LOOPS, arithmetic).expr(expr), at_least)
 
 
-class _Printer:
+class Printer:
     """Statements as lines of C."""
 
     def __init__(self, loops: Loops, arithmetic: Arithmetic, in_lanes: bool = False) -> None:

@@ -60,7 +60,7 @@ def _function_names(program: Program, prefix: str, used: set[str]) -> dict[str, 
     return dict(zip(program.outputs, unique_names(names, used, in_capitals=True), strict=True))
 
 
-def _amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
+def amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
     """Headers of csrc/ with those that they include in their place, each of them once."""
     for header in headers:
         if header not in included:
@@ -68,7 +68,7 @@ def _amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
             start, *parts = INCLUDE.split(Path(csrc(), header).read_text(encoding="utf-8"))
             yield start
             for other, text in zip(parts[::2], parts[1::2], strict=True):
-                yield from _amalgamated((other,), included)
+                yield from amalgamated((other,), included)
                 yield text
             yield "\n"
 
@@ -101,7 +101,7 @@ def _header(program: Program, kernels: Kernels, name: str, digest: str, function
         f"#ifndef {guard}",
         f"#define {guard}",
         "",
-        *_no_macros(sorted(public)),
+        *no_macros(sorted(public)),
         "",
         "#ifdef __cplusplus",
         'extern "C" {',
@@ -128,7 +128,7 @@ def _header(program: Program, kernels: Kernels, name: str, digest: str, function
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif"]) + "\n"
 
 
-def _no_macros(names: list[str]) -> list[str]:
+def no_macros(names: list[str]) -> list[str]:
     """Preprocessor lines that stop the compiler if another header has a macro of one of these names."""
     tests = [f"defined({name})" for name in names]
     rows = [" || ".join(tests[i : i + 3]) for i in range(0, len(tests), 3)]
@@ -159,7 +159,7 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         *defines(constants),
         "",
         *offsets(kernels),
-        "".join(_amalgamated(BEFORE_KERNELS, included)),
+        "".join(amalgamated(BEFORE_KERNELS, included)),
         *weights_table(program, kernels),
         "#define data weights",
         "",
@@ -168,7 +168,7 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         *kernels.tables,
         *kernels.functions,
         *pass_functions(kernels.calls, PREDICTION_PASSES if program.prediction is not None else PREDICTION_PASSES[1:]),
-        "".join(_amalgamated(AFTER_KERNELS, included)),
+        "".join(amalgamated(AFTER_KERNELS, included)),
     ]
 
 

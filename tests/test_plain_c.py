@@ -1,0 +1,111 @@
+"""Plain C that trains: bit for bit what modules compute, step after step, and without a C library."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from harness import example
+from models import REGULAR, mlp, mlp_of_floats, recurrence
+from plain_c import COMPILERS, PlainC, flat, in_python
+
+import codegen
+from micrograd import optim
+
+pytestmark = pytest.mark.skipif("gcc" not in COMPILERS, reason="no gcc")
+
+BATCHES = (1, 3, 2, 4)
+RULES = {
+    "momentum": optim.sgd(momentum=0.9),
+    "two rules": None,
+    "adam clipped": optim.clip_norm(optim.adam(), 0.01),
+}
+
+
+def same(a: np.ndarray, b: np.ndarray, what: str) -> None:
+    """Equal bits; a nan equals any other."""
+    a, b = np.asarray(a), np.asarray(b)
+    assert a.dtype == b.dtype
+    differ = np.flatnonzero((a.view(f"u{a.itemsize}") != b.view(f"u{b.itemsize}")) & ~(np.isnan(a) & np.isnan(b)))
+    assert not len(differ), f"{what}: {[(int(i), float(a[i]).hex(), float(b[i]).hex()) for i in differ[:3]]}"
+
+
+def drawn(program: codegen.Program, rng: random.Random) -> tuple[Any, Any]:
+    """Inputs and targets as modules take them."""
+    targets, inputs = example(program, rng)
+    code = "f" if program.dtype == "float32" else "d"
+    given = bytes(inputs) if isinstance(program.inputs, codegen.Pixels) else array(code, inputs)
+    return given, array(code, targets) if isinstance(targets, list) else targets
+
+
+def agree(program: codegen.Program, plain: PlainC, module: object, rate: float = 0.05) -> None:
+    """Some steps of batches of several sizes on both, and everything that can be seen after each."""
+    rng = random.Random(1)
+    real = plain.real
+    same(plain.parameters(), flat(module.state_dict(), program).astype(real), "first parameters")
+    for step, size in enumerate(BATCHES):
+        module.zero_grad()
+        plain.zero_grad()
+        for _ in range(size):
+            inputs, targets = drawn(program, rng)
+            ours, theirs = plain.forward(inputs, targets), module.forward(targets, inputs)
+            same(np.array([ours]), np.array([theirs]), f"loss in step {step}")
+            plain.backward()
+            module.backward()
+        same(plain.gradients(), flat(module.grad_dict(), program).astype(real), f"gradients in step {step}")
+        plain.update(rate, size)
+        module.update(step, size, learning_rate=rate)
+        same(plain.parameters(), flat(module.state_dict(), program).astype(real), f"parameters after step {step}")
+    inputs, _ = drawn(program, rng)
+    for name, expected in module.outputs(inputs).items():
+        same(plain.output(name, inputs), np.array(expected, real), name)
+    if program.prediction is not None:
+        assert plain.predict(inputs) == module.predict(inputs)
+
+
+@pytest.mark.parametrize("name", REGULAR)
+def test_the_bits_are_those_of_python(name: str, tmp_path: Path):
+    program = REGULAR[name]()
+    agree(program, PlainC(program, tmp_path), in_python(program))
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("make", [mlp, recurrence])
+def test_rules_with_state_and_norms(make: Any, rule: str, tmp_path: Path):
+    program = make()
+    names = [tensor.name for tensor in program.tensors]
+    rules = RULES[rule] if rule != "two rules" else {names[0]: optim.adam(), "*": optim.sgd(momentum=0.5)}
+    program = replace(program, update=rules)
+    agree(program, PlainC(program, tmp_path), in_python(program), rate=0.01)
+
+
+@pytest.mark.parametrize("make", [mlp_of_floats, REGULAR["convolution"]])
+def test_float32_has_the_bits_of_the_module(make: Any, tmp_path: Path, unoptimized: None):
+    program = replace(make(), dtype="float32", update=optim.clip_norm(optim.adamw(), 0.02))
+    agree(program, PlainC(program, tmp_path, flags=["-O3"]), codegen.compile(program), rate=0.01)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_other_compilers(compiler: str, tmp_path: Path):
+    program = replace(mlp(), update=RULES["adam clipped"])
+    agree(program, PlainC(program, tmp_path, compiler=compiler, flags=["-O2"]), in_python(program))
+
+
+def test_weights_that_are_not_finite_reach_zero_inputs(tmp_path: Path):
+    program = mlp()
+    plain, module = PlainC(program, tmp_path), in_python(program)
+    plain.update(float("inf"), 1)  # 0 * inf
+    module.update(0, 1, learning_rate=1.0)
+    state = {name: np.full(np.shape(view), np.inf) for name, view in module.state_dict().items()}
+    module.load_state_dict(state)
+    plain("set_parameters", flat(state, program))
+    same(np.array([plain.forward(bytes(12), 3)]), np.array([module.forward(3, bytes(12))]), "loss")
+    plain.backward()
+    module.backward()
+    same(plain.gradients(), flat(module.grad_dict(), program), "gradients")
+    assert np.isnan(plain.gradients()).any()
