@@ -30,6 +30,7 @@ from codegen.ir.loops import Loops
 from codegen.kinds import MAX_VOCABULARY, Part, types_text
 from codegen.passes.autodiff import differentiate
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
+from codegen.passes.output_gradients import add_output_gradients, checked_output
 from codegen.passes.powers import expand_powers
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
@@ -103,6 +104,7 @@ def compile_program(
     target: str = "extension",
     *,
     version: str = __version__,
+    gradients_of: str | None = None,
 ) -> Compiled:
     """Value graph in, source files out.
 
@@ -111,6 +113,7 @@ def compile_program(
               "c":         NAME.h and NAME.c, plain C11: it trains if the Program has a loss, and only predicts without
     lowering  "loops", or "straightline" for one statement a node; default: loops, except for small models in Python
     version   of the package that the module belongs to
+    gradients_of   of plain C that trains: an output whose gradients by the inputs it computes too
 
     Raises ValueError for an unknown target or lowering, for a name that the target cannot use, and for a Program that
     the target cannot express.
@@ -134,8 +137,15 @@ def compile_program(
     elif target == "c" and program.converts_inputs:
         kinds = types_text(program.input_parts)
         raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
+    if gradients_of is not None:
+        if target != "c" or program.loss is None:
+            raise ValueError("gradients_of is for plain C that trains: target='c' and a Program with a loss")
+        gradients_of = checked_output(program, gradients_of)
     with no_garbage_collection():
-        return compile_traced(traced(program), program, name, lowering, target, version)
+        graph = traced(program)
+        if gradients_of is not None:
+            program = add_output_gradients(graph, program, gradients_of)
+        return compile_traced(graph, program, name, lowering, target, version)
 
 
 def traced(program: Program) -> Graph:

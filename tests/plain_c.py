@@ -27,10 +27,10 @@ size_t size_of_model(void) {{ return sizeof(struct {name}_model); }}
 """
 
 
-def written(program: Program, folder: Path, name: str = "plain") -> Path:
+def written(program: Program, folder: Path, name: str = "plain", **options: Any) -> Path:
     """The folder with the files of a model, and size.c."""
     folder.mkdir(parents=True, exist_ok=True)
-    for file, text in compile_program(program, name, target="c").files.items():
+    for file, text in compile_program(program, name, target="c", **options).files.items():
         (folder / file).write_text(text)
     (folder / "size.c").write_text(SIZE.format(name=name))
     return folder
@@ -46,9 +46,10 @@ class PlainC:
         name: str = "plain",
         compiler: str = "gcc",
         flags: Sequence[str] = ("-O1",),
+        **options: Any,
     ) -> None:
         self.program, self.name = program, name
-        written(program, folder, name)
+        written(program, folder, name, **options)
         library = folder / f"{name}_{compiler}.so"
         sources = [str(folder / f"{name}.c"), str(folder / "size.c")]
         command = [compiler, *FLAGS, *flags, "-shared", "-fPIC", *sources, "-o", str(library)]

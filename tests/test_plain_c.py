@@ -109,3 +109,27 @@ def test_weights_that_are_not_finite_reach_zero_inputs(tmp_path: Path):
     module.backward()
     same(plain.gradients(), flat(module.grad_dict(), program), "gradients")
     assert np.isnan(plain.gradients()).any()
+
+
+@pytest.mark.parametrize(("make", "output"), [(mlp, "logits"), (REGULAR["convolution"], None), (recurrence, "out")])
+def test_gradients_of_an_output_by_the_inputs(make: Any, output: str | None, tmp_path: Path):
+    program = make()
+    output = output or next(iter(program.outputs))
+    plain = PlainC(program, tmp_path, gradients_of=output)
+    rng = random.Random(2)
+    inputs, targets = drawn(program, rng)
+    plain.forward(inputs, targets)
+    plain.backward()
+    before = plain.gradients()
+    weights = np.array([rng.uniform(-1, 1) for _ in program.outputs[output]], plain.real)
+    count = len(program.input_values)
+    found = plain.numbers("input_gradients", count, *plain.parts("inputs", inputs), weights)
+    for value, number in zip(program.input_values, inputs, strict=True):
+        value.data, value.grad = number * (program.pixel_scale or 1), 0.0
+    same(plain.gradients(), before, "gradients of parameters")
+    look = sum(w * v for w, v in zip(weights.tolist(), program.outputs[output], strict=True))
+    look.recompute()
+    look.backward()
+    assert found == pytest.approx([value.grad for value in program.input_values], rel=1e-12, abs=1e-15)
+    assert np.any(found)
+    agree(program, PlainC(program, tmp_path / "again"), in_python(program))

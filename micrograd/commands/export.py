@@ -32,6 +32,11 @@ def add_parsers(commands: Any) -> None:
         help="a safetensors file with the parameters; a model that trains, or has no loss, needs none",
     )
     add("--train", action="store_true", help="with forward, backward and update, instead of predictions alone")
+    add(
+        "--input-gradients",
+        metavar="OUTPUT",
+        help="with --train: a function for the gradients of an output by the inputs, which shows what a net looks at",
+    )
     add("--name", help="of the files and the functions (default: that of the model)")
     add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
     add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
@@ -50,6 +55,8 @@ def export(options: argparse.Namespace) -> int:
     weights = None if options.weights is None else weights_of(options)
     if program.loss is None and options.train:
         raise UsageError(f"{options.model} has no loss, so there is nothing to train: leave out --train")
+    if options.input_gradients is not None and not options.train:
+        raise UsageError("--input-gradients needs --train")
     if program.loss is not None and weights is None and not options.train:
         raise UsageError("a model that only predicts needs WEIGHTS; with --train it starts from its own")
     with compiling(options.model):
@@ -58,7 +65,7 @@ def export(options: argparse.Namespace) -> int:
             program = replace(program, initial=None)
         elif weights is not None:
             program = frozen_program(program, weights)
-        path = codegen.build(program, options.output, options.name, target="c")
+        path = codegen.build(program, options.output, options.name, target="c", gradients_of=options.input_gradients)
     print(path.with_suffix(".h"))
     print(path)
     return 0

@@ -40,7 +40,17 @@ from codegen.reroll.names import c_identifier, unique_names
 
 OWN = (
     *("init", "set_parameters", "get_parameters", "get_gradients", "forward", "backward", "zero_grad", "update"),
-    *("accumulate", "train_batch", "predict", "input_gradients", "model", "inputs", "targets", "parameters"),
+    *(
+        "accumulate",
+        "train_batch",
+        "predict",
+        "input_grad",
+        "input_gradients",
+        "model",
+        "inputs",
+        "targets",
+        "parameters",
+    ),
     *("no_weights", "h_included"),
 )  # functions, constants and macros of every model
 MAX_LINE = 112
@@ -180,7 +190,11 @@ def _declarations(model: Model) -> dict[str, tuple[str, str]]:
         found["predict"] = ("The most likely class.", f"int {name}_predict({', '.join([first, *inputs])})")
     if model.program.input_gradients:
         about = "The gradients of the loss by the inputs of the last call, a backward()."
-        found["input_gradients"] = (about, f"void {name}_input_gradients(const {first}, {real} *result)")
+        found["input_grad"] = (about, f"void {name}_input_grad(const {first}, {real} *result)")
+    if model.kernels.metrics:
+        about = "The gradient of the sum of an output's elements, each times its weight, by the inputs."
+        arguments = ", ".join([first, *inputs, f"const {real} *weights", f"{real} *result"])
+        found["input_gradients"] = (about, f"void {name}_input_gradients({arguments})")
     for output, function in model.functions.items():
         declared = f"void {function}({', '.join([first, *inputs, f'{real} *result'])})"
         found[f"output {output}"] = (f"Fills `result` with {function.upper()} numbers.", declared)
@@ -266,6 +280,7 @@ def _inside(model: Model) -> list[str]:
     if updates is None:
         constants.append(("TAKES_NORM", 0))
     passes = ["compute_loss", "compute_gradients"]
+    passes += ["compute_input_gradients"] * bool(kernels.metrics)
     passes += ["compute_prediction"] * (program.prediction is not None) + ["compute_outputs"] * bool(program.outputs)
     return [
         *defines(constants),
@@ -427,7 +442,7 @@ def _bodies(model: Model) -> dict[str, list[str]]:
         ", ".join(["w", *(argument.name for argument in some)]) for some in (model.inputs, model.targets, every)
     )
     ith = ", ".join(["w", *(f"{argument.name} + {argument.part.numbers} * (ptrdiff_t)i" for argument in every)])
-    gradients = [kernels.input_gradients.get(i, -1) for i in range(len(model.program.input_values))]
+    leaves = range(len(model.program.input_values))
     bodies = {
         "init": _init(model),
         "set_parameters": ["copy_in(w, parameters);"],
@@ -453,7 +468,14 @@ def _bodies(model: Model) -> dict[str, list[str]]:
             f"{name}_update(w, learning_rate, count);",
             "return total;",
         ],
-        "input_gradients": _copied(gradients),
+        "input_grad": _copied([kernels.input_gradients.get(i, -1) for i in leaves]),
+        "input_gradients": [
+            f"set_inputs({inputs});",
+            f"for (ptrdiff_t i = 0; i < {len(model.program.noise_values)}; i++)",
+            f"{INDENT}w->value[TARGET + {len(model.program.target_values)} + i] = weights[i];",
+            "compute_input_gradients(w);",
+            *_copied([kernels.metrics.get(str(i), -1) for i in leaves]),
+        ],
     }
     for output in model.functions:
         copied = _copied(kernels.outputs[output])
