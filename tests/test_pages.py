@@ -144,6 +144,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch):
     [
         (["--classes", "a,,b"], "argument --classes: expected names with commas between them, got 'a,,b'"),
         (["missing.safetensors"], "missing.safetensors: No such file or directory"),
+        (["--train"], "--html excludes --train and --input-gradients: a page has both"),
         (["--data", "text.npy"], "text.npy: not an array of NumPy: "),
         (["--data", "page.html"], "the page must be another file than page.html, which is read"),
     ],
@@ -159,7 +160,7 @@ def test_the_command_refuses(
     Path("text.npy").write_text("text", encoding="utf-8")
     Path("page.html").write_text("old", encoding="utf-8")
     try:
-        code = main(["export", "codegen.mnist", "--html", "page.html", *arguments])
+        code = main(["export", "codegen.mnist", *arguments, "--html", "page.html"])
     except SystemExit as error:
         code = error.code
     assert code == 2

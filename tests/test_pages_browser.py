@@ -18,6 +18,7 @@ from codegen.pages.page import write_page
 from codegen.passes.freeze import frozen_program, weights_of
 from codegen.weights import read_weights
 from micrograd.data import mnist
+from tools.fuzz_compiler.reference import Engine
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -183,6 +184,75 @@ def test_a_finger_draws_too(browser: Any, digits: Path):
     frames(page)
     assert page.evaluate("strokes.length") == 1
     context.close()
+
+
+def test_training_changes_the_answer(show: Any, digits: Path):
+    page = show(digits)
+    page.get_by_role("button", name="It is 1", exact=True).click()
+    assert page.inner_text("#trained") == "Draw something first."
+    draw(page, STROKES[7])
+    before = page.locator("#bars .number").all_inner_texts()
+    for _ in range(20):
+        page.get_by_role("button", name="It is 1", exact=True).click()
+        if page.inner_text("#answer") == "1":
+            break
+    assert page.inner_text("#answer") == "1"
+    first, last = map(float, page.inner_text("#trained").removeprefix("Loss ").removesuffix(".").split(" → "))
+    assert first > last
+    trained = page.locator("#bars .number").all_inner_texts()
+    page.click("#undo")
+    assert page.locator("#bars .number").all_inner_texts() != trained
+    page.click("#reset")
+    assert page.locator("#bars .number").all_inner_texts() == before
+    assert page.inner_text("#answer") == "7"
+    assert page.locator("#reset").is_disabled()
+    assert page.locator("#undo").is_disabled()
+
+
+def test_training_has_the_bits_of_the_module(show: Any, digits: Path):
+    """Five steps with one drawing, here and there."""
+    page = show(digits)
+    draw(page, STROKES[4])
+    page.fill("#rate", "0.02")
+    page.fill("#steps", "5")
+    page.get_by_role("button", name="It is 9", exact=True).click()
+    image = np.array(page.evaluate("Array.from(inputs[0])"), dtype=np.uint8)
+    model = codegen.compile(codegen.load("codegen.mnist"))
+    model.load_state_dict({name: array.astype(float) for name, array in read_weights(WEIGHTS).items()})
+    for _ in range(5):
+        model.zero_grad()
+        model.accumulate(image[None], bytes([9]))
+        model.update(0.02)
+    (found,), (right,) = outputs(page, image[None]), expected(model, image[None])
+    assert np.array_equal(found, right)
+
+
+def test_a_rate_that_is_too_large_is_named(show: Any, digits: Path):
+    page = show(digits)
+    draw(page, STROKES[4])
+    page.fill("#rate", "1e308")
+    page.get_by_role("button", name="It is 9", exact=True).click()
+    assert page.inner_text("#trained").endswith("It grew: try a smaller rate, after Undo.")
+    page.click("#undo")
+    assert page.inner_text("#answer") == "4"
+
+
+def test_what_it_looks_at_is_the_gradient_of_the_answer(show: Any, digits: Path):
+    page = show(digits)
+    draw(page, STROKES[3])
+    found = page.evaluate("Array.from(new Real(wasm.memory.buffer, wasm.look(3), 784))")
+    program = codegen.load("codegen.mnist")
+    frozen_program(program, read_weights(WEIGHTS))
+    Engine(program).forward(0, page.evaluate("Array.from(levels)"))
+    for value in program.input_values:
+        value.grad = 0.0
+    program.outputs["logits"][3].backward()
+    assert found == [value.grad for value in program.input_values]
+    picture = 'document.getElementById("eye").toDataURL()'
+    before = page.evaluate(picture)
+    page.check("#overlay")
+    assert page.evaluate(picture) != before
+    assert page.locator("#legend").is_visible()
 
 
 def form(tmp_path: Path, **given: Any) -> tuple[Path, Program]:
