@@ -37,12 +37,13 @@ from codegen.ir.loops import (
     Place,
     has_loop,
     map_body,
+    statements,
     uses,
 )
 from codegen.schedule.hoist import hoist
 from codegen.schedule.in_order import keep_order
 from codegen.schedule.lanes import split_into_lanes
-from codegen.schedule.nest import result
+from codegen.schedule.nest import result, root_loops
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.registers import keep_in_registers
 from codegen.schedule.rows import RowTensor, is_input
@@ -65,7 +66,8 @@ def plain_loops(found: Rerolled, target: Target) -> Loops:
     """The loops as plain C runs them: one image at a time, and all gradients by loops."""
     loops = found.loops.with_kernels([_gradients(kernel, found) for kernel in found.loops.kernels])
     loops = unroll(skip_zeros(loops, found.rows))
-    loops = split_into_lanes(keep_in_registers(loops, single_terms=False))
+    loops = loops.with_kernels([_in_registers(loops, kernel) for kernel in loops.kernels])
+    loops = split_into_lanes(loops)
     return keep_order(hoist(tile_lanes(loops, target)))
 
 
@@ -75,6 +77,19 @@ def _gradients(kernel: Kernel, found: Rerolled) -> Kernel:
         return kernel
     kernel = replace(kernel, passes=Pass.DENSE_GRADIENTS)
     return kernel.with_nests(tuple([_active_rows(nest, found) for nest in kernel.nests]))
+
+
+def _in_registers(loops: Loops, kernel: Kernel) -> Kernel:
+    """With the gradients of several terms in registers; one term gains nothing by it without images."""
+    if not any(_terms(nest) > 1 for nest in kernel.nests):
+        return kernel
+    return keep_in_registers(loops.with_kernels([kernel])).kernels[0]
+
+
+def _terms(nest: Body) -> int:
+    """How many statements and loops over terms there are inside of the loops over roots."""
+    roots = root_loops(nest)
+    return sum(1 for _ in statements(roots[-1].body if roots else nest))
 
 
 def _active_rows(nest: Body, found: Rerolled) -> Body:
