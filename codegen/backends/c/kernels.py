@@ -268,7 +268,7 @@ def kernel_functions(
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
             about = ["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comments[kernel.number]
-            lines += [INDENT + line for line in (_over_kernels(kernel) or about)]
+            lines += [INDENT + line for line in (over_kernels(kernel) or about)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -290,7 +290,7 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
     return [INDENT + line for line in lines]
 
 
-def _over_kernels(kernel: Kernel) -> list[str]:
+def over_kernels(kernel: Kernel) -> list[str]:
     """The comment of a loop over kernels. Those inside have their own."""
     if not is_rolled(kernel.nests[0]):
         return []

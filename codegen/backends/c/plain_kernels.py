@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import INDENT, Call, Printer, comment_lines
+from codegen.backends.c.kernels import INDENT, Call, Printer, comment_lines, over_kernels
 from codegen.backends.shared import together
 from codegen.ir.loops import (
     DATA,
@@ -36,6 +36,7 @@ from codegen.ir.loops import (
     Pass,
     Place,
     has_loop,
+    is_rolled,
     map_body,
     statements,
     uses,
@@ -46,6 +47,7 @@ from codegen.schedule.lanes import split_into_lanes
 from codegen.schedule.nest import result, root_loops
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.registers import keep_in_registers
+from codegen.schedule.roll import roll
 from codegen.schedule.rows import RowTensor, is_input
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
@@ -68,7 +70,15 @@ def plain_loops(found: Rerolled, target: Target) -> Loops:
     loops = unroll(skip_zeros(loops, found.rows))
     loops = loops.with_kernels([_in_registers(loops, kernel) for kernel in loops.kernels])
     loops = split_into_lanes(loops)
-    return keep_order(hoist(tile_lanes(loops, target)))
+    loops = keep_order(hoist(tile_lanes(loops, target)))
+    rolled = roll(loops, {})  # time steps and blocks
+    return (
+        loops if any(is_rolled(nest) and has_loop([nest], Kind.ACTIVE) for nest in _gradient_nests(rolled)) else rolled
+    )
+
+
+def _gradient_nests(loops: Loops) -> Iterator[Body]:
+    return (nest for kernel in loops.kernels if kernel.is_gradient for nest in kernel.nests)
 
 
 def _gradients(kernel: Kernel, found: Rerolled) -> Kernel:
@@ -106,8 +116,8 @@ def _active_rows(nest: Body, found: Rerolled) -> Body:
 
 def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic, struct: str) -> tuple[list[str], list[Call]]:
     """The kernels as functions of `struct` *w."""
-    printer = _Printer(loops, arithmetic, found.rows)
-    plain = {kernel.number: kernel for kernel in found.loops.kernels}
+    comments = {kernel.number: comment_lines(found.loops, kernel) for kernel in found.loops.kernels}
+    printer = _Printer(loops, arithmetic, found.rows, comments)
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
@@ -115,7 +125,7 @@ def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic, struc
         name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
         lines += [f"static void {name}(struct {struct} *w)", "{", *_arrays(kernels)]
         for kernel in kernels:
-            lines += [INDENT + line for line in comment_lines(found.loops, plain[kernel.number])]
+            lines += [INDENT + line for line in (over_kernels(kernel) or comments[kernel.number])]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -142,8 +152,10 @@ def pass_functions(calls: list[Call], struct: str, names: list[str]) -> list[str
 
 
 class _Printer(Printer):
-    def __init__(self, loops: Loops, arithmetic: Arithmetic, rows: dict[int, RowTensor]) -> None:
-        super().__init__(loops, arithmetic)
+    def __init__(
+        self, loops: Loops, arithmetic: Arithmetic, rows: dict[int, RowTensor], comments: dict[int, list[str]]
+    ) -> None:
+        super().__init__(loops, arithmetic, comments=comments)
         self.rows = rows
 
     def nest(self, kernel: Kernel, nest: Body) -> list[str]:
