@@ -174,9 +174,10 @@ def compile_traced(
             is_plain = target == "c" and program.loss is not None
             unpadded = target == "python" or is_plain
             found = reroll(graph, program, 1 if unpadded else Target.of(program).cache_line, by_index)
-            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
-            loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
+            phases = batch.phases if batch is not None else {}
+            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
+            loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from harness import example
-from models import REGULAR, mlp, mlp_of_floats, recurrence
+from models import REGULAR, affine, mlp, mlp_of_floats, recurrence, values, weights
 from plain_c import COMPILERS, PlainC, flat, in_python
 
 import codegen
 from micrograd import optim
+from micrograd.functional import mse, total
 
 pytestmark = pytest.mark.skipif("gcc" not in COMPILERS, reason="no gcc")
 
@@ -71,6 +72,16 @@ def agree(program: codegen.Program, plain: PlainC, module: object, rate: float =
 @pytest.mark.parametrize("name", REGULAR)
 def test_the_bits_are_those_of_python(name: str, tmp_path: Path):
     program = REGULAR[name]()
+    agree(program, PlainC(program, tmp_path), in_python(program))
+
+
+def test_many_layers_that_read_the_same_inputs(tmp_path: Path):
+    rng = random.Random(6)
+    x, y = values(9), values(4)
+    layers = {f"{i}.{kind}": weights(rng, *shape) for i in range(8) for kind, shape in (("w", (4, 9)), ("b", (4,)))}
+    outs = [affine(layers[f"{i}.w"], layers[f"{i}.b"], x) for i in range(8)]
+    loss = total([mse(out, y) for out in outs])
+    program = codegen.Program(codegen.Floats(x), codegen.Floats(y), layers, loss, {"out": outs[0]})
     agree(program, PlainC(program, tmp_path), in_python(program))
 
 

@@ -41,15 +41,13 @@ from codegen.schedule.nest import around, each_nest, result, root_loops
 SUM = "sum"
 
 
-def keep_in_registers(loops: Loops, single_terms: bool = True) -> Loops:
-    """`single_terms`: also those of one term, which an outer loop over rows can share."""
-
+def keep_in_registers(loops: Loops) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
         if kernel.passes != Pass.DENSE_GRADIENTS:
             return nest
         found = root_loops(nest)
         body = found[-1].body if found else nest
-        if not (single_terms and len(found) >= 2) and not _has_inner_loop(body):
+        if len(found) < 2 and _has_one_term(body):
             return nest
         place = result(nest)
 
@@ -62,5 +60,6 @@ def keep_in_registers(loops: Loops, single_terms: bool = True) -> Loops:
     return each_nest(loops, change)
 
 
-def _has_inner_loop(body: Body) -> bool:
-    return any(type(stmt) is For and stmt.kind != Kind.IMAGES for stmt in statements(body))
+def _has_one_term(body: Body) -> bool:
+    """For each image."""
+    return sum(1 for stmt in statements(body) if type(stmt) is not For or stmt.kind != Kind.IMAGES) == 1

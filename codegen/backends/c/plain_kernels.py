@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import INDENT, Call, Printer, comment_lines
+from codegen.backends.c.kernels import INDENT, Call, Printer, comment_lines, over_kernels
 from codegen.backends.shared import together
 from codegen.ir.loops import (
     DATA,
@@ -36,15 +36,18 @@ from codegen.ir.loops import (
     Pass,
     Place,
     has_loop,
+    is_rolled,
     map_body,
+    statements,
     uses,
 )
 from codegen.schedule.hoist import hoist
 from codegen.schedule.in_order import keep_order
 from codegen.schedule.lanes import split_into_lanes
-from codegen.schedule.nest import result
+from codegen.schedule.nest import result, root_loops
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.registers import keep_in_registers
+from codegen.schedule.roll import roll
 from codegen.schedule.rows import RowTensor, is_input
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
@@ -65,8 +68,17 @@ def plain_loops(found: Rerolled, target: Target) -> Loops:
     """The loops as plain C runs them: one image at a time, and all gradients by loops."""
     loops = found.loops.with_kernels([_gradients(kernel, found) for kernel in found.loops.kernels])
     loops = unroll(skip_zeros(loops, found.rows))
-    loops = split_into_lanes(keep_in_registers(loops, single_terms=False))
-    return keep_order(hoist(tile_lanes(loops, target)))
+    loops = loops.with_kernels([_in_registers(loops, kernel) for kernel in loops.kernels])
+    loops = split_into_lanes(loops)
+    loops = keep_order(hoist(tile_lanes(loops, target)))
+    rolled = roll(loops, {})  # time steps and blocks
+    return (
+        loops if any(is_rolled(nest) and has_loop([nest], Kind.ACTIVE) for nest in _gradient_nests(rolled)) else rolled
+    )
+
+
+def _gradient_nests(loops: Loops) -> Iterator[Body]:
+    return (nest for kernel in loops.kernels if kernel.is_gradient for nest in kernel.nests)
 
 
 def _gradients(kernel: Kernel, found: Rerolled) -> Kernel:
@@ -75,6 +87,19 @@ def _gradients(kernel: Kernel, found: Rerolled) -> Kernel:
         return kernel
     kernel = replace(kernel, passes=Pass.DENSE_GRADIENTS)
     return kernel.with_nests(tuple([_active_rows(nest, found) for nest in kernel.nests]))
+
+
+def _in_registers(loops: Loops, kernel: Kernel) -> Kernel:
+    """With the gradients of several terms in registers; one term gains nothing by it without images."""
+    if not any(_terms(nest) > 1 for nest in kernel.nests):
+        return kernel
+    return keep_in_registers(loops.with_kernels([kernel])).kernels[0]
+
+
+def _terms(nest: Body) -> int:
+    """How many statements and loops over terms there are inside of the loops over roots."""
+    roots = root_loops(nest)
+    return sum(1 for _ in statements(roots[-1].body if roots else nest))
 
 
 def _active_rows(nest: Body, found: Rerolled) -> Body:
@@ -91,8 +116,8 @@ def _active_rows(nest: Body, found: Rerolled) -> Body:
 
 def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic, struct: str) -> tuple[list[str], list[Call]]:
     """The kernels as functions of `struct` *w."""
-    printer = _Printer(loops, arithmetic, found.rows)
-    plain = {kernel.number: kernel for kernel in found.loops.kernels}
+    comments = {kernel.number: comment_lines(found.loops, kernel) for kernel in found.loops.kernels}
+    printer = _Printer(loops, arithmetic, found.rows, comments)
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
@@ -100,7 +125,7 @@ def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic, struc
         name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
         lines += [f"static void {name}(struct {struct} *w)", "{", *_arrays(kernels)]
         for kernel in kernels:
-            lines += [INDENT + line for line in comment_lines(found.loops, plain[kernel.number])]
+            lines += [INDENT + line for line in (over_kernels(kernel) or comments[kernel.number])]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -127,8 +152,10 @@ def pass_functions(calls: list[Call], struct: str, names: list[str]) -> list[str
 
 
 class _Printer(Printer):
-    def __init__(self, loops: Loops, arithmetic: Arithmetic, rows: dict[int, RowTensor]) -> None:
-        super().__init__(loops, arithmetic)
+    def __init__(
+        self, loops: Loops, arithmetic: Arithmetic, rows: dict[int, RowTensor], comments: dict[int, list[str]]
+    ) -> None:
+        super().__init__(loops, arithmetic, comments=comments)
         self.rows = rows
 
     def nest(self, kernel: Kernel, nest: Body) -> list[str]:
