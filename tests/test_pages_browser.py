@@ -222,7 +222,7 @@ def test_training_has_the_bits_of_the_module(show: Any, digits: Path):
     for _ in range(5):
         model.zero_grad()
         model.accumulate(image[None], bytes([9]))
-        model.update(0.02)
+        model.update(learning_rate=0.02)
     (found,), (right,) = outputs(page, image[None]), expected(model, image[None])
     assert np.array_equal(found, right)
 
