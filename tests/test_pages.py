@@ -17,7 +17,7 @@ import pytest
 
 import codegen
 from codegen import Floats, Pixels, Program
-from codegen.pages.page import page_text, picture_of, write_page
+from codegen.pages.page import Picture, page_text, picture_of, write_page
 from codegen.pages.wasm import wasm_of
 from micrograd.__main__ import main
 
@@ -59,9 +59,24 @@ def test_what_is_drawn(inputs: Callable[[], Any], expected: tuple[int, int] | No
 
 def test_floats_are_drawn_in_the_range_of_data():
     program = of(Floats(array(1, 8, 8)))
-    picture = picture_of(program, np.linspace(-3, 16, 128).reshape(2, 1, 8, 8))
+    picture = picture_of(program, None, np.linspace(-3, 16, 128).reshape(2, 64))
     assert picture is not None
     assert (picture.low, picture.high) == (-3, 16)
+
+
+def test_a_box_as_large_as_that_of_the_examples():
+    rows = np.zeros((3, 12, 8))
+    rows[0, 2:11, 3:5] = rows[1, 1:10, 2:8] = 1.0  # 9 of 12 rows
+    rows[2, 5:7, 0:8] = 1.0  # all columns
+    rows[:, 0, 0] = 0.05  # noise
+    picture = picture_of(of(Floats(models.values(96))), (12, 8), rows.reshape(3, -1))
+    assert picture == Picture(12, 8, 0.0, 1.0, (9, 6))
+    assert picture_of(of(Pixels(array(28, 28)))) == Picture(28, 28, 0.0, 255.0, (20, 20))
+
+
+def test_a_size_that_does_not_fit():
+    with pytest.raises(ValueError, match="the inputs are no picture of 5 x 5 pixels, but 64 floats"):
+        picture_of(of(Floats(models.values(64))), (5, 5))
 
 
 def test_only_the_own_script_and_style_run():

@@ -169,8 +169,8 @@ let levels; // of the model's pixels, 0 to 255
 
 function look() {
   levels = centred($("pad").width, $("pad").height);
-  const { first, low, high } = model.picture;
-  const part = inputs[first];
+  const { low, high } = model.picture;
+  const [part] = inputs;
   for (let i = 0; i < part.length; i++) part[i] = low + ((high - low) * levels[i % levels.length]) / 255;
   refresh();
   if (!strokes.length) $("answer").textContent = "–";
@@ -190,7 +190,7 @@ function centred(padWidth, padHeight) {
     [top, bottom] = [Math.min(top, y), Math.max(bottom, y + 1)];
   });
   if (!right) return result;
-  const scale = Math.min(box[0] / (right - left), box[1] / (bottom - top));
+  const scale = Math.min(box[1] / (right - left), box[0] / (bottom - top));
   const [w, h] = [right - left, bottom - top].map((length) => Math.max(1, Math.round(length * scale)));
   const small = new Float64Array(w * h);
   let [mass, xMass, yMass] = [0, 0, 0];
@@ -202,10 +202,10 @@ function centred(padWidth, padHeight) {
     xMass += small[i] * (x + 0.5);
     yMass += small[i] * (y + 0.5);
   }
-  const [x0, y0] = [Math.round(width / 2 - xMass / mass), Math.round(height / 2 - yMass / mass)];
+  const at = (centre, free) => Math.max(0, Math.min(Math.round(centre), free));
+  const [x0, y0] = [at(width / 2 - xMass / mass, width - w), at(height / 2 - yMass / mass, height - h)];
   small.forEach((level, i) => {
-    const [x, y] = [x0 + (i % w), y0 + Math.floor(i / w)];
-    if (x >= 0 && x < width && y >= 0 && y < height) result[y * width + x] = Math.round(level);
+    result[(y0 + Math.floor(i / w)) * width + x0 + (i % w)] = Math.round(level);
   });
   return result;
 }
@@ -226,7 +226,7 @@ function showEye() {
   $("legend").hidden = !(model.looks && $("overlay").checked);
   const gradient = new Float64Array(levels.length);
   if (isOver)
-    new Real(wasm.memory.buffer, wasm.look(answerOfModel), inputs[model.picture.first].length).forEach(
+    new Real(wasm.memory.buffer, wasm.look(answerOfModel), inputs[0].length).forEach(
       (g, i) => (gradient[i % levels.length] += g * (model.picture.high - model.picture.low)),
     );
   const most = gradient.reduce((a, g) => Math.max(a, Math.abs(g)), 0) || 1;

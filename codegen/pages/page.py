@@ -6,7 +6,7 @@ draws; for all others there is a form. What page.js is told about the model is a
     title, wasm             the latter compressed, in base64
     dtype                   of the numbers that WebAssembly takes and gives
     inputs, targets         kind, name and count of each part; ranges of sliders. No targets: the model only predicts
-    picture                 which part is drawn, its width, height and box, what black and white are; or null
+    picture                 what is drawn: its height, width and box, and the numbers of no and of full ink; or null
     outputs, main           name and count of each output, and which is shown on top
     classCount, classes     of the prediction, 0 if it has none; what they are called, or null
     weights                 the parameters, stored narrow; null where they are constants in the code
@@ -20,10 +20,11 @@ import gzip
 import hashlib
 import html
 import json
+import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,9 +43,12 @@ from codegen.program import Program
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    Rows = npt.NDArray[np.float64]
+
 MAX_FIELDS = 256  # of a form
 MIN_SIDE = 5  # pixels of a picture that one can draw
 BOX = 20 / 28  # of a side: MNIST's digits fit into 20 x 20 of 28 x 28 pixels
+FAINT = 0.1  # of full ink: less is paper
 CHANNELS = (1, 3, 4)  # of a picture whose shape has three axes
 PROBABILITIES = "probabilities"  # the output that is shown on top, if it belongs to the prediction
 KINDS = ("exact", "float16")  # how weights are stored
@@ -52,13 +56,16 @@ KINDS = ("exact", "float16")  # how weights are stored
 
 @dataclass(frozen=True)
 class Picture:
-    """An input that is drawn: its last two axes, and the numbers of an empty and of a full pixel."""
+    """The only input, if it is drawn: its last two axes, and the numbers of an empty and of a full pixel.
 
-    part: int
+    Drawings are scaled to fit into a box of this height and width.
+    """
+
     height: int
     width: int
     low: float
     high: float
+    box: tuple[int, int]
 
 
 def write_page(
@@ -70,6 +77,7 @@ def write_page(
     title: str | None = None,
     classes: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
+    picture: tuple[int, int] | None = None,
     data: npt.ArrayLike | None = None,
     compiler: str | None = None,
 ) -> Path:
@@ -80,7 +88,8 @@ def write_page(
     title      of the page; default: the Program's description
     classes    what the classes are called; default: their numbers
     features   what the inputs are called, in a form
-    data       examples of the inputs, in rows: sliders get their ranges
+    picture    the height and width of inputs that are to be drawn; default: those of the Program, see picture_of()
+    data       examples of the inputs, in rows: sliders get their ranges, pictures the range of their pixels
     compiler   a command like clang, which must know wasm32; default: clang, else that of the package ziglang
 
     Raises ValueError for what does not fit the Program, CompilerError without a compiler.
@@ -89,12 +98,13 @@ def write_page(
     if weights is not None:
         set_weights(program, weights)
         program = replace(program, initial=None)
-    picture = picture_of(program, data)
+    rows = None if data is None else _rows(program, data)
+    drawn = picture_of(program, picture, rows)
     about = {
         "title": title or program.description or "A model",
-        **_inputs(program, picture, features, data),
+        **_inputs(program, drawn, features, rows),
         **_outputs(program, classes),
-        **_code(program, picture, stored, compiler),
+        **_code(program, drawn, stored, compiler),
     }
     path = Path(path)
     write_if_changed(path, page_text(about, _summary(program)))
@@ -144,31 +154,65 @@ def _summary(program: Program) -> str:
 # Inputs
 
 
-def picture_of(program: Program, data: npt.ArrayLike | None = None) -> Picture | None:
-    """The only input, if it is a picture: pixels, or floats whose shape says so. Pixels without one may be a square."""
-    if len(program.input_parts) != 1 or program.input_parts[0].kind not in ("pixels", "floats"):
+def picture_of(program: Program, size: tuple[int, int] | None = None, rows: Rows | None = None) -> Picture | None:
+    """What is drawn, if the only input is a picture: pixels, or floats of a shape that says so, or of the size given.
+
+    Pixels without a shape may be a square. Raises ValueError for a size that does not fit.
+    """
+    parts = program.input_parts
+    is_drawable = len(parts) == 1 and parts[0].kind in ("pixels", "floats")
+    if size is not None and not (is_drawable and min(size) > 0 and parts[0].count % (size[0] * size[1]) == 0):
+        raise ValueError(f"the inputs are no picture of {size[0]} x {size[1]} pixels, but {types_text(parts)}")
+    shape = size or (_shape(parts[0]) if is_drawable else None)
+    if shape is None:
         return None
-    (part,) = program.input_parts
-    side = int(part.count**0.5)
+    height, width = shape
+    low, high = (0.0, 255.0 if parts[0].kind == "pixels" else 1.0)
+    if rows is not None and parts[0].kind == "floats":
+        low, high = float(rows.min()), float(rows.max())
+    box = (BOX * height, BOX * width)
+    if rows is not None:
+        box = _extent((rows.reshape(len(rows), -1, height, width) - low) / ((high - low) or 1.0) > FAINT)
+    return Picture(height, width, low, high, (max(1, round(box[0])), max(1, round(box[1]))))
+
+
+def _shape(part: Part) -> tuple[int, int] | None:
+    side = math.isqrt(part.count)
     shape = part.shape or ((side, side) if part.kind == "pixels" and side * side == part.count else ())
     if len(shape) not in (2, 3) or min(shape[-2:]) < MIN_SIDE or (len(shape) == 3 and shape[0] not in CHANNELS):
         return None
-    height, width = shape[-2:]
-    if part.kind == "pixels":
-        return Picture(0, height, width, 0, 255)
-    low, high = (0.0, 1.0) if data is None else (float(np.min(data)), float(np.max(data)))
-    return Picture(0, height, width, low, high)
+    return shape[-2], shape[-1]
+
+
+def _extent(strokes: npt.NDArray[np.bool_]) -> tuple[float, float]:
+    """The height and width of a box into which examples were scaled: the larger side of most of them fills it."""
+    extents = []
+    for axis in (2, 3):
+        seen = np.asarray(strokes.any(axis=(1, 5 - axis)))  # the rows, then the columns that have strokes
+        length = seen.shape[1]
+        extents.append((length - seen[:, ::-1].argmax(axis=1) - seen.argmax(axis=1)) / length)
+    share = float(np.median(np.maximum(*extents)))
+    return share * strokes.shape[2], share * strokes.shape[3]
+
+
+def _rows(program: Program, data: npt.ArrayLike) -> Rows:
+    """Examples of the only input, each as a row."""
+    parts = program.input_parts
+    if len(parts) != 1 or parts[0].kind not in ("floats", "pixels"):
+        raise ValueError(f"data gives ranges to one array of floats or pixels, but the inputs are {types_text(parts)}")
+    rows = np.asarray(data, dtype=np.float64)
+    if rows.ndim < 2 or not len(rows) or rows[0].size != parts[0].count or not np.isfinite(rows).all():
+        raise ValueError(f"data must be rows of {parts[0].count} finite numbers, got the shape {rows.shape}")
+    return rows.reshape(len(rows), -1)
 
 
 def _inputs(
-    program: Program, picture: Picture | None, features: Sequence[str] | None, data: npt.ArrayLike | None
+    program: Program, picture: Picture | None, features: Sequence[str] | None, rows: Rows | None
 ) -> dict[str, Any]:
     parts = program.input_parts
     described = [_part(part) for part in parts]
     if picture is not None:
-        box = [max(1, round(BOX * side)) for side in (picture.width, picture.height)]
-        drawn = {"first": picture.part, "width": picture.width, "height": picture.height, "box": box}
-        return {"inputs": described, "picture": {**drawn, "low": picture.low, "high": picture.high}}
+        return {"inputs": described, "picture": asdict(picture)}
     count = sum(part.numbers for part in parts)
     if count > MAX_FIELDS:
         raise ValueError(
@@ -181,26 +225,14 @@ def _inputs(
         names = iter(features)
         for part, text in zip(parts, described, strict=True):
             text["names"] = [next(names) for _ in range(part.numbers)]
-    if data is not None:
-        described[0].update(_ranges(program, data))
+    if rows is not None:
+        found = {"low": rows.min(axis=0), "high": rows.max(axis=0), "start": rows.mean(axis=0)}
+        described[0].update({name: [float(f"{x:.6g}") for x in column.tolist()] for name, column in found.items()})
     return {"inputs": described, "picture": None}
 
 
 def _part(part: Part) -> dict[str, Any]:
     return {"kind": part.kind, "name": part.name, "count": part.numbers, "classes": part.classes}
-
-
-def _ranges(program: Program, data: npt.ArrayLike) -> dict[str, Any]:
-    """Of the sliders: the least and the largest number of each column; they start in its mean."""
-    parts = program.input_parts
-    if len(parts) != 1 or parts[0].kind != "floats":
-        raise ValueError(f"data gives ranges to one array of floats, but the inputs are {types_text(parts)}")
-    rows = np.asarray(data, dtype=np.float64)
-    if rows.ndim < 2 or rows[0].size != parts[0].count or not np.isfinite(rows).all():
-        raise ValueError(f"data must be rows of {parts[0].count} finite numbers, got the shape {rows.shape}")
-    rows = rows.reshape(len(rows), -1)
-    found = {"low": rows.min(axis=0), "high": rows.max(axis=0), "start": rows.mean(axis=0)}
-    return {name: [float(f"{x:.6g}") for x in column.tolist()] for name, column in found.items()}
 
 
 # Outputs

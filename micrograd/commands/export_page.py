@@ -27,6 +27,7 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
     add("--title", help="of the page (default: the model's description)")
     add("--classes", type=names, metavar="NAME,...", help="what the classes are called")
     add("--features", type=names, metavar="NAME,...", help="what the inputs of a form are called")
+    add("--picture", type=size, metavar="HxW", help="the inputs are a picture of this height and width")
     add("--data", type=Path, metavar="X.npy", help="examples of the inputs, which give sliders their ranges")
     add("--compiler", metavar="COMMAND", help="a compiler like clang that knows wasm32")
 
@@ -37,6 +38,14 @@ def names(text: str) -> list[str]:
     if not all(found):
         raise argparse.ArgumentTypeError(f"expected names with commas between them, got {text!r}")
     return found
+
+
+def size(text: str) -> tuple[int, int]:
+    """The type of an argument that is a height and a width."""
+    height, _, width = text.partition("x")
+    if not (height.isdecimal() and width.isdecimal() and int(height) and int(width)):
+        raise argparse.ArgumentTypeError(f"expected a height and a width as 28x28, got {text!r}")
+    return int(height), int(width)
 
 
 def export_page(options: argparse.Namespace) -> int:
@@ -64,6 +73,7 @@ def export_page(options: argparse.Namespace) -> int:
             title=options.title,
             classes=options.classes,
             features=options.features,
+            picture=options.picture,
             data=data,
             compiler=options.compiler,
         )
