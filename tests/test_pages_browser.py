@@ -5,19 +5,23 @@ from __future__ import annotations
 import base64
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import models
 import numpy as np
 import pytest
+from test_parts import X, mixed
 
 import codegen
 from codegen import Floats, Program
 from codegen.pages.page import write_page
 from codegen.passes.freeze import frozen_program, weights_of
 from codegen.weights import read_weights
+from micrograd import optim
 from micrograd.data import mnist
+from micrograd.noise import Bernoulli, Noise
 from tools.fuzz_compiler.reference import Engine
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs the extra `browser`")
@@ -63,6 +67,7 @@ def show(browser: Any) -> Iterator[Any]:
 
     def opened(path: Path) -> Any:
         page = context.new_page()
+        page.set_default_timeout(10_000)
         page.on("console", lambda message: complaints.append(message.text))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.goto(path.as_uri())
@@ -286,3 +291,69 @@ def test_a_title_is_text(show: Any, tmp_path: Path):
     page = show(path)
     assert page.inner_text("h1").startswith("<img src=x")
     assert page.title().endswith("<script>alert(2)</script>")
+
+
+def number(page: Any, field: str) -> Any:
+    return page.locator(f'[id="{field}"]')
+
+
+def same(page: Any, model: Any, example: Any) -> None:
+    """The page's outputs have the bits of the module's."""
+    right = [x for numbers in model.outputs(example).values() for x in numbers]
+    assert page.evaluate("outputs().flat()") == right
+
+
+def test_a_form_of_many_parts_and_targets(show: Any, tmp_path: Path):
+    program = mixed()
+    page, model = show(write_page(program, tmp_path / "mixed.html")), codegen.compile(mixed())
+    example = {name: part[1] for name, part in X.items()}
+    for i, part in enumerate(example.values()):
+        for k, x in enumerate(np.ravel(part).tolist()):
+            number(page, f"input{i}.{k}").fill(str(x))
+    same(page, model, example)
+    assert page.locator("#fields legend").all_inner_texts() == ["pixels", "maß", "word"]
+    assert page.inner_text("#answer") == str(model.predict(example))
+    number(page, "target0.0").fill("0.5")
+    number(page, "target1.0").fill("2")
+    page.fill("#rate", "0.1")
+    page.fill("#steps", "2")
+    page.get_by_role("button", name="Train").click()
+    for _ in range(2):
+        model.forward({"weight": [0.5], "label": 2}, example)
+        model.zero_grad()
+        model.backward()
+        model.update(learning_rate=0.1)
+    same(page, model, example)
+    number(page, "input2.1").fill("4")  # a word that the vocabulary does not have
+    same(page, model, example)
+    page.click("#reset")
+    same(page, codegen.compile(mixed()), example)
+
+
+def test_float32_and_a_rule_with_state(show: Any, tmp_path: Path):
+    program = replace(models.mlp(dtype="float32"), update=optim.adam(), learning_rate=0.05)
+    page, model = show(write_page(program, tmp_path / "adam.html")), codegen.compile(program)
+    example = bytes(range(0, 240, 20))
+    for k, x in enumerate(example):
+        number(page, f"input0.{k}").fill(str(x))
+    same(page, model, example)
+    page.fill("#steps", "3")
+    page.get_by_role("button", name="It is 2", exact=True).click()
+    for _ in range(3):
+        model.forward(2, example)
+        model.zero_grad()
+        model.backward()
+        model.update()
+    same(page, model, example)
+
+
+def test_a_model_with_noise_only_predicts(show: Any, tmp_path: Path):
+    x, w, mask = models.values(2), models.values(2), models.values(2)
+    for value in w:
+        value.data = 1.5
+    y = [a * b * m for a, b, m in zip(x, w, mask, strict=True)]
+    program = Program(Floats(x), None, {"w": w}, y[0] + y[1], {"y": y}, noise=Noise(mask, Bernoulli(0.5, 2.0)))
+    page = show(write_page(program, tmp_path / "noise.html"))
+    number(page, "input0.1").fill("3")
+    assert page.evaluate("outputs().flat()") == [0.0, 4.5]
+    assert page.locator("#training").is_hidden()
