@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import re
@@ -181,3 +182,13 @@ def test_the_command_refuses(
     assert code == 2
     assert message in capsys.readouterr().err
     assert Path("page.html").read_text(encoding="utf-8") == "old"
+
+
+@pytest.mark.slow
+def test_zig_makes_pages_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pytest.importorskip("ziglang")
+    monkeypatch.setattr("codegen.pages.wasm.shutil.which", lambda command: None)
+    page = write_page(models.mlp(), tmp_path / "page.html")
+    wasm = gzip.decompress(base64.b64decode(told(page)["wasm"]))
+    assert wasm.startswith(b"\0asm\1\0\0\0")
+    assert b"train" in wasm

@@ -38,7 +38,8 @@ from codegen.pages.wasm import wasm_of
 from codegen.passes.freeze import frozen_program, set_weights, weights_of
 from codegen.passes.mistakes import ModelWarning
 from codegen.pipeline import compile_program
-from codegen.program import Program
+from codegen.program import Array, Program
+from micrograd.engine import Value
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -50,7 +51,6 @@ MIN_SIDE = 5  # pixels of a picture that one can draw
 BOX = 20 / 28  # of a side: MNIST's digits fit into 20 x 20 of 28 x 28 pixels
 FAINT = 0.1  # of full ink: less is paper
 CHANNELS = (1, 3, 4)  # of a picture whose shape has three axes
-PROBABILITIES = "probabilities"  # the output that is shown on top, if it belongs to the prediction
 KINDS = ("exact", "float16")  # how weights are stored
 
 
@@ -244,16 +244,23 @@ def _outputs(program: Program, classes: Sequence[str] | None) -> dict[str, Any]:
         raise ValueError("a page shows outputs, but the program declares none")
     names = list(program.outputs)
     main = names[0] if program.prediction is None else program.prediction
-    of_classes = PROBABILITIES in names and len(program.outputs[PROBABILITIES]) == len(program.outputs[main])
     count = _class_count(program)
+    alike = [name for name in names if count > 1 and len(program.outputs[name]) == len(program.outputs[main])]
+    shares = next((name for name in alike if _are_shares(program.outputs[name])), main)
     if classes is not None and len(classes) != count:
         raise ValueError(f"classes must be {count} names, one for each class of the prediction, got {len(classes)}")
     return {
         "outputs": outputs,
-        "main": names.index(PROBABILITIES if of_classes else main),
+        "main": names.index(shares),
         "classCount": count,
         "classes": None if classes is None else list(classes),
     }
+
+
+def _are_shares(values: Sequence[Value] | Array) -> bool:
+    """Whether these are probabilities of classes: they are traced with some example, and add up to 1."""
+    numbers = [value.data for value in values]
+    return len(numbers) > 1 and min(numbers) >= 0 and math.isclose(math.fsum(numbers), 1.0, rel_tol=1e-6)
 
 
 def _class_count(program: Program) -> int:
