@@ -31,7 +31,14 @@ from tools.cross.without_python import PLAIN, STAGES
 
 FLAGS = ("-std=c11", "-pedantic", *WARNINGS)
 CORTEX_M4 = ("-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16", "-Os")
-ON_BOARD = (*CORTEX_M4, "--specs=rdimon.specs", "-T", str(PLAIN / "cortex.ld"), str(PLAIN / "cortex.c"))
+ON_BOARD = (
+    *CORTEX_M4,
+    "-Wl,--wrap=__aeabi_dadd,--wrap=__aeabi_dsub",
+    "--specs=rdimon.specs",
+    "-T",
+    str(PLAIN / "cortex.ld"),
+    str(PLAIN / "cortex.c"),
+)
 BOARD = (
     *("qemu-system-arm", "-M", "mps2-an386", "-nographic", "-monitor", "none", "-serial", "none"),
     *("-semihosting-config", "enable=on,target=native", "-kernel"),
