@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import random
+import subprocess
 from array import array
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from typing import Any
 
 import numpy as np
 import pytest
 from harness import example
 from models import REGULAR, affine, mlp, mlp_of_floats, recurrence, values, weights
-from plain_c import COMPILERS, PlainC, flat, in_python
+from plain_c import COMPILERS, FLAGS, PlainC, flat, in_python, written
 
 import codegen
 from micrograd import optim
 from micrograd.functional import mse, total
+from tools.cross import functions
 
 pytestmark = pytest.mark.skipif("gcc" not in COMPILERS, reason="no gcc")
 
@@ -107,6 +110,28 @@ def test_other_compilers(compiler: str, tmp_path: Path):
     agree(program, PlainC(program, tmp_path, compiler=compiler, flags=["-O2"]), in_python(program))
 
 
+CROSS = {
+    "g++": ["-x", "c++", "-std=c++17"],
+    "clang++": ["-x", "c++", "-std=c++20"],
+    "clang": ["-std=c11", "--target=wasm32", "-ffreestanding", "-msimd128"],
+    "arm-none-eabi-gcc": ["-std=c11", "-mcpu=cortex-m4", "-mthumb", "-mfloat-abi=hard", "-mfpu=fpv4-sp-d16"],
+}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("compiler", [pytest.param(c, marks=pytest.mark.skipif(not which(c), reason=c)) for c in CROSS])
+def test_it_compiles_without_warnings_and_calls_no_library(compiler: str, dtype: str, tmp_path: Path):
+    program = replace(functions.program(), dtype=dtype, update=RULES["adam clipped"])
+    written(program, tmp_path)
+    flags = [*CROSS[compiler], *FLAGS[1:], "-O2", "-c", "plain.c", "-o", "plain.o"]
+    done = subprocess.run([compiler, *flags], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    if compiler != "clang":
+        command = ["nm", "--undefined-only", "plain.o"]
+        found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+        assert [line for line in found.stdout.split() if line not in ("U", "w") and "__aeabi" not in line] == []
+
+
 def test_weights_that_are_not_finite_reach_zero_inputs(tmp_path: Path):
     program = mlp()
     plain, module = PlainC(program, tmp_path), in_python(program)
@@ -144,3 +169,20 @@ def test_gradients_of_an_output_by_the_inputs(make: Any, output: str | None, tmp
     assert found == pytest.approx([value.grad for value in program.input_values], rel=1e-12, abs=1e-15)
     assert np.any(found)
     agree(program, PlainC(program, tmp_path / "again"), in_python(program))
+
+
+def test_what_plain_c_cannot_do_is_refused():
+    noisy = replace(mlp(), noise=Noise([Value(1.0)], Bernoulli(0.5)))
+    for program, message in (
+        (noisy, "plain C draws no random numbers, but this program has noise"),
+        (replace(mlp(), inputs=replace(mlp().inputs)), None),
+    ):
+        if message is not None:
+            with pytest.raises(ValueError, match=message):
+                codegen.compile_program(program, target="c")
+    with pytest.raises(ValueError, match="lowering must be 'loops' or None, got 'straightline'"):
+        codegen.compile_program(mlp(), lowering="straightline", target="c")
+    with pytest.raises(ValueError, match=r"'nowhere' is none of the outputs \['logits', 'probabilities'\]"):
+        codegen.compile_program(mlp(), target="c", gradients_of="nowhere")
+    with pytest.raises(ValueError, match="gradients_of is for plain C that trains"):
+        codegen.compile_program(mlp(), gradients_of="logits")

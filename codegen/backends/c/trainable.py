@@ -65,7 +65,7 @@ STRICT = """\
 #if defined(__FAST_MATH__) || defined(_M_FP_FAST)
 #error "compile without -ffast-math"
 #elif defined(__FLT_EVAL_METHOD__) && (__FLT_EVAL_METHOD__ == 2 || (FLOAT32 && __FLT_EVAL_METHOD__ == 1))
-#error "compile with -msse2 -mfpmath=sse: this processor computes with more digits otherwise"
+#error "more digits than the type has: compile with -fexcess-precision=fast, or on x86 with -msse2 -mfpmath=sse"
 #endif
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
