@@ -22,6 +22,7 @@ from codegen.pages.page import Picture, page_text, picture_of, write_page
 from codegen.pages.wasm import wasm_of
 from micrograd.__main__ import main
 
+ROOT = Path(__file__).resolve().parent.parent
 needs_clang = pytest.mark.skipif(not shutil.which("wasm-ld"), reason="needs clang and wasm-ld")
 
 
@@ -192,3 +193,24 @@ def test_zig_makes_pages_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     wasm = gzip.decompress(base64.b64decode(told(page)["wasm"]))
     assert wasm.startswith(b"\0asm\1\0\0\0")
     assert b"train" in wasm
+
+
+@pytest.mark.slow
+@needs_clang
+def test_the_page_about_pages_is_true(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    text = (ROOT / "docs" / "pages.md").read_text(encoding="utf-8")
+    shutil.copytree(ROOT / "weights", tmp_path / "weights")
+    monkeypatch.chdir(tmp_path)
+    sizes = []
+    (command,) = re.findall(r"^micrograd (.*)$", text, re.M)
+    for more in ([], ["--float16"]):
+        assert main([*command.split(), *more]) == 0
+        sizes.append(round(Path("digits.html").stat().st_size / 1000))
+    assert f"{sizes[1]} KB with weights of 16 bits, {sizes[0]} KB with weights of 32" in " ".join(text.split())
+    assert max(sizes) < 300
+    (listing,) = re.findall(r"```python\n(.*?)```", text, re.S)
+    exec(listing, {})
+    assert "<h1>Digits</h1>" in Path("digits.html").read_text(encoding="utf-8")
+    assert "digits.html" in capsys.readouterr().out
