@@ -14,7 +14,7 @@ from itertools import compress
 import numpy as np
 
 from codegen import checks
-from codegen.backends.c.inference import inference_files
+from codegen.backends.c.inference import inference_files, scales_of
 from codegen.backends.c.kernels import kernels_of
 from codegen.backends.c.module import module_files
 from codegen.backends.c.standalone import standalone_files
@@ -42,6 +42,7 @@ from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_p
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from codegen.schedule.tokens import TokenTable, read_by_index
+from codegen.schedule.widen import widen_weights
 from micrograd import __version__, ops
 from micrograd.definitions import python_definitions
 from micrograd.engine import Value
@@ -129,6 +130,8 @@ def compile_program(
     if target == "c" and program.converts_inputs:
         kinds = types_text(program.input_parts)
         raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
+    if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
+        raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     with no_garbage_collection():
         return compile_traced(traced(program), program, name, lowering, target, version)
 
@@ -156,9 +159,12 @@ def compile_traced(
             compiled = Compiled(graph, digest, lowering, updates=updates)
         else:
             by_index = token_parts(program) if target == "extension" else ()
-            found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line, by_index)
+            is_packed = target == "python" or (target == "c" and program.storage is not None)
+            found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
-            loops = schedule(found, passes)  # -> loops as they run
+            loops = schedule(found, passes, ["pad"] if is_packed else [])  # -> loops as they run
+            if target == "c" and program.storage is not None:
+                loops = widen_weights(loops, found.layout.tensors, scales_of(program, found.layout.tensors))
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])

@@ -13,6 +13,7 @@ itself. Those that Program.storage makes narrow are tables of each tensor's elem
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -29,9 +30,11 @@ from codegen.backends.c.module import (
     weights_text,
 )
 from codegen.passes.narrow import FLOATS, Narrow, narrow, rounded
-from codegen.program import Program, Tensor
+from codegen.program import Program
+from codegen.reroll.layout import TensorPlace
+from codegen.schedule.widen import row_count
 
-NARROW_TYPES = {"float16": "uint16_t", "bfloat16": "uint16_t", "int8": "signed char"}
+NARROW_TYPES = {"float16": "uint16_t", "bfloat16": "uint16_t", "int8": "int8_t"}
 
 
 def inference_files(
@@ -61,28 +64,28 @@ def stored_as(program: Program) -> str:
     return program.storage or ("float32" if program.dtype == "float32" or fits_float32(program) else "float64")
 
 
-def narrow_tensors(program: Program) -> list[tuple[Tensor, Narrow]]:
-    """The tensors as they are stored. Raises ValueError for weights that are not those that `storage` can hold."""
+def narrow_tensors(program: Program, places: Sequence[TensorPlace]) -> list[Narrow]:
+    """Tensors as they are stored. Raises ValueError for weights that are not those that `storage` can hold."""
     storage, found = program.storage or "", []
-    for tensor in program.tensors:
+    for tensor in (place.tensor for place in places):
         weights = np.array([program.parameter_values[number].data for number in tensor.numbers]).reshape(tensor.shape)
         if (rounded(storage, weights) != weights).any():
             raise ValueError(f"{storage} does not hold the weights {tensor.name!r} exactly: codegen.freeze rounds them")
-        found.append((tensor, narrow(storage, weights)))
+        found.append(narrow(storage, weights))
     return found
 
 
-def scales_table(scales: list[np.float32]) -> list[str]:
-    literal = Arithmetic("float32").literal
-    return table("TABLE float scales", [literal(float(scale)) for scale in scales] or ["0"])
+def scales_of(program: Program, places: Sequence[TensorPlace]) -> list[float]:
+    """The scales of all rows, tensor by tensor; none but of int8."""
+    return [scale for stored in narrow_tensors(program, places) for scale in stored.scales.tolist()]
 
 
 def _narrow_tables(program: Program, kernels: Kernels) -> list[str]:
     """All elements, tensor by tensor; of int8 the scales of all rows too."""
-    tensors = [stored for _, stored in narrow_tensors(program)]
+    tensors = narrow_tensors(program, kernels.tensors)
     numbers = [str(x) for stored in tensors for x in stored.numbers.ravel().tolist()] or ["0"]
-    scales = [scale for stored in tensors for scale in stored.scales]
-    header = includes("narrow") if program.storage in FLOATS else scales_table(scales)
+    scales = [Arithmetic("float32").literal(scale) for scale in scales_of(program, kernels.tensors)]
+    header = includes("narrow") if program.storage in FLOATS else table("TABLE float scales", scales or ["0"])
     return [*header, "", *table(f"TABLE ALIGNED {NARROW_TYPES[program.storage or '']} weights", numbers)]
 
 
@@ -107,10 +110,9 @@ def _widening_loops(program: Program, kernels: Kernels) -> list[str]:
             lines.append(f"{indent}for (ptrdiff_t i{axis} = 0; i{axis} < {length}; i{axis}++)")
             index += f" + {stride} * i{axis}"
             indent += "    "
-        rows = shape[0] if len(shape) > 1 else 1
         row = f"{scale} + i0" if len(shape) > 1 else str(scale)
         lines.append(f"{indent}data[{index}] = {_widened(program, 'weights[at++]', row)};")
-        scale += rows
+        scale += row_count(shape)
     return lines
 
 
