@@ -161,11 +161,12 @@ def compile_traced(
             by_index = token_parts(program) if target == "extension" else ()
             is_packed = target == "python" or (target == "c" and program.storage is not None)
             found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
-            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
+            batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
+            phases = batch.phases if batch is not None else {}
+            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
             loops = schedule(found, passes, ["pad"] if is_packed else [])  # -> loops as they run
             if target == "c" and program.storage is not None:
                 loops = widen_weights(loops, found.layout.tensors, scales_of(program, found.layout.tensors))
-            batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
