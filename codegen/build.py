@@ -81,8 +81,8 @@ def freeze(
 
     `weights` maps the Program's parameter names to buffers of their shapes, as state_dict() does. `storage` is
     "float16", "bfloat16" or "int8": the weights are rounded to that and stored so, and computed with in float32. (For
-    float64 set Program.storage.) The other arguments are those of build(). Raises ValueError for weights that do not fit
-    the Program or are not finite.
+    float64 set Program.storage.) The other arguments are those of build(). Raises ValueError for weights that do not
+    fit the Program or are not finite.
     """
     frozen = frozen_program(narrowed(program, storage), weights)
     return build(frozen, directory, name, lowering, target=target, compiler=compiler, flags=flags, ir=ir)

@@ -6,7 +6,7 @@ import gc
 import hashlib
 import keyword
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import compress
@@ -33,7 +33,7 @@ from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import assign_storage
+from codegen.reroll.layout import TensorPlace, assign_storage
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
@@ -164,13 +164,23 @@ def compile_traced(
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             phases = batch.phases if batch is not None else {}
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
-            loops = schedule(found, passes, ["pad"] if is_packed else [])  # -> loops as they run
             if target == "c" and program.storage is not None:
-                loops = widen_weights(loops, found.layout.tensors, scales_of(program, found.layout.tensors))
+                passes = _with_narrow_weights(passes, program, found.layout.tensors)
+            loops = schedule(found, passes)  # -> loops as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
     return compiled
+
+
+def _with_narrow_weights(
+    passes: dict[str, Callable[[Loops], Loops]], program: Program, tensors: Sequence[TensorPlace]
+) -> dict[str, Callable[[Loops], Loops]]:
+    """The passes of plain C that widens weights where it reads them. Without padding, no row is read past its end."""
+    scales = scales_of(program, tensors)
+    roll = passes.pop("roll")  # which takes the indices of scales as it takes others
+    del passes["pad"]
+    return {**passes, "widen": lambda loops: widen_weights(loops, tensors, scales), "roll": roll}
 
 
 def write(compiled: Compiled, program: Program, name: str, target: str, version: str) -> dict[str, str]:
