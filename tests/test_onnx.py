@@ -11,6 +11,7 @@ from onnx_models import image_net, model, node, onnx, perceptron, saved
 
 import codegen
 from codegen.onnx.ops import OPS
+from codegen.passes.freeze import frozen_program
 from micrograd.arrays import grad
 from micrograd.commands.tree import parsed
 
@@ -42,7 +43,7 @@ def command(*arguments: object) -> int:
     return options.command(options)
 
 
-def test_a_perceptron_predicts_what_onnx_says(tmp_path):
+def test_a_perceptron_predicts_what_onnx_says(tmp_path, unoptimized):
     found = perceptron()
     program = codegen.from_onnx(saved(tmp_path, found))
     assert [(t.name, t.shape) for t in program.tensors] == [
@@ -76,7 +77,7 @@ def blobs():
     return rng.normal(size=(300, 4)) + 4 * np.eye(4)[labels], labels.astype(np.uint8)
 
 
-def test_an_imported_model_is_fine_tuned_and_frozen(tmp_path):
+def test_an_imported_model_is_fine_tuned_and_frozen(tmp_path, unoptimized):
     path = saved(tmp_path, perceptron())
     program = codegen.from_onnx(path, loss="cross_entropy")
     model = codegen.compile(program)
@@ -90,7 +91,7 @@ def test_an_imported_model_is_fine_tuned_and_frozen(tmp_path):
     assert better > 0.9 > accuracy
     assert not np.array_equal(before["0.bias"], model.state_dict()["0.bias"])
     weights = {name: np.array(view) for name, view in model.state_dict().items()}
-    frozen = codegen.load_extension(codegen.freeze(program, weights, tmp_path, "tuned"), "tuned")
+    frozen = codegen.compile(frozen_program(program, weights))
     assert np.asarray(frozen.outputs_batch(X)["p"]).tolist() == np.asarray(model.outputs_batch(X)["p"]).tolist()
 
 
@@ -229,7 +230,7 @@ def test_weights_are_what_ops_take_as_weights(tmp_path):
 PAGE = (Path(__file__).resolve().parent.parent / "docs" / "onnx.md").read_text(encoding="utf-8")
 
 
-def test_the_page_runs(tmp_path, monkeypatch):
+def test_the_page_runs(tmp_path, unoptimized, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
     saved(tmp_path, perceptron(), "iris.onnx")

@@ -142,8 +142,10 @@ def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
     if callable(loss):
         made["loss"], made["targets"] = loss(dict(outputs))
     elif loss is not None:
-        made = losses.of(losses.checked(loss), model)
+        losses.checked(loss)
     try:
+        if isinstance(loss, str):
+            made = losses.of(loss, model)
         return Program(
             inputs=next(iter(parts.values())) if len(parts) == 1 else parts,
             parameters={name: model.leaves[name] for name in model.weights},
