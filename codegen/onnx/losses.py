@@ -35,7 +35,7 @@ def place(loss: str, model: Imported) -> tuple[str, str]:
 def of(loss: str, model: Imported) -> dict[str, Any]:
     """What Program takes: loss, targets, prediction, and for two classes the threshold."""
     output, name = place(loss, model)
-    values = array(model.graph.values(name)).ravel()
+    values: Any = np.ravel(array(model.graph.values(name)))
     if loss == "binary_cross_entropy":
         if len(values) != 1:
             raise OnnxError(f"binary_cross_entropy is of one element, but {output!r} has {len(values)}")

@@ -107,14 +107,14 @@ class Module:
             output, name = losses.place(self.loss, self.model)
             made, size = losses.of(self.loss, self.model), len(self.model.outputs[output].ravel())
             kind = "Label" if self.loss in ("cross_entropy", "nll") else "Floats"
-            values = f"array({self.names[name]}).ravel()"
+            values = f"np.ravel(array({self.names[name]}))"
             call = f"{self.loss}({values}, target)"
             if self.loss == "binary_cross_entropy":
                 call = f"{self.loss}({values}[0], target[0])"
                 own["threshold"] = repr(made["threshold"])
             lines.append(f"target = array(np.zeros({size}))")
             made = {"targets": f"{kind}(target)", "loss": call}
-        outputs = ", ".join(f"{_text(name)}: array({self.names[name]}).ravel()" for name in self.model.outputs)
+        outputs = ", ".join(f"{_text(name)}: np.ravel(array({self._argument(name)}))" for name in self.model.outputs)
         fields = {
             "inputs": self._inputs(),
             "parameters": "w" if self.weights else "{}",
@@ -152,7 +152,7 @@ class Module:
             return f"[{', '.join(self._literal(name, each) for each in value)}]"
         if not isinstance(value, np.ndarray):
             return _text(value) if isinstance(value, str) else repr(value)
-        if value.ndim < 2 and value.size <= SHORT and value.dtype.kind in "iufb":
+        if value.ndim < 2 and 0 < value.size <= SHORT and value.dtype.kind in "iufb":
             return self._literal(name, value.tolist())
         key = name
         while key in self.constants and self.constants[key] is not value:

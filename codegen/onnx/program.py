@@ -24,7 +24,7 @@ from codegen.onnx.graph import Decision, Graph, prepared, run, weights_of
 from codegen.onnx.reader import File, is_float, read, sizes_of
 from codegen.onnx.tensors import LIMIT, OnnxError, Tensor, limited, spend
 from codegen.program import Floats, Program
-from micrograd.arrays import array
+from micrograd.arrays import Array, array
 from micrograd.engine import Value
 
 OwnLoss: TypeAlias = "Callable[[dict[str, Any]], tuple[Value, Targets]]"
@@ -40,7 +40,7 @@ class Imported:
     outputs: dict[str, Tensor]
     prediction: str | None
     graph: Graph
-    leaves: dict[str, Any]
+    leaves: dict[str, Any]  # the Values of weights and inputs
 
     @property
     def title(self) -> str:
@@ -94,15 +94,21 @@ def imported_file(file: File, dimensions: Mapping[str, int] | None = None, limit
                 ):
                     raise OnnxError(f"the input {shown(each.name)} is not of floats, and not cast to them")
                 spend(*inputs[each.name])
-            leaves: dict[str, Any] = {name: array(file.initializers[name].astype(float)) for name in weights}
-            leaves |= {name: array(np.zeros(sizes)) for name, sizes in inputs.items()}
-            own = {name: np.asarray(values, object) for name, values in leaves.items()}
-            graph = run(file, {**file.initializers, **own})
+            leaves = {name: values_of(file.initializers[name]) for name in weights}
+            leaves |= {name: values_of(np.zeros(sizes)) for name, sizes in inputs.items()}
+            own = {name: values.view(np.ndarray) for name, values in leaves.items()}
+            with np.errstate(all="ignore"):
+                graph = run(file, {**file.initializers, **own})
         outputs, prediction = _outputs(file, graph)
     except OnnxError as error:
         told = str(error)
         raise error if told.startswith(f"{file.path}: ") else type(error)(f"{file.path}: {told}") from error
     return Imported(file, weights, inputs, outputs, prediction, graph, leaves)
+
+
+def values_of(x: Tensor) -> Any:
+    """An Array of Values, also of a tensor without dimensions."""
+    return np.asarray(array(x), object).view(Array)
 
 
 def _checked(dimensions: Mapping[str, int] | None, file: File) -> dict[str, int]:
@@ -136,7 +142,7 @@ def _outputs(file: File, graph: Graph) -> tuple[dict[str, Tensor], str | None]:
 
 def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
     """The Program, with one of the known losses or with that of a function."""
-    outputs = {name: array(values) for name, values in model.outputs.items()}
+    outputs = {name: values_of(values) for name, values in model.outputs.items()}
     parts = {name: Floats(_example(model.leaves[name])) for name in model.inputs}
     made: dict[str, Any] = {"loss": None, "targets": None}
     if callable(loss):

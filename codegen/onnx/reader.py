@@ -133,7 +133,7 @@ class _File:
         domain = DOMAINS.get(node.domain, node.domain)
         where = f"node {shown(node.name or number)} ({f'{domain}.' * bool(domain)}{node.op_type})"
         attributes = {each.name: self.attribute(where, each) for each in node.attribute}
-        return Node(where, domain, node.op_type, list(node.input), list(node.output), attributes)
+        return Node(where, domain, node.op_type, _named(node.input), _named(node.output), attributes)
 
     def attribute(self, where: str, given: Any) -> Any:
         kinds = type(given)
@@ -188,6 +188,14 @@ class _File:
         if given.data_type == 16:  # the upper half of a float32
             numbers = (numbers.astype(np.uint32) << 16).view(np.float32)
         return numbers.astype(TYPES[given.data_type])
+
+
+def _named(names: Sequence[str]) -> list[str]:
+    """Without those at the end that are left out."""
+    found = list(names)
+    while found and not found[-1]:
+        found.pop()
+    return found
 
 
 def _texts(what: str, given: Any, shape: Sequence[int]) -> Tensor:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from micrograd.arrays import Array
+from micrograd.engine import Value
 from micrograd.errors import UserError
 
 Tensor: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -45,7 +46,7 @@ def spend(*counts: int) -> None:
     """Counts the product of some numbers as scalars that will be made. Raises TooLarge."""
     left = _left.get()
     if left is not None:
-        count = math.prod(int(count) for count in counts)
+        count = math.prod(max(1, int(count)) for count in counts)  # also of no elements: their shape is a number too
         if count > left[0]:
             raise TooLarge(f"would make {count:,} scalars, but {left[0]:,} are left of the limit of {left[1]:,}")
         left[0] -= count
@@ -55,7 +56,9 @@ def tensor(x: Any) -> Tensor:
     """An array of what an op is given: lists and numbers are constants."""
     if isinstance(x, np.ndarray):
         return x.view(np.ndarray)
-    return np.asarray(x) if isinstance(x, int | float | bool | list | tuple | np.generic) else np.asarray(x, object)
+    if not isinstance(x, int | float | list | tuple | np.generic | Value):
+        raise ValueError(f"an input is {'left out' if x is None else type(x).__name__}")
+    return np.asarray(x, object) if isinstance(x, Value) else np.asarray(x)
 
 
 def is_graph(x: Tensor) -> bool:
@@ -119,7 +122,8 @@ def each(function: Callable[..., Any], *given: Any, cost: int = 1) -> Tensor:
     """A function of elements, of tensors that are broadcast together. `cost`: the scalars that one call makes."""
     tensors = [tensor(x) for x in given]
     spend(*np.broadcast_shapes(*(x.shape for x in tensors)), cost)
-    found = np.frompyfunc(function, len(tensors), 1)(*map(elements, tensors))
+    with np.errstate(all="ignore"):
+        found = np.frompyfunc(function, len(tensors), 1)(*map(elements, tensors))
     return like(np.asarray(found, object), *tensors)
 
 
