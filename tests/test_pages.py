@@ -129,7 +129,7 @@ REFUSED = {
     "features": ({"features": ["a"]}, "features must be 2 names, one for each input, got 1"),
     "columns": ({"data": [[1.0], [2.0]]}, r"data must be rows of 2 finite numbers, got the shape \(2, 1\)"),
     "nan": ({"data": [[1.0, np.nan]]}, "finite"),
-    "stored": ({"stored": "float8"}, "stored must be"),
+    "storage": ({"storage": "float8"}, "storage must be one of float16, bfloat16, int8, got 'float8'"),
 }
 
 
@@ -205,10 +205,10 @@ def test_the_page_about_pages_is_true(
     monkeypatch.chdir(tmp_path)
     sizes = []
     (command,) = re.findall(r"^micrograd (.*)$", text, re.M)
-    for more in ([], ["--float16"]):
+    for more in ([], ["--int8"]):
         assert main([*command.split(), *more]) == 0
         sizes.append(round(Path("digits.html").stat().st_size / 1000))
-    assert f"{sizes[1]} KB with weights of 16 bits, {sizes[0]} KB with weights of 32" in " ".join(text.split())
+    assert f"has {sizes[0]} KB, and {sizes[1]} KB with `--int8`" in " ".join(text.split())
     assert max(sizes) < 300
     (listing,) = re.findall(r"```python\n(.*?)```", text, re.S)
     exec(listing, {})

@@ -21,6 +21,7 @@ from codegen.passes.freeze import frozen_program, weights_of
 from codegen.weights import read_weights
 from micrograd import optim
 from micrograd.data import mnist
+from micrograd.engine import Value
 from micrograd.noise import Bernoulli, Noise
 from tools.fuzz_compiler.reference import Engine
 
@@ -345,6 +346,23 @@ def test_float32_and_a_rule_with_state(show: Any, tmp_path: Path):
         model.backward()
         model.update()
     same(page, model, example)
+
+
+@pytest.mark.parametrize("storage", ["float16", "bfloat16", "int8", None])
+def test_weights_are_widened_to_what_they_were_rounded_to(show: Any, tmp_path: Path, storage: str | None):
+    w, b, x = models.values(12), models.values(1), models.values(4)
+    w[0].data, w[5].data, b[0].data = 1e-7, -0.3, 3.1  # a denormal float16
+    for i, value in enumerate(w[6:]):
+        value.data = (-1.0) ** i / (i + 3)
+    y = [sum((a * c for a, c in zip(w[4 * k : 4 * k + 4], x, strict=True)), start=b[0]) for k in range(3)]
+    parameters = {"w": np.array(w, dtype=object).reshape(3, 4), "b": b, "none": [Value(0.0)]}
+    program = Program(Floats(x), None, parameters, None, {"y": y})
+    page = show(write_page(program, tmp_path / "page.html", storage=storage))
+    right = weights_of(program)
+    model = codegen.compile(frozen_program(program, right))
+    examples = np.concatenate([np.zeros((1, 4)), np.eye(4), [[1e3, 1.0, 1.0, 1.0]]])
+    assert np.array_equal(outputs(page, examples), expected(model, examples))
+    assert (3.1 in right["b"]) == (storage is None)
 
 
 def test_a_model_with_noise_only_predicts(show: Any, tmp_path: Path):

@@ -40,11 +40,11 @@ const WIDENED = {
   int8: (bytes) => Float64Array.from(new Int8Array(bytes)),
 };
 
-// Each row of int8 numbers has a scale of float32.
+// Each row of int8 numbers has a scale; their products are exact.
 function scaled(numbers, scales, rows) {
   let [i, row] = [0, 0];
   for (const [count, length] of rows)
-    for (let r = 0; r < count; r++, row++) for (let k = 0; k < length; k++, i++) numbers[i] = Math.fround(numbers[i] * scales[row]);
+    for (const end = row + count; row < end; row++) for (const last = i + length; i < last; i++) numbers[i] *= scales[row];
   return numbers;
 }
 

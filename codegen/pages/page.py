@@ -37,8 +37,9 @@ from codegen.kinds import Part, Pixels, types_text
 from codegen.pages.wasm import wasm_of
 from codegen.passes.freeze import frozen_program, set_weights, weights_of
 from codegen.passes.mistakes import ModelWarning
+from codegen.passes.narrow import narrow
 from codegen.pipeline import compile_program
-from codegen.program import Array, Program
+from codegen.program import STORAGES, Array, Program
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ MIN_SIDE = 5  # pixels of a picture that one can draw
 BOX = 20 / 28  # of a side: MNIST's digits fit into 20 x 20 of 28 x 28 pixels
 FAINT = 0.1  # of full ink: less is paper
 CHANNELS = (1, 3, 4)  # of a picture whose shape has three axes
-KINDS = ("exact", "float16")  # how weights are stored
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def write_page(
     path: str | os.PathLike[str],
     weights: Mapping[str, npt.ArrayLike] | None = None,
     *,
-    stored: str = "exact",
+    storage: str | None = None,
     title: str | None = None,
     classes: Sequence[str] | None = None,
     features: Sequence[str] | None = None,
@@ -84,7 +84,7 @@ def write_page(
     """Writes the page of a model and returns its path.
 
     weights    by name, as state_dict() has them; default: those that the parameters have
-    stored     "exact", or "float16", to which weights are rounded
+    storage    "float16", "bfloat16", or "int8" with a scale for each row: the weights are rounded to it; default: exact
     title      of the page; default: the Program's description
     classes    what the classes are called; default: their numbers
     features   what the inputs are called, in a form
@@ -94,7 +94,7 @@ def write_page(
 
     Raises ValueError for what does not fit the Program, CompilerError without a compiler.
     """
-    stored = checks.choice("stored", stored, KINDS)
+    storage = program.storage if storage is None else checks.choice("storage", storage, STORAGES)
     if weights is not None:
         set_weights(program, weights)
         program = replace(program, initial=None)
@@ -104,7 +104,7 @@ def write_page(
         "title": title or program.description or "A model",
         **_inputs(program, drawn, features, rows),
         **_outputs(program, classes),
-        **_code(program, drawn, stored, compiler),
+        **_code(program, drawn, storage, compiler),
     }
     path = Path(path)
     write_if_changed(path, page_text(about, _summary(program)))
@@ -272,7 +272,7 @@ def _class_count(program: Program) -> int:
 # Code and weights
 
 
-def _code(program: Program, picture: Picture | None, stored: str, compiler: str | None) -> dict[str, Any]:
+def _code(program: Program, picture: Picture | None, storage: str | None, compiler: str | None) -> dict[str, Any]:
     """The part of the text that has the model. It trains if it has a loss, and needs no random numbers for it."""
     if isinstance(program.inputs, Pixels):
         program = replace(program, inputs=replace(program.inputs, shift=0))
@@ -288,7 +288,7 @@ def _code(program: Program, picture: Picture | None, stored: str, compiler: str 
         "wasm": _packed(wasm),
         "dtype": program.dtype,
         "targets": [_part(part) for part in model.target_parts] if trains else [],
-        "weights": _weights(model, stored),
+        "weights": _weights(model, storage),
         "rate": program.rate,
         "looks": gradients_of is not None,
     }
@@ -350,11 +350,26 @@ def page_c(model: Program, gradients_of: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _weights(program: Program, stored: str) -> dict[str, Any]:
-    """All parameters as the page reads them, in the narrowest type that holds them."""
-    numbers = np.concatenate([np.zeros(0), *(array.ravel() for array in weights_of(program).values())])
-    with np.errstate(over="ignore"):
-        kind = next(kind for kind in ("float16", "float32", "float64") if (numbers == numbers.astype(kind)).all())
-    if stored != "exact":
-        kind = stored
-    return {"kind": kind, "numbers": _packed(numbers.astype(f"<f{np.dtype(kind).itemsize}").tobytes())}
+def _weights(program: Program, storage: str | None) -> dict[str, Any]:
+    """All parameters as the page reads them: rounded to a type, or in the narrowest that holds all of them."""
+    if storage is not None:
+        set_weights(program, weights_of(program), storage)
+    arrays = list(weights_of(program).values())
+    numbers = np.concatenate([np.zeros(0), *(array.ravel() for array in arrays)])
+    if storage is None:
+        with np.errstate(over="ignore"):
+            kind = next(kind for kind in ("float16", "float32", "float64") if (numbers == numbers.astype(kind)).all())
+        return {"kind": kind, "numbers": _packed(numbers.astype(f"<f{np.dtype(kind).itemsize}").tobytes())}
+    stored = [narrow(storage, array) for array in arrays]
+    described: dict[str, Any] = {
+        "kind": storage,
+        "numbers": _packed(b"".join(_little(each.numbers) for each in stored)),
+    }
+    if storage == "int8":
+        rows = [(each.scales.size, each.numbers.size // each.scales.size) for each in stored]
+        described |= {"rows": rows, "scales": _packed(b"".join(_little(each.scales) for each in stored))}
+    return described
+
+
+def _little(array: npt.NDArray[Any]) -> bytes:
+    return array.astype(array.dtype.newbyteorder("<")).tobytes()

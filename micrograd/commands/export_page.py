@@ -11,7 +11,7 @@ from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import compiler, compiling
 from micrograd.files import identity
 
-STORED = ("float16",)
+STORAGES = ("float16", "bfloat16", "int8")
 
 
 def add_page_options(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +22,8 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the page to write: no server, no network; pictures are drawn, other inputs have a form",
     )
-    for kind in STORED:
-        add(f"--{kind}", action="store_const", dest="stored", const=kind, help=f"store the weights as {kind}")
+    for kind in STORAGES:
+        add(f"--{kind}", action="store_const", dest="storage", const=kind, help=f"store the weights as {kind}")
     add("--title", help="of the page (default: the model's description)")
     add("--classes", type=names, metavar="NAME,...", help="what the classes are called")
     add("--features", type=names, metavar="NAME,...", help="what the inputs of a form are called")
@@ -69,7 +69,7 @@ def export_page(options: argparse.Namespace) -> int:
             program,
             options.html,
             weights,
-            stored=options.stored or "exact",
+            storage=options.storage,
             title=options.title,
             classes=options.classes,
             features=options.features,
