@@ -162,7 +162,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch):
         (["--classes", "a,,b"], "argument --classes: expected names with commas between them, got 'a,,b'"),
         (["missing.safetensors"], "missing.safetensors: No such file or directory"),
         (["--train"], "--html excludes --train and --input-gradients: a page has both"),
-        (["--data", "text.npy"], "text.npy: not an array of NumPy: "),
+        (["--data", "text.npy"], "text.npy: not an array of numbers"),
         (["--data", "page.html"], "the page must be another file than page.html, which is read"),
     ],
 )

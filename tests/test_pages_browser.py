@@ -16,6 +16,7 @@ from test_parts import X, mixed
 
 import codegen
 from codegen import Floats, Program
+from codegen.build import narrowed
 from codegen.pages.page import write_page
 from codegen.passes.freeze import frozen_program, weights_of
 from codegen.weights import read_weights
@@ -359,8 +360,8 @@ def test_weights_are_widened_to_what_they_were_rounded_to(show: Any, tmp_path: P
     program = Program(Floats(x), None, parameters, None, {"y": y})
     page = show(write_page(program, tmp_path / "page.html", storage=storage))
     right = weights_of(program)
-    model = codegen.compile(frozen_program(program, right))
-    examples = np.concatenate([np.zeros((1, 4)), np.eye(4), [[1e3, 1.0, 1.0, 1.0]]])
+    model = codegen.compile(frozen_program(narrowed(program, storage), right))
+    examples = np.concatenate([np.zeros((1, 4)), np.eye(4), [[1e3, 1.0, 1.0, 1.0]]]).astype(model.info()["dtype"])
     assert np.array_equal(outputs(page, examples), expected(model, examples))
     assert (3.1 in right["b"]) == (storage is None)
 

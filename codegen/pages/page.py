@@ -32,6 +32,7 @@ import numpy as np
 
 from codegen import checks
 from codegen.backends.arithmetic import Arithmetic
+from codegen.build import narrowed
 from codegen.files import write_if_changed
 from codegen.kinds import Part, Pixels, types_text
 from codegen.pages.wasm import wasm_of
@@ -84,7 +85,7 @@ def write_page(
     """Writes the page of a model and returns its path.
 
     weights    by name, as state_dict() has them; default: those that the parameters have
-    storage    "float16", "bfloat16", or "int8" with a scale for each row: the weights are rounded to it; default: exact
+    storage    "float16", "bfloat16" or "int8": weights are rounded to that and widened to float32; default: exact
     title      of the page; default: the Program's description
     classes    what the classes are called; default: their numbers
     features   what the inputs are called, in a form
@@ -94,9 +95,10 @@ def write_page(
 
     Raises ValueError for what does not fit the Program, CompilerError without a compiler.
     """
-    storage = program.storage if storage is None else checks.choice("storage", storage, STORAGES)
+    if storage is not None:
+        program = narrowed(program, checks.choice("storage", storage, STORAGES))
     if weights is not None:
-        set_weights(program, weights)
+        set_weights(program, weights, program.storage)
         program = replace(program, initial=None)
     rows = None if data is None else _rows(program, data)
     drawn = picture_of(program, picture, rows)
@@ -104,7 +106,7 @@ def write_page(
         "title": title or program.description or "A model",
         **_inputs(program, drawn, features, rows),
         **_outputs(program, classes),
-        **_code(program, drawn, storage, compiler),
+        **_code(program, drawn, compiler),
     }
     path = Path(path)
     write_if_changed(path, page_text(about, _summary(program)))
@@ -146,8 +148,8 @@ def _packed(data: bytes) -> str:
 
 
 def _summary(program: Program) -> str:
-    count = f"{len(program.parameter_values):,} parameters" if program.loss is not None else "Constant weights"
-    trains = " and trains" if program.loss is not None else ""
+    trains = " and trains" if program.loss is not None and not program.noises else ""
+    count = f"{len(program.parameter_values):,} parameters"
     return f"{count}. The model runs{trains} in this page: nothing that you enter leaves it."
 
 
@@ -272,7 +274,7 @@ def _class_count(program: Program) -> int:
 # Code and weights
 
 
-def _code(program: Program, picture: Picture | None, storage: str | None, compiler: str | None) -> dict[str, Any]:
+def _code(program: Program, picture: Picture | None, compiler: str | None) -> dict[str, Any]:
     """The part of the text that has the model. It trains if it has a loss, and needs no random numbers for it."""
     if isinstance(program.inputs, Pixels):
         program = replace(program, inputs=replace(program.inputs, shift=0))
@@ -288,7 +290,7 @@ def _code(program: Program, picture: Picture | None, storage: str | None, compil
         "wasm": _packed(wasm),
         "dtype": program.dtype,
         "targets": [_part(part) for part in model.target_parts] if trains else [],
-        "weights": _weights(model, storage),
+        "weights": _weights(model),
         "rate": program.rate,
         "looks": gradients_of is not None,
     }
@@ -350,8 +352,9 @@ def page_c(model: Program, gradients_of: str | None) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _weights(program: Program, storage: str | None) -> dict[str, Any]:
+def _weights(program: Program) -> dict[str, Any]:
     """All parameters as the page reads them: rounded to a type, or in the narrowest that holds all of them."""
+    storage = program.storage
     if storage is not None:
         set_weights(program, weights_of(program), storage)
     arrays = list(weights_of(program).values())

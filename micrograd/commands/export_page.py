@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from micrograd.commands.build import program_of
 from micrograd.commands.errors import UsageError
+from micrograd.commands.freeze import STORAGES, weights_of
+from micrograd.commands.freeze_check import array_of
 from micrograd.commands.inputs import compiler, compiling
 from micrograd.files import identity
-
-STORAGES = ("float16", "bfloat16", "int8")
 
 
 def add_page_options(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +22,9 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the page to write: no server, no network; pictures are drawn, other inputs have a form",
     )
-    for kind in STORAGES:
-        add(f"--{kind}", action="store_const", dest="storage", const=kind, help=f"store the weights as {kind}")
+    for storage in STORAGES:
+        about = f"store weights as {storage}; compute in float32"
+        add(f"--{storage}", action="store_const", dest="storage", const=storage, help=about)
     add("--title", help="of the page (default: the model's description)")
     add("--classes", type=names, metavar="NAME,...", help="what the classes are called")
     add("--features", type=names, metavar="NAME,...", help="what the inputs of a form are called")
@@ -53,23 +54,20 @@ def export_page(options: argparse.Namespace) -> int:
         raise UsageError("--html excludes --train and --input-gradients: a page has both")
     compiler()
     from codegen.pages.page import write_page
-    from codegen.weights import read_weights
 
     for given in (options.weights, options.data):
         if given is not None and identity(given) == identity(options.html):
             raise UsageError(f"the page must be another file than {given}, which is read")
-    try:
-        weights = None if options.weights is None else read_weights(options.weights)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-    data = None if options.data is None else read_array(options.data)
     program = program_of(options)
+    weights = None if options.weights is None else weights_of(options, program)
+    data = None if options.data is None else array_of(options.data)
     with compiling(options.model):
+        if options.storage is not None:
+            program = replace(program, storage=options.storage, dtype=options.dtype or "float32")
         path = write_page(
             program,
             options.html,
             weights,
-            storage=options.storage,
             title=options.title,
             classes=options.classes,
             features=options.features,
@@ -79,17 +77,3 @@ def export_page(options: argparse.Namespace) -> int:
         )
     print(f"{path} {path.stat().st_size:,} bytes")
     return 0
-
-
-def read_array(path: Path) -> Any:
-    """The array of a .npy file, of numbers."""
-    import numpy as np
-
-    try:
-        with path.open("rb") as file:
-            found = np.lib.format.read_array(file)  # which refuses pickles
-    except (ValueError, EOFError) as error:
-        raise UsageError(f"{path}: not an array of NumPy: {error}") from error
-    if found.dtype.kind not in "fiu":
-        raise UsageError(f"{path}: expected one array of numbers")
-    return found
