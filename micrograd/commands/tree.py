@@ -24,7 +24,7 @@ COMMANDS = {
     "report": ("report", "write a page about a training run"),
     "import": ("import_model", "make a model of an ONNX file"),
     "build": ("build", "compile a model to a module that trains and predicts"),
-    "freeze": ("build", "compile a model with its weights: it only predicts"),
+    "freeze": ("freeze", "compile a model with its weights: it only predicts"),
     "explain": ("build", "print the loops that are found in a model"),
     "draw": ("draw", "draw a model's graph, its ir or its loops"),
     "check": ("check", "compare the modules with the interpreted engine by bits"),
