@@ -157,9 +157,10 @@ def compile_traced(
         else:
             by_index = token_parts(program) if target == "extension" else ()
             found = reroll(graph, program, 1 if target == "python" else Target.of(program).cache_line, by_index)
-            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program))
-            loops = schedule(found, passes)  # -> loops as they run
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
+            phases = batch.phases if batch is not None else {}
+            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
+            loops = schedule(found, passes)  # -> loops as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text

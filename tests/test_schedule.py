@@ -41,6 +41,7 @@ from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll, token_parts
 from codegen.schedule.phases import spans_written
 from codegen.schedule.pipeline import batch_passes, c_passes, python_passes, schedule, stages
+from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_rows
@@ -68,7 +69,8 @@ def check_batch(program, target=STRICT):
     """After each pass of batches: three images together get the numbers that each gets alone."""
     found = reroll(build_graph(program), program, target.cache_line)
     images = [one_image(program, found, Random(seed)) for seed in range(3)]
-    for name, loops in stages(found, batch_passes(found, target)):
+    steps = [*stages(found, batch_passes(found, target))]
+    for name, loops in (*steps, ("roll", roll(steps[-1][1]))):
         verify_loops(loops, is_padded=False)
         written = written_by(loops)
         empty = [[None if i in written else x for i, x in enumerate(s.images[0])] for s in images]

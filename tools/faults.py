@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("codegen", "csrc", "micrograd", "tools")
+SOURCES = ("benchmarks", "codegen", "csrc", "micrograd", "tools")
 NO_MEMORY = "tests/test_no_memory.py::test_a_module_of_floats"
 
 
@@ -254,6 +254,34 @@ FAULTS = [
         "codegen/schedule/copies.py",
         "out_of=_blocks(kept & written,",
         "out_of=_blocks(kept & once,",
+    ),
+    Fault(
+        "steps of a loop over kernels that need not be even",
+        "codegen/schedule/roll.py",
+        "step is not None and step == later",
+        "step is not None and later is not None",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "a loop over kernels that runs once too often",
+        "codegen/schedule/roll.py",
+        "times = length // period + 2 if",
+        "times = length // period + 3 if",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "zeros of two signs in one loop over kernels",
+        "codegen/schedule/roll.py",
+        "return Name(repr(expr.value))",
+        "return Name(repr(expr.value + 0.0))",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "kernels of two passes in one loop",
+        "codegen/schedule/roll.py",
+        "loops.inputs, k.passes, phases",
+        "loops.inputs, phases",
+        test="tests/test_roll.py",
     ),
     Fault("a transposition that forgets a step", "csrc/transpose.h", "EXCHANGE(rows, 2)", ""),
     Fault(

@@ -106,7 +106,7 @@ def ir(program: Program, limit: int = LIMIT) -> list[str]:
 def loops(program: Program) -> list[str]:
     """The loop nests of the generated C, with the arrays that they read and write."""
     found = reroll(build_graph(program), program, Target.of(program).cache_line)
-    scheduled = schedule(found, c_passes(found, Target.of(program)))
+    scheduled = schedule(found, c_passes(found, Target.of(program)), without=["roll"])
     nests: dict[int, list[Body]] = {}  # of a group; gradients of row tensors are not scheduled
     for kernel in (*scheduled.kernels, *(k for k in found.loops.kernels if k.passes == Pass.ROW_GRADIENTS)):
         nests.setdefault(kernel.number, []).extend(kernel.nests)

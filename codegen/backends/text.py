@@ -27,6 +27,7 @@ from codegen.ir.loops import (
     Let,
     Loops,
     Name,
+    Phase,
     Place,
     Store,
     expressions,
@@ -87,7 +88,7 @@ def summary(loops: Loops, kernel: Kernel) -> str:
 
 def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
     """All groups: a line with the number of roots and how they run in a batch, then one line per nest."""
-    phases = {kernel.number: kernel.phase for kernel in batch.loops.kernels} if batch is not None else {}
+    phases = batch.phases if batch is not None else {}
     lines = []
     for kernel in loops.kernels:
         head = f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}"
@@ -103,7 +104,7 @@ def in_batches(batch: Batch | None) -> str:
     """How images run in a batch, and why."""
     if batch is None:
         return "In a batch, one image after the other is at least as fast as images side by side."
-    beside = [batch.costs[kernel.number] for kernel in batch.side_by_side.kernels]
+    beside = [batch.costs[number] for number, phase in batch.phases.items() if phase == Phase.SIDE_BY_SIDE]
     alone, together = sum(cost.by_image for cost in beside), sum(cost.side_by_side for cost in beside)
     return (
         f"In batches of {batch.fewest} images or more, {batch.images} lie side by side: {together:,.0f} vector "

@@ -31,6 +31,7 @@ from codegen.ir.loops import (
     Local,
     Loops,
     Name,
+    Nest,
     Pass,
     Place,
     Store,
@@ -103,6 +104,8 @@ class _Run:
             match stmt:
                 case For():
                     self.loop(stmt)
+                case Nest():
+                    self.body(stmt.body)
                 case Let():
                     if isinstance(stmt.value, Index):
                         self.counters[stmt.name] = self.index(stmt.value)

@@ -8,6 +8,7 @@
            | Local(name, length, images)     an array in registers, filled before it is read
            | Store(target, expr)
            | Accumulate(target, op, expr)    target = target op expr, where op is add or max
+           | Nest(number, body)              a nest of that kernel, in a loop over kernels: see schedule.roll
     target = place | name
     place  = array[base + sum(stride * counter) + sum(table[index])], and [image] where images lie side by side
     expr   = place | name | constant | op(expr, ...)
@@ -168,9 +169,17 @@ class Accumulate:
     value: Expr
 
 
+@dataclass(frozen=True, slots=True)
+class Nest:
+    """A nest of the kernel `number`, in a loop over kernels. Its names are its own."""
+
+    number: int
+    body: Body
+
+
 Expr: TypeAlias = "Place | Name | Const | Apply"
 Target: TypeAlias = "Place | Name"
-Stmt: TypeAlias = "For | Let | Local | Store | Accumulate"
+Stmt: TypeAlias = "For | Let | Local | Store | Accumulate | Nest"
 Body: TypeAlias = "tuple[Stmt, ...]"
 
 
@@ -252,13 +261,22 @@ def statements(body: Body) -> Iterator[Stmt]:
     """Every statement, outer ones before those inside."""
     for stmt in body:
         yield stmt
-        if type(stmt) is For:
+        if type(stmt) is For or type(stmt) is Nest:
             yield from statements(stmt.body)
 
 
 def has_loop(nests: Iterable[Body], kind: Kind) -> bool:
     """Whether there is a loop of a kind."""
     return any(type(stmt) is For and stmt.kind == kind for nest in nests for stmt in statements(nest))
+
+
+def is_rolled(nest: Body) -> bool:
+    """Whether a nest is a loop over kernels: see schedule.roll."""
+    return (
+        len(nest) == 1
+        and type(nest[0]) is For
+        and any(type(stmt) is Nest or is_rolled((stmt,)) for stmt in nest[0].body)
+    )
 
 
 def subexpressions(expr: Expr) -> Iterator[Expr]:
@@ -287,6 +305,15 @@ def writes(stmt: Stmt) -> Place | None:
     return stmt.target if type(stmt) in (Store, Accumulate) and type(stmt.target) is Place else None  # type: ignore[union-attr]
 
 
+def all_places(loops: Loops) -> Iterator[Place]:
+    """Every place that the kernels read or write."""
+    for kernel in loops.kernels:
+        for nest in kernel.nests:
+            for stmt in statements(nest):
+                target = writes(stmt)
+                yield from reads(stmt) if target is None else (target, *reads(stmt))
+
+
 def uses(body: Body, array: str) -> bool:
     """Whether anything in a body reads or writes an array."""
     for stmt in statements(body):
@@ -310,7 +337,7 @@ def map_body(body: Body, change: Callable[[Expr], Expr]) -> Body:
 
 def _map_stmt(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     match stmt:
-        case For():
+        case For() | Nest():
             return replace(stmt, body=map_body(stmt.body, change))
         case Let():
             return stmt if isinstance(stmt.value, Index) else Let(stmt.name, map_expr(stmt.value, change))

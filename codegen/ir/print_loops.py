@@ -28,6 +28,7 @@ from codegen.ir.loops import (
     Let,
     Local,
     Name,
+    Nest,
     Place,
     Stmt,
     Store,
@@ -51,6 +52,9 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
         case For():
             value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
             yield f"{stmt.kind.value} {stmt.counter} < {stmt.count}{value}:"
+            yield from (f"    {line}" for line in body_lines(stmt.body))
+        case Nest():
+            yield f"nest of kernel {stmt.number}:"
             yield from (f"    {line}" for line in body_lines(stmt.body))
         case Let():
             value = f"place {index_text(stmt.value)}" if isinstance(stmt.value, Index) else expr_text(stmt.value)

@@ -67,12 +67,17 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
         for run, part in zip(runs, relative, strict=True):
             offsets = part[rows[0]]
             columns = range(column, column + len(run.kinds))
-            terms.append(Terms(run, columns, offsets, fit(offsets) if run.count > 1 else [Piece(0, 1, [])]))
+            terms.append(Terms(run, columns, offsets, _pieces(offsets)))
             column += len(run.kinds)
         for piece in fit(instance, shorten=True) if len(rows) > 1 else [Piece(0, 1, [])]:
             loops = _ordered(piece.loops)
             nests.append(Nest(instance[piece.start], loops, terms, tables, literals))
     return nests
+
+
+def _pieces(offsets: Ints) -> list[Piece]:
+    """The terms of a run as loops. Two terms are none: their distance says nothing, as of a gate's two products."""
+    return fit(offsets) if len(offsets) > 2 else [Piece(i, 1, []) for i in range(len(offsets))]
 
 
 def _relative(runs: list[Run], indices: Ints) -> tuple[list[Ints], list[Ints]]:

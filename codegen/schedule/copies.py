@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Loops, Pass, Phase
 from codegen.schedule.phases import Cost, kernel_cost, spans_read, spans_written
+from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
@@ -36,8 +37,13 @@ class Batch:
 
     @property
     def side_by_side(self) -> Loops:
-        """The kernels that compute all images at once."""
-        return self.loops.with_kernels([k for k in self.loops.kernels if k.phase == Phase.SIDE_BY_SIDE])
+        """The kernels that compute all images at once, in loops over kernels where they repeat."""
+        return roll(self.loops.with_kernels([k for k in self.loops.kernels if k.phase == Phase.SIDE_BY_SIDE]))
+
+    @property
+    def phases(self) -> dict[int, Phase]:
+        """How each kernel runs, by its number."""
+        return {kernel.number: kernel.phase for kernel in self.loops.kernels}
 
 
 @dataclass(frozen=True)

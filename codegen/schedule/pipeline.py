@@ -8,7 +8,7 @@ from itertools import chain
 
 from codegen.ir import loops as ir
 from codegen.ir.graph import Graph
-from codegen.ir.loops import Body, For, Kind, Loops, has_loop
+from codegen.ir.loops import Body, For, Kind, Loops, Phase, has_loop
 from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
@@ -23,6 +23,7 @@ from codegen.schedule.parallel import share_gradients
 from codegen.schedule.parts import split_sums
 from codegen.schedule.phases import set_phases
 from codegen.schedule.registers import keep_in_registers
+from codegen.schedule.roll import roll
 from codegen.schedule.row_sums import split_row_sums
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
@@ -67,8 +68,8 @@ class Rerolled:
 Pass = Callable[[Loops], Loops]
 
 
-def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
-    """The passes of C, by name, in order."""
+def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None = None) -> dict[str, Pass]:
+    """The passes of C, by name, in order. `phases`: of kernels in a batch, by their number."""
     passes: dict[str, Pass] = {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
         "row sums": lambda loops: split_row_sums(loops, target),  # sums over active inputs apart, for tiles of rows
@@ -86,6 +87,7 @@ def c_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "vectors": mark_vectors,  # lanes that gcc would unroll
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
+        "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
     }
     optional = {"parts": target.reorder, "fuse": target.fma}
     return {name: run for name, run in passes.items() if optional.get(name, True)}

@@ -47,7 +47,7 @@ def keep_in_registers(loops: Loops) -> Loops:
             return nest
         found = root_loops(nest)
         body = found[-1].body if found else nest
-        if len(found) < 2 and not _has_inner_loop(body):
+        if len(found) < 2 and _has_one_term(body):
             return nest
         place = result(nest)
 
@@ -60,5 +60,6 @@ def keep_in_registers(loops: Loops) -> Loops:
     return each_nest(loops, change)
 
 
-def _has_inner_loop(body: Body) -> bool:
-    return any(type(stmt) is For and stmt.kind != Kind.IMAGES for stmt in statements(body))
+def _has_one_term(body: Body) -> bool:
+    """For each image."""
+    return sum(1 for stmt in statements(body) if type(stmt) is not For or stmt.kind != Kind.IMAGES) == 1

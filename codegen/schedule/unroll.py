@@ -11,7 +11,8 @@ becomes:
 
     value[12] = tanh(add(add(add(value[3], mul(data[0], value[8])), mul(data[1], value[9])), mul(data[2], value[10])))
 
-C unrolls only nests of a single root, which have no lanes to compute side by side; Python unrolls all.
+C unrolls only nests without lanes, because there is a single root, and sums without loops over terms; Python unrolls
+all.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from codegen.ir.loops import (
     Name,
     Stmt,
     Store,
+    has_loop,
     map_expr,
     reads,
     statements,
@@ -47,7 +49,8 @@ def unroll(loops: Loops, single_roots_only: bool = True) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
         found = root_loops(nest)
         body = found[-1].body if found else nest
-        if (found and single_roots_only) or len(body) < 2 or type(body[0]) is not Let:
+        has_lanes = single_roots_only and bool(found) and has_loop([body], Kind.SEQUENTIAL)
+        if has_lanes or len(body) < 2 or type(body[0]) is not Let:
             return nest
         return around(found, _expression(body))
 

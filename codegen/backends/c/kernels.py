@@ -21,7 +21,7 @@ The passes in `schedule` take all decisions; this only prints them.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from codegen.backends.arithmetic import Arithmetic
@@ -48,11 +48,14 @@ from codegen.ir.loops import (
     Local,
     Loops,
     Name,
+    Nest,
     Pass,
     Phase,
     Place,
     Stmt,
     Store,
+    all_places,
+    is_rolled,
     map_body,
     statements,
     uses,
@@ -181,8 +184,9 @@ def kernels_of(
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     functions, calls = kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
     batch_calls = [call for call in calls if call.phase != Phase.SIDE_BY_SIDE]
-    if batch is not None:
-        lines, more = kernel_functions(batch.side_by_side, found.loops, arithmetic, BESIDE)
+    beside = batch.side_by_side if batch is not None else NO_LOOPS
+    if beside.kernels:
+        lines, more = kernel_functions(beside, found.loops, arithmetic, BESIDE)
         functions, batch_calls = [*functions, *lines], [*batch_calls, *more]
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
@@ -195,12 +199,12 @@ def kernels_of(
         calls=calls,
         batch_calls=batch_calls,
         batch=batch,
-        offsets=_offsets(found, scheduled),
+        offsets=_offsets(found, scheduled, beside),
         tensors=layout.tensors,
         tensor_names=[region.name for region in scheduled.regions[DATA]],
         row_tensors=list(found.rows.values()),
         row_comments=[comment(str(formula)) for kernel in rows for formula in formulas(found.loops, kernel)],
-        reads_inputs=reads_inputs(scheduled) or (batch is not None and reads_inputs(batch.side_by_side)),
+        reads_inputs=reads_inputs(scheduled) or reads_inputs(beside),
         value_count=scheduled.lengths[VALUE],
         data_count=layout.data_count,
         loss=found.place_of(graph.loss),
@@ -221,10 +225,17 @@ def definitions(rows: Iterable[ops.Row], updates: Updates | None, arithmetic: Ar
     return c_definitions([row for _, row in sorted(found.items())], arithmetic.literal, arithmetic.is_float32)
 
 
-def _offsets(found: Rerolled, scheduled: Loops) -> list[tuple[str, int]]:
-    """Names for places in value[]. INPUT and TARGET are always defined, LOSS if the graph has one."""
+def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
+    """Names for places in value[], if anything calls them that: of the steps of a loop over kernels the first has one.
+
+    INPUT and TARGET are always defined, LOSS if the graph has one.
+    """
+    regions = printed[0].regions[VALUE]
+    named = [*found.observed, *found.input_gradients.values(), *(row.factor for row in found.rows.values())]
+    named += [place.index.base for loops in printed for place in all_places(loops) if place.array in (VALUE, SHARED)]
+    starts = {regions.at(base).start for base in named}
     places = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    places |= {region.name: region.start for region in scheduled.regions[VALUE]}
+    places |= {region.name: region.start for region in regions if region.start in starts}
     if found.graph.loss >= 0:
         places.setdefault("LOSS", found.place_of(found.graph.loss))
     return list(places.items())
@@ -240,8 +251,8 @@ def kernel_functions(
     loops: Loops, plain: Loops, arithmetic: Arithmetic, parameters: str = WORKSPACE
 ) -> tuple[list[str], list[Call]]:
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
-    printer = _Printer(loops, arithmetic)
-    plain_kernels = {kernel.number: kernel for kernel in plain.kernels}
+    comments = {kernel.number: _comment(plain, kernel) for kernel in plain.kernels}
+    printer = _Printer(loops, arithmetic, comments=comments)
     suffix = "_side_by_side" if parameters == BESIDE else ""
     lines: list[str] = []
     calls: list[Call] = []
@@ -252,8 +263,8 @@ def kernel_functions(
         takes = IMAGES if passes == Pass.DENSE_GRADIENTS else ROWS if passes & Pass.ROW_SUMS else parameters
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
-            about = _comment(plain, plain_kernels[kernel.number])
-            lines += [INDENT + line for line in (["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else about)]
+            about = ["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comments[kernel.number]
+            lines += [INDENT + line for line in (_over_kernels(kernel) or about)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -273,6 +284,13 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
         shared = f"const {arithmetic.type} *restrict const shared = once->value;"
         lines += [shared if SHARED in used else "(void)once;"]
     return [INDENT + line for line in lines]
+
+
+def _over_kernels(kernel: Kernel) -> list[str]:
+    """The comment of a loop over kernels. Those inside have their own."""
+    if not is_rolled(kernel.nests[0]):
+        return []
+    return [f"/* %{kernel.nodes[0]} .. %{kernel.nodes[1]}, step by step: */"]
 
 
 def _comment(plain: Loops, kernel: Kernel) -> list[str]:
@@ -362,8 +380,14 @@ def expression_text(expr: Expr, arithmetic: Arithmetic, at_least: int = 0) -> st
 class _Printer:
     """Statements as lines of C."""
 
-    def __init__(self, loops: Loops, arithmetic: Arithmetic, in_lanes: bool = False) -> None:
-        self.loops, self.arithmetic = loops, arithmetic
+    def __init__(
+        self,
+        loops: Loops,
+        arithmetic: Arithmetic,
+        in_lanes: bool = False,
+        comments: Mapping[int, list[str]] | None = None,
+    ) -> None:
+        self.loops, self.arithmetic, self.comments = loops, arithmetic, comments or {}
         self.kernel = loops.kernels[0] if loops.kernels else None
         self.in_lanes = in_lanes
         self.variables: set[str] = set()  # names that are assigned to
@@ -388,6 +412,9 @@ class _Printer:
         match stmt:
             case For():
                 yield from self.loop(stmt)
+            case Nest():
+                assert self.kernel is not None
+                yield from [*self.comments[stmt.number], *self.nest(self.kernel, stmt.body)]
             case Let():
                 assert not isinstance(stmt.value, Index)
                 const = "" if stmt.name in self.variables else "const "

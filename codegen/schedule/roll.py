@@ -1,0 +1,237 @@
+"""A sequence of kernels that comes again and again, with indices that advance by constants, becomes one loop.
+
+Example input, three steps of a recurrence:
+
+    kernel 4: i < 12: value[100 + i] = tanh(value[i])             kernel 5: i < 12: value[116 + i] = exp(value[100 + i])
+    kernel 6: i < 12: value[132 + i] = tanh(value[16 + i])        kernel 7: i < 12: value[148 + i] = exp(value[132 + i])
+    kernel 8: i < 12: value[164 + i] = tanh(value[32 + i])        kernel 9: i < 12: value[180 + i] = exp(value[164 + i])
+
+becomes:
+
+    kernel 4: t < 3:
+        nest of kernel 4: i < 12: value[100 + i + 32t] = tanh(value[i + 16t])
+        nest of kernel 5: i < 12: value[116 + i + 32t] = exp(value[100 + i + 32t])
+
+The order of the nests stays as it is, so nothing has to be known about what they read and write. Steps that differ, as
+the first one of a recurrence does, stay in front of the loop or behind it. Among all repeats, the one that saves most
+statements is rolled first; then what is before it, behind it and inside it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, count, groupby
+from operator import sub
+
+from codegen.ir.loops import (
+    VALUE,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Loops,
+    Name,
+    Nest,
+    Phase,
+    Place,
+    Stmt,
+    is_rolled,
+    map_body,
+    statements,
+)
+
+FEWEST = (3, 2)  # repeats: first those whose steps are seen to be even, and what is left
+MAX_OCCURRENCES = 8  # of equal statements in one repeat
+MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
+
+
+@dataclass(frozen=True)
+class _Item:
+    """One kernel, or a statement inside a loop over kernels. `key`: the same without what may advance: the bases."""
+
+    body: Body
+    key: object
+    bases: tuple[int, ...]
+    size: int  # in statements
+
+    @classmethod
+    def of(cls, body: Body, inputs: int, *more: object) -> _Item:
+        bases: list[int] = []
+
+        def without_base(index: Index) -> Index:
+            bases.append(index.base)
+            return replace(index, base=0)
+
+        def change(expr: Expr) -> Expr:
+            if type(expr) is Const:
+                return Name(repr(expr.value))  # which tells 0 from -0
+            if type(expr) is not Place:
+                return expr
+            is_input = expr.array == VALUE and expr.index.base < inputs
+            return replace(expr, array="input" if is_input else expr.array, index=_changed(expr.index, without_base))
+
+        anonymous = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
+        key = map_body(anonymous, change)
+        return cls(body, (key, *more), tuple(bases), sum(1 for _ in statements(body)))
+
+
+@dataclass(frozen=True)
+class _Repeat:
+    """Items [start, start + period * count) are `count` times the first `period`, a constant further each time."""
+
+    start: int
+    period: int
+    count: int
+    saved: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.period * self.count
+
+
+def roll(loops: Loops, phases: Mapping[int, Phase] | None = None) -> Loops:
+    """The loops with repeated kernels in loops over them. `phases`: how kernels run in a batch, by their number."""
+    phases = phases or {}
+    kernels = [_with_inner(kernel, loops.inputs) for kernel in loops.kernels]
+    for fewest in FEWEST:
+        items = [
+            _Item.of(_nests(k), loops.inputs, k.passes, phases.get(k.number, k.phase), k.is_gradient) for k in kernels
+        ]
+        rolled: list[Kernel] = []
+        done = 0
+        for repeat in _repeats(items, fewest):
+            rolled += kernels[done : repeat.start]
+            done = repeat.end
+            rolled.append(_over(kernels[repeat.start : done], (_loop(items, repeat, (), loops.inputs),)))
+        kernels = [*rolled, *kernels[done:]]
+    return loops.with_kernels(kernels)
+
+
+def _over(kernels: list[Kernel], nest: Body) -> Kernel:
+    """The nest of a loop over kernels in place of all of them."""
+    nodes = min([kernel.nodes[0] for kernel in kernels]), max([kernel.nodes[1] for kernel in kernels])
+    return replace(kernels[0], nests=(nest,), nodes=nodes, roots=sum([kernel.roots for kernel in kernels]))
+
+
+def _nests(kernel: Kernel) -> Body:
+    return tuple(
+        [stmt for nest in kernel.nests for stmt in (nest if is_rolled(nest) else (Nest(kernel.number, nest),))]
+    )
+
+
+def _with_inner(kernel: Kernel, inputs: int) -> Kernel:
+    """A kernel outside of all loops, whose own nests may repeat."""
+    body = _rolled_body(_nests(kernel), (), inputs)
+    return kernel.with_nests(tuple([stmt.body if type(stmt) is Nest else (stmt,) for stmt in body]))
+
+
+def _rolled_body(body: Body, around: tuple[str, ...], inputs: int) -> Body:
+    """The body of a loop over kernels, which may repeat in it. `around`: the counters of the loops over kernels."""
+    for fewest in FEWEST:
+        items = [_Item.of((stmt,), inputs) for stmt in body]
+        rolled: list[Stmt] = []
+        done = 0
+        for repeat in _repeats(items, fewest):
+            rolled += [*body[done : repeat.start], _loop(items, repeat, around, inputs)]
+            done = repeat.end
+        body = (*rolled, *body[done:])
+    return body
+
+
+def _loop(items: Sequence[_Item], repeat: _Repeat, around: tuple[str, ...], inputs: int) -> For:
+    first = items[repeat.start : repeat.start + repeat.period]
+    second = items[repeat.start + repeat.period :]
+    used = {stmt.counter for item in first for stmt in statements(item.body) if type(stmt) is For}
+    counter = next(name for name in _counters() if name not in used and name not in around)
+    body = [stmt for item, later in zip(first, second, strict=False) for stmt in _advancing(item, later, counter)]
+    return For(counter, repeat.count, _rolled_body(tuple(body), (*around, counter), inputs))
+
+
+def _counters() -> Iterator[str]:
+    yield from ("t", "s", "z")
+    yield from (f"t{n}" for n in count(2))
+
+
+def _advancing(item: _Item, later: _Item, counter: str) -> Body:
+    """An item whose indices advance with the counter as from it to a later one."""
+    steps = map(sub, later.bases, item.bases)
+
+    def advance(index: Index) -> Index:
+        step = next(steps)
+        return replace(index, steps=(*index.steps, (step, counter))) if step else index
+
+    def change(expr: Expr) -> Expr:
+        return replace(expr, index=_changed(expr.index, advance)) if type(expr) is Place else expr
+
+    return map_body(item.body, change)
+
+
+def _changed(index: Index, change: Callable[[Index], Index]) -> Index:
+    """The index, and those that look up its tables, each changed."""
+    tables = tuple([(table, _changed(inner, change)) for table, inner in index.tables])
+    return replace(change(index), tables=tables)
+
+
+def _repeats(items: Sequence[_Item], fewest: int) -> list[_Repeat]:
+    """Repeats that do not overlap, in order: the one that saves most, then those before and behind it."""
+    numbers: dict[object, int] = {}
+    keys = [numbers.setdefault(item.key, len(numbers)) for item in items]
+    found: list[_Repeat] = []
+    open_parts = [(0, len(items))]
+    while open_parts:
+        start, end = open_parts.pop()
+        candidates = _candidates(items, keys, start, end, fewest)
+        best = max(candidates, key=lambda repeat: repeat.saved, default=None)
+        if best is not None and best.saved >= MIN_SAVED:
+            found.append(best)
+            open_parts += [(start, best.start), (best.end, end)]
+    return sorted(found, key=lambda repeat: repeat.start)
+
+
+def _candidates(items: Sequence[_Item], keys: list[int], start: int, end: int, fewest: int) -> Iterator[_Repeat]:
+    """The longest repeats of each period in items [start, end), those of short periods first.
+
+    Any two of equal keys are a repeat; from the third on, steps have to be equal.
+    """
+    sizes = [0, *accumulate(item.size for item in items)]
+    for period in _periods(keys[start:end]):
+        steps = [
+            tuple(map(sub, items[i + period].bases, items[i].bases)) if keys[i] == keys[i + period] else None
+            for i in range(start, end - period)
+        ]
+        alike = [step is not None for step in steps]
+        if fewest > 2:
+            alike = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
+        for first, length in _runs(alike):
+            if length >= period:
+                first += start
+                times = length // period + 2 if fewest > 2 else 2
+                yield _Repeat(first, period, times, (times - 1) * (sizes[first + period] - sizes[first]))
+
+
+def _periods(keys: list[int]) -> list[int]:
+    """Distances at which as many equal keys as fill them stand."""
+    places: dict[int, list[int]] = {}
+    for i, key in enumerate(keys):
+        places.setdefault(key, []).append(i)
+    distances = Counter(
+        here[i + lag] - here[i]
+        for here in places.values()
+        for lag in range(1, MAX_OCCURRENCES + 1)
+        for i in range(len(here) - lag)
+    )
+    return sorted(distance for distance, times in distances.items() if times >= distance)
+
+
+def _runs(alike: list[bool]) -> Iterator[tuple[int, int]]:
+    """Where runs of True begin, and how long they are."""
+    start = 0
+    for value, same in groupby(alike):
+        length = len(list(same))
+        if value:
+            yield start, length
+        start += length

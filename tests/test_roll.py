@@ -1,0 +1,165 @@
+"""Roll: kernels that repeat become a loop. Depth costs neither lines of C nor bits.
+
+Found here is a loop where something does not advance evenly, and repeats that are not found. That the numbers stay the
+same after this pass, as after each, is tested in test_schedule.py, and for whole modules in test_differential.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import models
+import pytest
+
+from benchmarks.small.models import gru, lstm, residual_network
+from codegen import Floats, Program
+from codegen.ir.graph import Op
+from codegen.ir.loops import VALUE, Apply, Const, For, Index, Kernel, Loops, Nest, Pass, Phase, Place, Store, statements
+from codegen.ir.print_loops import kernel_lines
+from codegen.pipeline import compile_program
+from codegen.schedule.roll import roll
+from micrograd.engine import Value
+
+
+def kernels(*nests):
+    """One kernel for each nest, in a value[] of 10,000 numbers, 10 of them inputs."""
+    found = [Kernel(i, Pass.LOSS, (nest,), (i, i), 1) for i, nest in enumerate(nests)]
+    return Loops(tuple(found), {VALUE: 10_000, "data": 100}, {}, {}, 10)
+
+
+def nest(to, *of, count=12, constant=1.0):
+    """i < count: value[to + i] = value[of + i] + ... + constant"""
+    total = Const(constant)
+    for start in of:
+        total = Apply(int(Op.ADD), (total, Place(VALUE, Index(start, ((1, "i"),)))))
+    return (For("i", count, (Store(Place(VALUE, Index(to, ((1, "i"),))), total),)),)
+
+
+def lines(loops):
+    return [line for kernel in loops.kernels for line in kernel_lines(kernel)]
+
+
+def chain(steps, first=100):
+    """Two nests a step, each of which reads what the one before it has written."""
+    return [
+        n
+        for t in range(steps)
+        for n in (
+            nest(first + 40 * t + 20, first + 40 * t),
+            nest(first + 40 * t + 40, first + 40 * t + 20, constant=2.0),
+        )
+    ]
+
+
+def test_a_recurrence_becomes_a_loop_over_time():
+    assert lines(roll(kernels(*chain(5)))) == [
+        "kernel 0 (loss): 10 roots, %0 .. %9",
+        "    for t < 5:",
+        "        nest of kernel 0:",
+        "            for i < 12:",
+        "                value[120 + i + 40t] = add(1, value[100 + i + 40t])",
+        "        nest of kernel 1:",
+        "            for i < 12:",
+        "                value[140 + i + 40t] = add(2, value[120 + i + 40t])",
+    ]
+
+
+def test_loops_nest():
+    """Blocks of four equal layers and another one: a loop of layers in a loop of blocks, and what is around them."""
+    blocks = [
+        n
+        for block in range(5)
+        for n in (*(nest(1000 * block + 200 + 20 * k, 100) for k in range(4)), nest(1000 * block + 400, 200, count=3))
+    ]
+    rolled = roll(kernels(nest(5000, 5), *blocks, nest(5100, 7, count=2)))
+    loops = [
+        (stmt.counter, stmt.count)
+        for k in rolled.kernels
+        for n in k.nests
+        for stmt in statements(n)
+        if isinstance(stmt, For)
+    ]
+    assert loops == [("i", 12), ("t", 5), ("s", 4), ("i", 12), ("i", 3), ("i", 2)]
+
+
+def counts(loops):
+    """How often each loop over kernels runs."""
+    return [n[0].count for kernel in loops.kernels for n in kernel.nests if isinstance(n[0].body[0], Nest | For)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        nest(100 + 40 * 3 + 21, 100 + 40 * 3),
+        nest(100 + 40 * 3 + 20, 100 + 40 * 3, constant=3.0),
+        nest(100 + 40 * 3 + 20, 100 + 40 * 3, count=11),
+        nest(100 + 40 * 3 + 20, 100 + 40 * 3, 100),
+    ],
+    ids=["a distance", "a constant", "a count", "a term"],
+)
+def test_a_step_that_differs_stays_outside(other):
+    """The fourth of seven: three steps in a loop before it, three behind it."""
+    nests = chain(7)
+    nests[6] = other
+    assert counts(roll(kernels(*nests))) == [3, 3]
+
+
+def test_zeros_of_two_signs_differ():
+    nests = [nest(100 + 20 * t, 80 + 20 * t, constant=-0.0 if t == 5 else 0.0) for t in range(20)]
+    assert counts(roll(kernels(*nests))) == [5, 14]
+
+
+def test_what_runs_at_different_times_differs():
+    """Kernels of the forward and of the backward pass, and of phases of a batch."""
+    plain = kernels(*[nest(100 + 20 * t, 80 + 20 * t) for t in range(20)])
+    backward = plain.with_kernels(
+        [replace(k, passes=Pass.GRADIENTS if k.number > 9 else Pass.LOSS) for k in plain.kernels]
+    )
+    assert counts(roll(backward)) == [10, 10]
+    assert counts(roll(plain, {n: Phase.ONCE if n < 10 else Phase.BY_IMAGE for n in range(20)})) == [10, 10]
+
+
+def test_inputs_and_values_differ():
+    """Which functions read inputs is asked of the first step alone."""
+    plain = kernels(
+        *[nest(100 + 20 * t, 40 - 20 * t, count=2) for t in range(3)],
+        *[nest(300 + 20 * t, 300, count=1) for t in range(9)],
+    )
+    assert [
+        stmt.count for kernel in roll(plain).kernels for stmt in statements(kernel.nests[0]) if isinstance(stmt, For)
+    ][-2:] == [9, 1]
+
+
+DEEP = {
+    "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), steps=depth),
+    "GRU": lambda depth: gru(models.values(4 * depth), models.values(2), steps=depth),
+    "residual": lambda depth: residual_network(models.values(16), models.values(16), blocks=depth),
+}
+
+
+@pytest.mark.parametrize("name", DEEP)
+def test_depth_costs_no_kernels(name):
+    """The kernels of 24 steps or blocks are as many lines as those of 8."""
+    found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (8, 24)]
+    assert found[1] <= 1.02 * found[0]
+
+
+def test_width_costs_no_kernels():
+    found = [
+        compile_program(gru(models.values(16), models.values(2), steps=4, hidden=hidden), "wide").files[
+            "wide_kernels.h"
+        ]
+        for hidden in (16, 32)
+    ]
+    assert found[0].count("\n") == found[1].count("\n")
+
+
+def test_each_group_in_a_loop_is_named():
+    """The comment of a group says which nodes the first step has; that of the loop, all of them."""
+    x, w = models.values(3), Value(0.5)
+    out = x[0]
+    for _ in range(12):
+        out = (out * w + x[1]).tanh() * x[2]
+    text = compile_program(Program(Floats(x), None, {"w": w}, out), "deep").files["deep_kernels.h"]
+    assert "step by step: */" in text
+    assert text.count("for (ptrdiff_t t = 0;") >= 2  # forward and backward
