@@ -38,7 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         runner = Runner(toolchain, Path(folder), options.timeout)
         cases = (
             Case(
-                seed + i, options.kind or _kind(seed + i, options.regular), _commands(seed + i, commands, options.every)
+                seed + i,
+                options.kind or kind_of(seed + i, options.regular),
+                _commands(seed + i, commands, options.every),
             )
             for i in range(options.count)
         )
@@ -64,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
-def _kind(seed: int, regular: int) -> str | None:
+def kind_of(seed: int, regular: int) -> str | None:
+    """That of the Program of a seed: every so many are regular, none where `regular` is 0."""
     return REGULAR if regular and seed % regular == 0 else None
 
 
