@@ -27,7 +27,7 @@ Shapes: TypeAlias = dict[str, tuple[int, ...]]
 Instruction: TypeAlias = Callable[[Weights, list[Vector]], Vector]
 
 REGULAR = "regular"  # the kind of these Programs
-MAX_NODES, MAX_RESULTS = 2000, 60
+MAX_NODES, MAX_RESULTS = 1200, 60
 WIDTHS = [1, 2, 2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 12, 16, 17]
 COUNTS = [2, 3, 3, 4, 4, 5, 6, 7, 8, 9, 12]
 
