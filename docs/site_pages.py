@@ -32,7 +32,18 @@ LOGGER = logging.getLogger(__name__)
 
 # The order of the pages. Those that are not named here follow under "Inside", benchmarks under "Figures".
 CONTENTS = {
-    "Use": ["examples", "coming_from", "own_model", "numpy", "onnx", "ops", "training", "wheel", "commands"],
+    "Use": [
+        "examples",
+        "microgpt",
+        "coming_from",
+        "own_model",
+        "numpy",
+        "onnx",
+        "ops",
+        "training",
+        "wheel",
+        "commands",
+    ],
     "Inside": ["architecture", "tensors", "one_node", "functions", "essay"],
 }
 
