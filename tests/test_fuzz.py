@@ -63,7 +63,9 @@ def test_random_calls_of_a_module_and_its_twin(pairs, operations):
     run_all(target, [*seeds()[:40], *inputs(60)])
 
 
-@pytest.mark.parametrize(("target", "module"), [(idx.Idx, idx), (weights.Weights, weights), (onnx_files.Onnx, onnx_files)])
+@pytest.mark.parametrize(
+    ("target", "module"), [(idx.Idx, idx), (weights.Weights, weights), (onnx_files.Onnx, onnx_files)]
+)
 def test_files_made_by_the_tool_and_damaged_ones(target, module):
     check, draw = target(), random.Random(1)
     for seed in module.seeds():
