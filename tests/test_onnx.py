@@ -244,6 +244,27 @@ def test_files_of_pytorch(path, tmp_path):
     assert interpreted(written, x)["y"].tolist() == interpreted(program, x)["y"].tolist()
 
 
+def test_integers_that_look_up_rows_are_tokens(tmp_path):
+    """As torch.nn.Embedding is exported; the compiler finds the look-up again."""
+    table = np.random.default_rng(0).normal(size=(27, 3))
+    nodes = [
+        node("Cast", ["x"], ["i"], to=7),
+        node("Gather", ["embedding.weight", "i"], ["rows"]),
+        node("Flatten", ["rows"], ["flat"]),
+        node("Gemm", ["flat", "w"], ["y"]),
+    ]
+    weights = {"embedding.weight": table, "w": np.ones((12, 2))}
+    path = saved(tmp_path, model(nodes, {"x": ["N", 4]}, ["y"], weights, kind=6))
+    program = codegen.from_onnx(path, loss="cross_entropy")
+    assert [(part.kind, part.numbers, part.classes) for part in program.input_parts] == [("tokens", 4, 27)]
+    one_hot = np.eye(27)[[3, 0, 26, 3]]
+    assert np.allclose(interpreted(program, one_hot)["y"], [table[[3, 0, 26, 3]].sum()] * 2, atol=1e-6)
+    assert "embedding.weight.rows" in codegen.compile_program(program).explanation()
+    command("import", path, "-o", tmp_path / "net.py", "--loss", "cross_entropy")
+    written = codegen.load(tmp_path / "net.py")
+    assert interpreted(written, one_hot)["y"].tolist() == interpreted(program, one_hot)["y"].tolist()
+
+
 def test_where_chooses_by_computed_numbers(tmp_path):
     """Also where the other branch is infinite; the gradient is that of the chosen branch."""
     nodes = [
