@@ -37,6 +37,8 @@ def test_an_op_that_is_missing_is_named_with_its_node(tmp_path):
     found = one("Relu", ["x"])
     found.graph.node[0].domain = "com.example"
     refused(tmp_path, found, "com.example.Relu", "not supported")
+    found.graph.node[0].op_type = "Re\nlu\x1b[31m"
+    refused(tmp_path, found, "com.example.Re?lu?[31m")
 
 
 def test_what_is_no_onnx_file(tmp_path):
