@@ -143,7 +143,10 @@ def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
     parts = {each.name: _part(each, model.leaves[each.name]) for each in model.file.inputs}
     made: dict[str, Any] = {"loss": None, "targets": None}
     if callable(loss):
-        made["loss"], made["targets"] = loss(dict(outputs))
+        found = loss(dict(outputs))
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise TypeError(f"the loss function must return (loss, targets), not {type(found).__name__}")
+        made["loss"], made["targets"] = found
     elif loss is not None:
         losses.checked(loss)
     try:
