@@ -116,7 +116,7 @@ class Module:
             output, name = losses.place(self.loss, self.model)
             made, size = losses.of(self.loss, self.model), len(self.model.outputs[output].ravel())
             kind = "Label" if self.loss in ("cross_entropy", "nll") else "Floats"
-            values = f"np.ravel(array({self.names[name]}))"
+            values = f"np.ravel(array({self._argument(name)}))"
             call = f"{self.loss}({values}, target)"
             if self.loss == "binary_cross_entropy":
                 call = f"{self.loss}({values}[0], target[0])"
