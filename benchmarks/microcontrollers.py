@@ -4,7 +4,7 @@
     python -m benchmarks.microcontrollers --nets 64-32-10 --rows trains
 
 Flash and RAM are what a program for a Cortex-M4 with hardware for floats grows by, compiled with -Os. Its instructions
-are counted by qemu. emlearn, if it is installed, converts scikit-learn's MLPClassifier of the same layers. onnx2c is in no
+are counted by qemu. emlearn, if installed, converts scikit-learn's MLPClassifier of the same layers. onnx2c is in no
 package index, and neither can train.
 """
 
