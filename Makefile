@@ -22,7 +22,7 @@ test: $(VENV)/dev.stamp
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -m slow -n auto --dist worksteal $(ARGS)
 
-# libFuzzer against everything that takes input, on Linux, with clang: five targets, 20 s each. For one target, or longer:
+# libFuzzer against everything that takes input, on Linux, with clang: six targets, 20 s each. For one target, or longer:
 # make fuzz ARGS="idx --seconds 3600"
 fuzz: ARGS = all --seconds 20
 fuzz: $(VENV)/fuzz.stamp

@@ -29,6 +29,7 @@ from codegen.build import build, freeze, load_extension
 from codegen.loading import load
 from codegen.model import Model
 from codegen.models import compile
+from codegen.onnx import OnnxError, from_onnx
 from codegen.passes.mistakes import ModelWarning
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, Tokens
@@ -40,6 +41,7 @@ __all__ = [
     "Label",
     "Model",
     "ModelWarning",
+    "OnnxError",
     "Pixels",
     "Program",
     "Tokens",
@@ -47,6 +49,7 @@ __all__ = [
     "compile",
     "compile_program",
     "freeze",
+    "from_onnx",
     "load",
     "load_extension",
 ]

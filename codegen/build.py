@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -78,14 +79,22 @@ def freeze(
     compiler: str | None = None,
     flags: list[str] | None = None,
     ir: bool = False,
+    storage: str | None = None,
 ) -> Path:
     """Builds a Program with its trained weights as constants: it only predicts. Returns the path of the result.
 
-    `weights` maps the Program's parameter names to buffers of their shapes, as state_dict() does. The other arguments
-    are those of build(). Raises ValueError for weights that do not fit the Program or are not finite.
+    `weights` maps the Program's parameter names to buffers of their shapes, as state_dict() does. `storage` is
+    "float16", "bfloat16" or "int8": the weights are rounded to that and stored so, and computed with in float32. (For
+    float64 set Program.storage.) The other arguments are those of build(). Raises ValueError for weights that do not
+    fit the Program or are not finite.
     """
-    frozen = frozen_program(program, weights)
+    frozen = frozen_program(narrowed(program, storage), weights)
     return build(frozen, directory, name, lowering, target=target, compiler=compiler, flags=flags, ir=ir)
+
+
+def narrowed(program: Program, storage: str | None) -> Program:
+    """The Program with weights of this type, to compute with in float32."""
+    return program if storage is None else replace(program, storage=storage, dtype="float32")
 
 
 def load_extension(path: str | os.PathLike[str], name: str | None = None) -> ModuleType:

@@ -156,6 +156,7 @@ def digest(program: Program, graph: Graph, lowering: str | None, toolchain: Tool
         program.dtype,
         program.fma,
         program.reorder,
+        program.storage,
         lowering,
     )
     platforms = (sysconfig.get_platform(), platform.machine(), sysconfig.get_config_var("EXT_SUFFIX"), sys.version)

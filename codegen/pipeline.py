@@ -6,7 +6,7 @@ import gc
 import hashlib
 import keyword
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import compress
@@ -15,7 +15,7 @@ import numpy as np
 
 from codegen import checks
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.inference import inference_files
+from codegen.backends.c.inference import inference_files, scales_of
 from codegen.backends.c.kernels import kernels_of
 from codegen.backends.c.module import module_files
 from codegen.backends.c.plain_kernels import plain_functions, plain_loops
@@ -37,7 +37,7 @@ from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import assign_storage
+from codegen.reroll.layout import TensorPlace, assign_storage
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
@@ -46,6 +46,7 @@ from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_p
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from codegen.schedule.tokens import TokenTable, read_by_index
+from codegen.schedule.widen import widen_weights
 from micrograd import __version__, ops
 from micrograd.definitions import python_definitions
 from micrograd.engine import Value
@@ -141,6 +142,8 @@ def compile_program(
         if target != "c" or program.loss is None:
             raise ValueError("gradients_of is for plain C that trains: target='c' and a Program with a loss")
         gradients_of = checked_output(program, gradients_of)
+    if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
+        raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     with no_garbage_collection():
         graph = traced(program)
         if gradients_of is not None:
@@ -172,16 +175,28 @@ def compile_traced(
         else:
             by_index = token_parts(program) if target == "extension" else ()
             is_plain = target == "c" and program.loss is not None
-            unpadded = target == "python" or is_plain
-            found = reroll(graph, program, 1 if unpadded else Target.of(program).cache_line, by_index)
+            is_packed = target == "python" or is_plain or (target == "c" and program.storage is not None)
+            found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             phases = batch.phases if batch is not None else {}
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
+            if target == "c" and program.storage is not None and not is_plain:
+                passes = _with_narrow_weights(passes, program, found.layout.tensors)
             loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
     return compiled
+
+
+def _with_narrow_weights(
+    passes: dict[str, Callable[[Loops], Loops]], program: Program, tensors: Sequence[TensorPlace]
+) -> dict[str, Callable[[Loops], Loops]]:
+    """The passes of plain C that widens weights where it reads them. Without padding, no row is read past its end."""
+    scales = scales_of(program, tensors)
+    roll = passes.pop("roll")  # which takes the indices of scales as it takes others
+    del passes["pad"]
+    return {**passes, "widen": lambda loops: widen_weights(loops, tensors, scales), "roll": roll}
 
 
 def write(compiled: Compiled, program: Program, name: str, target: str, version: str) -> dict[str, str]:

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["MAX_CLASSES", "Array", "Floats", "Label", "Part", "Pixels", "Program", "Tensor", "Tokens"]
 
 DTYPES = ("float64", "float32")
+STORAGES = ("float16", "bfloat16", "int8")
 MAX_DIMENSIONS = 8  # of a tensor, as in csrc/model.h
 
 
@@ -97,6 +98,9 @@ class Program:
     constants   leaves, in nested lists, that are constants and meant to be; any other undeclared leaf is one too, but
                 the compiler warns of it
 
+    storage     how a model that only predicts stores its parameters: "float16", "bfloat16" or "int8"; codegen.freeze
+                rounds them (default: as numbers of the dtype, or as float32 if that is exact)
+
     dtype, fma and reorder leave strict mode: the module no longer has the bits of the interpreted engine.
 
     Raises TypeError or ValueError for a declaration that contradicts itself or the graph.
@@ -122,6 +126,7 @@ class Program:
     input_gradients: bool = False
     noise: Noise | Sequence[Noise] = ()
     update: optim.Rules | None = None
+    storage: str | None = None
 
     def __post_init__(self) -> None:
         self.check()
@@ -167,6 +172,8 @@ class Program:
 
     def _check_numbers(self) -> None:
         self.dtype = checks.choice("dtype", self.dtype, DTYPES)
+        if self.storage is not None:
+            self.storage = checks.choice("storage", self.storage, STORAGES)
         self.fma, self.reorder = checks.flag("fma", self.fma), checks.flag("reorder", self.reorder)
         if self.learning_rate is None or type(self.learning_rate) is OwnRate:
             self.learning_rate = next(iter(self.rules.values())).rate if self.rules else optim.LEARNING_RATE

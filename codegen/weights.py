@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from micrograd.dtypes import DTYPES, widened
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
-DTYPES = {"F32": "<f4", "F64": "<f8"}
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.floating[Any]]]:
-    """The tensors of a file, float32 or float64 as they are stored.
+    """The tensors of a file: float64 as it is stored, all others as float32.
 
     Raises OSError if it cannot be read and ValueError for anything that is not a whole safetensors file of floats.
     """
@@ -47,10 +48,10 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
     place = 0
     tensors = {}
     for name, (dtype, shape, begin, end) in sorted(entries.items(), key=lambda item: item[1][2:]):
-        if begin != place or end - begin != prod(shape) * np.dtype(dtype).itemsize or end > len(numbers):
+        if begin != place or end - begin != prod(shape) * np.dtype(DTYPES[dtype]).itemsize or end > len(numbers):
             raise ValueError(f"{path}: the tensor {name!r} is not where the header says")
         try:
-            tensors[name] = np.frombuffer(numbers[begin:end], dtype=dtype).reshape(shape)
+            tensors[name] = widened(dtype, numbers[begin:end]).reshape(shape)
         except ValueError as error:  # an empty tensor of more, or longer, dimensions than an array can have
             raise ValueError(f"{path}: the tensor {name!r} has the shape {shape}: {error}") from error
         place = end
@@ -70,9 +71,9 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
     """dtype, shape, begin and end of a tensor. Raises one of the errors that read_weights() expects."""
     if entry["dtype"] not in DTYPES:
-        raise ValueError(f"dtype {entry['dtype']!r}, expected {' or '.join(DTYPES)}")
+        raise ValueError(f"dtype {entry['dtype']!r}, expected {', '.join(DTYPES)}")
     begin, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if any(type(number) is not int or number < 0 for number in (*shape, begin, end)):
         raise ValueError(f"a shape or offset that is not a natural number: {shape}, {begin}, {end}")
-    return DTYPES[entry["dtype"]], shape, begin, end
+    return entry["dtype"], shape, begin, end

@@ -332,7 +332,7 @@ static PyObject *api_info(PyObject *module, PyObject *Py_UNUSED(ignored))
         "compiler", BUILT_BY,
         "lowering", LOWERING,
         "parameters", (Py_ssize_t)PARAMETER_COUNT,
-        "weight_type", FLOAT32 || WIDENS ? "float32" : "float64",
+        "weight_type", WEIGHT_TYPE,
         "inputs", INPUT_LEAVES,
         "input_type", INPUT_PARTS ? INPUT_TYPE : INPUT_PIXELS ? "uint8" : real_elements.noun,
         "outputs", sizes,
@@ -422,8 +422,7 @@ static int module_exec(PyObject *module)
     draw_weights(SEED);
     clear_optimizer_state();
 #elif WIDENS
-    for (Py_ssize_t i = 0; i < DATA_COUNT; i++)
-        data[i] = weights[i];
+    widen_weights();
 #endif
     loaded = 1;
     usable_module = module;

@@ -255,8 +255,8 @@ def test_eval_rates_the_shipped_weights(data: Path, capsys: pytest.CaptureFixtur
     assert main(["eval", "--data", str(data)]) == 0
     shipped = capsys.readouterr().out
     assert main(["eval", "--data", str(data), "--load", str(weights)]) == 0
-    assert "weights        those of nn_infer, 3948e94886ba4279\n" in shipped
-    loaded = capsys.readouterr().out.replace(str(weights), "those of nn_infer, 3948e94886ba4279")
+    assert "weights        those of nn_infer, e719cfc6210b81dd\n" in shipped
+    loaded = capsys.readouterr().out.replace(str(weights), "those of nn_infer, e719cfc6210b81dd")
     assert shipped == loaded
 
 

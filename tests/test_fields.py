@@ -134,10 +134,18 @@ def mappings() -> Iterator[Case]:
             yield case({key: [x]}, error, message)
 
 
-def choices() -> Iterator[Case]:
+def choices(what: str = "dtypes") -> Iterator[Case]:
     for wrong in (None, 3, b"float32", ["float32"], np.dtype("float32"), {}, object()):
         yield case(wrong, TypeError, "must be a string")
-    for wrong in ("", "float16", "FLOAT32", "float32\0", "\ud800", Text("x"), "x" * 10**6):
+    for wrong in (
+        "",
+        "float16" if what == "dtypes" else "float32",
+        "FLOAT32",
+        "float32\0",
+        "\ud800",
+        Text("x"),
+        "x" * 10**6,
+    ):
         yield case(wrong, ValueError, "must be")
 
 
@@ -215,6 +223,7 @@ FIELDS: dict[str, Iterator[Case]] = {
     "fma": flags(),
     "reorder": flags(),
     "dtype": choices(),
+    "storage": (found for found in choices("storages") if found[0]() is not None),
     "inputs": kinds("inputs"),
     "targets": kinds("targets"),
     "loss": kinds("the loss"),

@@ -117,6 +117,7 @@ def test_what_runs_at_different_times_differs():
     )
     assert counts(roll(backward)) == [10, 10]
     assert counts(roll(plain, {n: Phase.ONCE if n < 10 else Phase.BY_IMAGE for n in range(20)})) == [10, 10]
+    assert counts(roll(plain, {n: Phase.ONCE if n % 2 else Phase.BY_IMAGE for n in range(20)})) == []
 
 
 def test_inputs_and_values_differ():

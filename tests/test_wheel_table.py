@@ -66,8 +66,8 @@ WRONG = {
     HEAD + 'net = "model.py"': "'net' must be a table as \"package.net\" = { program = \"model.py\" }, not 'model.py'",
     HEAD + "net = {}": "'net' needs a program: \"package.net\" = { program",
     HEAD + 'a.net = { program = "model.py" }': "'a' holds the table 'net'. A dotted name needs quotes: \"a.net\" = ...",
-    HEAD + 'net = { programm = "model.py" }': "'net': unknown key 'programm', expected program, weights, dtype, fma, "
-    "reorder, files; did you mean 'program'?",
+    HEAD + 'net = { programm = "model.py" }': "'net': unknown key 'programm', expected program, weights, storage, "
+    "dtype, fma, reorder, files; did you mean 'program'?",
     HEAD + "net = { program = 1 }": '\'net\': program must be a path as "model.py" or "model.py:function", not 1',
     HEAD + 'net = { program = "model" }': "'net': program must be a Python file, as model.py, got 'model'",
     HEAD + 'net = { program = "model.py:" }': "'net': program must name a function after the colon, got 'model.py:'",
@@ -84,6 +84,10 @@ WRONG = {
     HEAD + 'net = { program = "model.py", files = ["a"] }': "'net': files is 'a', but there is no file ",
     HEAD + 'net = { program = "model.py", dtype = "f4" }': "'net': dtype must be one of float64, float32, got 'f4'",
     HEAD + 'net = { program = "model.py", dtype = [] }': "'net': dtype must be one of float64, float32, got []",
+    HEAD + 'net = { program = "model.py", storage = "int8" }': "'net': storage must be one of float16, bfloat16, int8, "
+    "for a model with weights, got 'int8'",
+    HEAD
+    + 'net = { program = "model.py", weights = "model.py", storage = 8 }': "storage must be one of float16, bfloat16",
     HEAD + 'net = { program = "model.py", fma = 1 }': "'net': fma must be true or false, got 1",
     HEAD
     + '"a-b" = { program = "model.py" }': "'a-b' must be a module's name, ASCII identifiers with dots between them",

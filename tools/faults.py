@@ -279,8 +279,8 @@ FAULTS = [
     Fault(
         "kernels of two passes in one loop",
         "codegen/schedule/roll.py",
-        "loops.inputs, k.passes, phases",
-        "loops.inputs, phases",
+        "return kernel.passes, phases.get(kernel.number, kernel.phase), kernel.is_gradient",
+        "return Pass.LOSS, phases.get(kernel.number, kernel.phase), kernel.is_gradient",
         test="tests/test_roll.py",
     ),
     Fault("a transposition that forgets a step", "csrc/transpose.h", "EXCHANGE(rows, 2)", ""),

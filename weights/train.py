@@ -2,7 +2,7 @@
 
 It takes the real MNIST, which the README says how to get, and an installed nn. 55,000 of the training images, each
 epoch moved by at most one pixel in each direction, 60 epochs in batches of 8, the learning rate falling along a cosine:
-of five such recipes the one that did best on the other 5,000. The weights are rounded to float32, which is how they are
+of five such recipes the one that did best on the other 5,000. The weights are rounded to float16, which is how they are
 stored; nn and nn_infer compute with these numbers in float64.
 """
 
@@ -53,7 +53,7 @@ def main() -> None:
         nn.train(moved(images, rng), labels, batch_size=BATCH, learning_rate=rate, seed=SEED + epoch)
 
     # In C order: safetensors writes an array's memory as it lies.
-    weights = {name: np.array(view, dtype=np.float32, order="C") for name, view in nn.state_dict().items()}
+    weights = {name: np.array(view, dtype=np.float16, order="C") for name, view in nn.state_dict().items()}
     nn.load_state_dict({name: tensor.astype(np.float64) for name, tensor in weights.items()})
     held = nn.evaluate(data.train_images[-HELD_OUT * 784 :], data.train_labels[-HELD_OUT:])[1]
     test = nn.evaluate(data.test_images, data.test_labels)[1]

@@ -42,6 +42,7 @@ from typing import TypeAlias
 DATA, GRAD, VALUE, SHARED, TOKEN = "data", "grad", "value", "shared", "token"
 SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
+WIDENED = -2  # and another one: the number that a float16 or a bfloat16 is
 
 
 class Kind(Enum):

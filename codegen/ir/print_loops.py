@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from codegen.ir.graph import Op, op_name
 from codegen.ir.loops import (
     MULTIPLY_ADD,
+    WIDENED,
     Accumulate,
     Apply,
     Body,
@@ -33,6 +34,8 @@ from codegen.ir.loops import (
     Stmt,
     Store,
 )
+
+PSEUDO_OPS = {MULTIPLY_ADD: "multiply_add", WIDENED: "widened"}
 
 
 def kernel_lines(kernel: Kernel) -> Iterator[str]:
@@ -77,7 +80,7 @@ def expr_text(expr: Expr) -> str:
         case Const():
             return f"{expr.value:g}"
         case Apply():
-            name = "multiply_add" if expr.op == MULTIPLY_ADD else op_name(expr.op)
+            name = PSEUDO_OPS[expr.op] if expr.op in PSEUDO_OPS else op_name(expr.op)
             return f"{name}({', '.join(map(expr_text, expr.operands))})"
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codegen.passes.mistakes import expect_program
+from codegen.passes.narrow import rounded
 from codegen.program import Pixels, Program
 from micrograd.engine import Value
 
@@ -37,7 +38,7 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
     for name, values in program.outputs.items():
         if targets and not targets.isdisjoint(_reachable(values)):
             raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
-    set_weights(program, weights)
+    set_weights(program, weights, program.storage)
     for noise in program.noises:
         noise.rest()
     inputs = replace(program.inputs, shift=0) if isinstance(program.inputs, Pixels) else program.inputs
@@ -83,24 +84,29 @@ def _numbers(name: str, array: npt.ArrayLike, dtype: str) -> npt.NDArray[np.floa
         return given.astype(dtype)
 
 
-def set_weights(program: Program, weights: Mapping[str, npt.ArrayLike]) -> None:
+def set_weights(program: Program, weights: Mapping[str, npt.ArrayLike], storage: str | None = None) -> None:
     """Gives the Program's parameters these data, all or nothing, rounded to its dtype.
 
     `weights` maps the parameters' names to buffers of their shapes, as state_dict() does. Raises ValueError for
-    weights that do not fit the Program or are not finite.
+    weights that do not fit the Program or are not finite. With `storage` they are rounded to what that holds.
     """
     if not isinstance(weights, Mapping):
         raise TypeError(f"the weights must map names to arrays, not be a {type(weights).__name__}")
     expected = {tensor.name for tensor in program.tensors}
     if set(weights) != expected:
         raise ValueError(f"the weights are named {sorted(weights, key=repr)}, but the parameters {sorted(expected)}")
-    arrays = {name: _numbers(name, array, program.dtype) for name, array in weights.items()}
+    dtype = program.dtype if storage is None else "float64"  # which are rounded once
+    arrays = {name: _numbers(name, array, dtype) for name, array in weights.items()}
     for tensor in program.tensors:
         array = arrays[tensor.name]
         if array.shape != tensor.shape:
             raise ValueError(f"the weights {tensor.name!r} have the shape {array.shape}, expected {tensor.shape}")
         if not np.isfinite(array).all():
             raise ValueError(f"the weights {tensor.name!r} are not all finite")
+        if storage is not None:
+            arrays[tensor.name] = rounded(storage, array.astype(np.float64))
+            if not np.isfinite(arrays[tensor.name].astype(program.dtype)).all():
+                raise ValueError(f"the weights {tensor.name!r} are too large for {storage}: {np.abs(array).max()}")
     for tensor in program.tensors:
         for number, weight in zip(tensor.numbers, arrays[tensor.name].ravel().tolist(), strict=True):
             program.parameter_values[number].data = weight

@@ -36,6 +36,7 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Nest,
+    Pass,
     Phase,
     Place,
     Stmt,
@@ -59,7 +60,7 @@ class _Item:
     size: int  # in statements
 
     @classmethod
-    def of(cls, body: Body, inputs: int, *more: object) -> _Item:
+    def of(cls, body: Body, inputs: int) -> _Item:
         bases: list[int] = []
 
         def without_base(index: Index) -> Index:
@@ -76,7 +77,7 @@ class _Item:
 
         anonymous = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
         key = map_body(anonymous, change)
-        return cls(body, (key, *more), tuple(bases), sum(1 for _ in statements(body)))
+        return cls(body, key, tuple(bases), sum(1 for _ in statements(body)))
 
 
 @dataclass(frozen=True)
@@ -96,19 +97,29 @@ class _Repeat:
 def roll(loops: Loops, phases: Mapping[int, Phase] | None = None) -> Loops:
     """The loops with repeated kernels in loops over them. `phases`: how kernels run in a batch, by their number."""
     phases = phases or {}
-    kernels = [_with_inner(kernel, loops.inputs) for kernel in loops.kernels]
-    for fewest in FEWEST:
-        items = [
-            _Item.of(_nests(k), loops.inputs, k.passes, phases.get(k.number, k.phase), k.is_gradient) for k in kernels
-        ]
-        rolled: list[Kernel] = []
-        done = 0
-        for repeat in _repeats(items, fewest):
-            rolled += kernels[done : repeat.start]
-            done = repeat.end
-            rolled.append(_over(kernels[repeat.start : done], (_loop(items, repeat, (), loops.inputs),)))
-        kernels = [*rolled, *kernels[done:]]
-    return loops.with_kernels(kernels)
+
+    def time(kernel: Kernel) -> tuple[Pass, Phase, bool]:
+        return kernel.passes, phases.get(kernel.number, kernel.phase), kernel.is_gradient
+
+    rolled: list[Kernel] = []
+    for _, together in groupby(loops.kernels, key=time):
+        kernels = [_with_inner(kernel, loops.inputs) for kernel in together]
+        for fewest in FEWEST:
+            kernels = _rolled_kernels(kernels, fewest, loops.inputs)
+        rolled += kernels
+    return loops.with_kernels(rolled)
+
+
+def _rolled_kernels(kernels: list[Kernel], fewest: int, inputs: int) -> list[Kernel]:
+    """Those that run at one time, with each repeat as one."""
+    items = [_Item.of(_nests(kernel), inputs) for kernel in kernels]
+    rolled: list[Kernel] = []
+    done = 0
+    for repeat in _repeats(items, fewest):
+        rolled += kernels[done : repeat.start]
+        done = repeat.end
+        rolled.append(_over(kernels[repeat.start : done], (_loop(items, repeat, (), inputs),)))
+    return [*rolled, *kernels[done:]]
 
 
 def _over(kernels: list[Kernel], nest: Body) -> Kernel:

@@ -66,7 +66,8 @@ def program_of(spec: ModelSpec, root: Path) -> Program:
     """The Program as the table has it: with these weights, in this dtype."""
     path = root / spec.program
     program = load(path if spec.function == "program" else f"{path}:{spec.function}")
-    changes = {"dtype": spec.dtype, "fma": spec.fma, "reorder": spec.reorder}
+    dtype = spec.dtype or ("float32" if spec.storage else None)
+    changes = {"dtype": dtype, "fma": spec.fma, "reorder": spec.reorder, "storage": spec.storage}
     changes = {name: value for name, value in changes.items() if value is not None}
     program = replace(program, **changes) if changes else program  # type: ignore[arg-type]
     return program if spec.weights is None else frozen_program(program, read_weights(root / spec.weights))

@@ -26,11 +26,11 @@ from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from codegen import checks
 from codegen.pipeline import MAX_NAME
-from codegen.program import DTYPES
+from codegen.program import DTYPES, STORAGES
 from codegen.reroll.names import DEVICES
 
 TABLE = "[tool.micrograd-nn.models]"
-KEYS = ("program", "weights", "dtype", "fma", "reorder", "files")
+KEYS = ("program", "weights", "storage", "dtype", "fma", "reorder", "files")
 EXAMPLE = '"package.net" = { program = "model.py" }'
 PYTHON_SUFFIX = ".py"
 
@@ -51,6 +51,7 @@ class ModelSpec:
     fma: bool | None = None
     reorder: bool | None = None
     files: tuple[str, ...] = ()  # that the program reads, besides the modules that it imports
+    storage: str | None = None
 
     @property
     def package(self) -> str:
@@ -105,6 +106,10 @@ def _spec(name: str, entry: object, folder: Path) -> ModelSpec:
     dtype = entry.get("dtype")
     if dtype is not None and dtype not in DTYPES:
         raise TableError(f"{where}: dtype must be one of {', '.join(DTYPES)}, got {checks.shown(dtype)}")
+    storage = entry.get("storage")
+    if storage is not None and (storage not in STORAGES or weights is None):
+        expected = f"one of {', '.join(STORAGES)}, for a model with weights"
+        raise TableError(f"{where}: storage must be {expected}, got {checks.shown(storage)}")
     flags = {key: entry.get(key) for key in ("fma", "reorder")}
     for key, value in flags.items():
         if not isinstance(value, bool | None):
@@ -118,6 +123,7 @@ def _spec(name: str, entry: object, folder: Path) -> ModelSpec:
         flags["fma"],
         flags["reorder"],
         tuple(_file(where, "files", file, folder) for file in files),
+        None if storage is None else str(storage),
     )
 
 

@@ -30,7 +30,7 @@ class _Info(TypedDict):
     compiler: str
     lowering: str
     parameters: int
-    weight_type: Literal["float64", "float32"]
+    weight_type: Literal["float64", "float32", "float16", "bfloat16", "int8"]
     inputs: int
     input_type: str
     outputs: dict[str, int]

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from micrograd.dtypes import DTYPES, widened
 from micrograd.errors import UserError
 from micrograd.files import temporary, write_whole
 
@@ -29,7 +30,6 @@ NO_DIGEST = "0" * 64
 MOST_KEPT = 8  # numbers for each parameter, itself included
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 OPTIMIZER = "optimizer."  # before the names of what an optimizer keeps
-DTYPES = {"F64": "<f8", "F32": "<f4"}
 
 
 class CheckpointError(UserError, ValueError):
@@ -59,7 +59,7 @@ def save(
 
 
 def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, npt.NDArray[np.float64]]:
-    """The tensors of a checkpoint, for each expected name one of the expected shape, float64 (float32 is widened).
+    """The tensors of a checkpoint, for each expected name one of the expected shape, float64 (others are widened).
 
     What an optimizer keeps is left out if it is not expected. A file without a checksum, of another program's say, is
     taken as it is. Raises DamagedError for a file that is not
@@ -80,9 +80,9 @@ def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str,
         if found != tuple(shape):
             raise CheckpointError(f"{path}: {name!r} has the shape {found}, expected {tuple(shape)}")
         if dtype not in DTYPES:
-            raise CheckpointError(f"{path}: {name!r} is {dtype}, expected F64 or F32")
+            raise CheckpointError(f"{path}: {name!r} is {dtype}, expected {', '.join(DTYPES)}")
     return {
-        name: np.frombuffer(tensors[name]["data"], DTYPES[tensors[name]["dtype"]]).reshape(shape).astype(np.float64)
+        name: widened(tensors[name]["dtype"], tensors[name]["data"]).reshape(shape).astype(np.float64)
         for name, shape in expected.items()
     }
 

@@ -22,6 +22,7 @@ COMMANDS = {
     "eval": ("predict", "test saved weights, or those of the module"),
     "predict": ("predict", "show images and what the model makes of them"),
     "report": ("report", "write a page about a training run"),
+    "import": ("import_model", "make a model of an ONNX file"),
     "build": ("build", "compile a model to a module that trains and predicts"),
     "freeze": ("build", "compile a model with its weights: it only predicts"),
     "export": ("export", "write a model as plain C, which predicts or trains"),
@@ -36,6 +37,8 @@ COMMANDS = {
 # What others call them, for "did you mean"
 OTHER_NAMES = {
     "compile": "build",
+    "convert": "import",
+    "onnx": "import",
     "test": "eval",
     "evaluate": "eval",
     "infer": "predict",

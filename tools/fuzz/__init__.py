@@ -10,5 +10,6 @@ session.py   a sequence of calls of a compiled module, and all that can be obser
 calls.py     targets `calls`, `train` and `load`: sessions of a module and of its twin
 idx.py       target `idx`: micrograd/data/mnist.py
 weights.py   target `weights`: the two readers of safetensors, micrograd/commands/checkpoint.py and codegen/weights.py
+onnx_files.py   target `onnx`: codegen/onnx
 run.py       runs a target under libFuzzer, in the process that child.py is, and reads what it prints
 """

@@ -10,6 +10,7 @@ import atheris
 from tools.fuzz.targets import prepare
 
 INSTRUMENTED = ["micrograd.data.mnist", "micrograd.commands.checkpoint", "codegen.weights", "gzip", "json.decoder"]
+INSTRUMENTED += ["codegen.onnx"]
 
 if __name__ == "__main__":
     name, folder, *arguments = sys.argv[1:]

@@ -36,6 +36,7 @@ TARGETS = {
     "load": Target("tools.fuzz.calls", _TRAINED),
     "idx": Target("tools.fuzz.idx", longest=2048),
     "weights": Target("tools.fuzz.weights", longest=1024),
+    "onnx": Target("tools.fuzz.onnx_files", longest=1024),
 }
 
 
@@ -50,6 +51,10 @@ def prepare(name: str, modules: Path) -> Callable[[bytes], None]:
         from tools.fuzz.weights import Weights
 
         return Weights()
+    if name == "onnx":
+        from tools.fuzz.onnx_files import Onnx
+
+        return Onnx()
     from tools.fuzz.calls import Calls
     from tools.fuzz.models import load_pair
 

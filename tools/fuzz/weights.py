@@ -7,6 +7,7 @@ whose tensors have the names and shapes that the model expects.
 from __future__ import annotations
 
 import json
+import struct
 
 import numpy as np
 from safetensors.numpy import save
@@ -18,10 +19,30 @@ from tools.fuzz.common import Wrong, scratch_folder
 
 EXPECTED = {"b": (2,), "w": (2, 3)}
 ODD: list[object] = [
-    *(None, True, -1, 0, 2.0, 1e400, 2**63, 2**64, "", "F16", "F64", "I64", [], {}, [None], [2.0], [2, 3], [3, 2], [6]),
-    *([-1], [0, 48], [0, 16], [48, 64], [64, 48], [0, 2**64], [0, 0], [0], [2**33, 2**33], "[0, 16]", {"0": 1}, [True]),
+    *(
+        None,
+        True,
+        -1,
+        0,
+        2.0,
+        1e400,
+        2**63,
+        2**64,
+        "",
+        "F16",
+        "BF16",
+        "I64",
+        [],
+        {},
+        [None],
+        [2.0],
+        [2, 3],
+        [3, 2],
+        [6],
+    ),
+    *([6], [0, 48], [0, 16], [48, 64], [64, 48], [0, 2**64], [0, 0], [0], [2**33, 2**33], "[0, 16]", {"0": 1}, [True]),
 ]
-SIZES = {"F64": 8, "F32": 4}
+FORMATS = {"F64": "d", "F32": "f", "F16": "e", "BF16": "H"}
 
 
 class Weights:
@@ -79,8 +100,8 @@ class Weights:
     def entry(self, c: Choices) -> tuple[str, object]:
         """A name and what the header says of it, right but for a few things."""
         name = "b" if c.chance(128) else "w"
-        shape, dtype = list(EXPECTED[name]), "F32" if c.chance(128) else "F64"
-        size, begin = SIZES[dtype] * (2 if name == "b" else 6), c.byte()
+        shape, dtype = list(EXPECTED[name]), c.one_of(list(FORMATS))
+        size, begin = struct.calcsize(FORMATS[dtype]) * (2 if name == "b" else 6), c.byte()
         entry: dict[object, object] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, begin + size]}
         for _ in range(c.below(3)):
             entry[c.one_of(["dtype", "shape", "data_offsets", "more", "Dtype"])] = c.one_of(ODD)
@@ -93,9 +114,16 @@ class Weights:
         for name, tensor in tensors.items():
             begin, end = header[name]["data_offsets"]
             numbers = content[8 + length :][begin:end]
-            dtype = {"F64": "<f8", "F32": "<f4"}[header[name]["dtype"]]
-            if np.frombuffer(numbers, dtype).astype("f8").tobytes() != tensor.tobytes():
+            if read(header[name]["dtype"], numbers) != [number.hex() for number in tensor.ravel().tolist()]:
                 raise Wrong(f"{name} is {tensor}, and the file holds {numbers!r}")
+
+
+def read(dtype: str, numbers: bytes) -> list[str]:
+    """Numbers of a type, as Python itself reads them, in hexadecimal digits."""
+    found = [number for (number,) in struct.iter_unpack(f"<{FORMATS[dtype]}", numbers)]
+    if dtype == "BF16":
+        found = [struct.unpack("<f", struct.pack("<I", half << 16))[0] for half in found]
+    return [number.hex() for number in found]
 
 
 def is_told_apart(content: bytes) -> bool:
@@ -131,7 +159,7 @@ def _verdict(tensors: object) -> str:
 def seeds() -> list[bytes]:
     """Good files and nearly good ones."""
     found = []
-    for dtype in ("f8", "f4"):
+    for dtype in ("f8", "f4", "f2"):
         tensors = {"w": np.arange(6, dtype=dtype).reshape(2, 3), "b": np.ones(2, dtype)}
         for metadata in (None, {"epochs": "1"}):
             content = save(tensors, metadata)
@@ -141,12 +169,13 @@ def seeds() -> list[bytes]:
             found.append(bytes([1, 0]) + header.rstrip() + b"\n\n" + numbers)
             found.append(bytes([2, len(numbers)]) + header.rstrip())
             found.append(bytes([3, len(numbers)]) + header.rstrip())
-    entries = {"w": {"dtype": "F16", "shape": [2, 3], "data_offsets": [0, 12]}, "b": None, "__metadata__": {"a": 1}}
+    entries = {"w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, "b": None, "__metadata__": {"a": 1}}
     return [*found, bytes([2, 40]) + json.dumps(entries).encode(), b"", bytes([2, 0]) + b"{}"]
 
 
 DICTIONARY = [
-    *('"w"', '"b"', '"dtype"', '"shape"', '"data_offsets"', '"F64"', '"F32"', '"F16"', '"I64"', '"__metadata__"'),
+    *('"w"', '"b"', '"dtype"', '"shape"', '"data_offsets"', '"F64"', '"F32"', '"F16"', '"BF16"', '"I64"'),
+    '"__metadata__"',
     *("[2,3]", "[2]", "[0,48]", "[48,64]", "{", "}", "[", "]", ",", ":", "null", "true", "NaN", "Infinity", "1e1"),
     *("2.0", "-0", "18446744073709551615", "9223372036854775808", '"\\ud800"', '"a":"b"', " "),
 ]

@@ -7,26 +7,34 @@ Example: 784 x 50 weights, all of them numbers that float32 holds exactly, becom
 
 where data[] is filled from the table when the module is imported: half the size on disk, and kernels need not convert
 on each load, which would halve their speed on some processors. Weights of the model's own type are read from the table
-itself.
+itself. Those that Program.storage makes narrow are tables of each tensor's elements, without padding, in C order.
 """
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, batch_passes_of
 from codegen.backends.c.module import (
+    Constants,
     files,
+    includes,
     output_tables,
     shared_constants,
     string,
     table,
     weights_text,
 )
+from codegen.passes.narrow import FLOATS, Narrow, narrow, rounded
 from codegen.program import Program
+from codegen.reroll.layout import TensorPlace
+from codegen.schedule.widen import row_count
+
+NARROW_TYPES = {"float16": "uint16_t", "bfloat16": "uint16_t", "int8": "int8_t"}
 
 
 def inference_files(
@@ -34,12 +42,12 @@ def inference_files(
 ) -> dict[str, str]:
     """NAME.c and NAME_kernels.h of a Program without a loss."""
     groups = shared_constants(program, kernels, name, version, digest, operations)
-    widens = kernels.lowering == "loops" and program.dtype == "float64" and fits_float32(program)
-    groups["Weights"] = [("WEIGHTS", string(weights_digest(program))), ("WIDENS", int(widens))]
+    stored = stored_as(program)
+    widens = kernels.lowering == "loops" and stored != program.dtype
+    groups["Weights"] = _weight_constants(program, widens, stored)
     tables = [
-        *weights_table(program, kernels),
-        "static ALIGNED real data[DATA_COUNT];" if widens else "#define data weights",
-        "",
+        *(_narrow_tables(program, kernels) if program.storage else weights_table(program, kernels)),
+        *(_widening(program, kernels) if widens else ["#define data weights", ""]),
         *output_tables(kernels),
         *kernels.tables,
     ]
@@ -47,13 +55,78 @@ def inference_files(
     return files(program, kernels, name, digest, groups, tables, list(PREDICTION_PASSES), batch_names, "level")
 
 
+def _weight_constants(program: Program, widens: bool, stored: str) -> Constants:
+    return [("WEIGHTS", string(weights_digest(program))), ("WEIGHT_TYPE", string(stored)), ("WIDENS", int(widens))]
+
+
+def stored_as(program: Program) -> str:
+    """The type of the table of weights."""
+    return program.storage or ("float32" if program.dtype == "float32" or fits_float32(program) else "float64")
+
+
+def narrow_tensors(program: Program, places: Sequence[TensorPlace]) -> list[Narrow]:
+    """Tensors as they are stored. Raises ValueError for weights that are not those that `storage` can hold."""
+    storage, found = program.storage or "", []
+    for tensor in (place.tensor for place in places):
+        weights = np.array([program.parameter_values[number].data for number in tensor.numbers]).reshape(tensor.shape)
+        if (rounded(storage, weights) != weights).any():
+            raise ValueError(f"{storage} does not hold the weights {tensor.name!r} exactly: codegen.freeze rounds them")
+        found.append(narrow(storage, weights))
+    return found
+
+
+def scales_of(program: Program, places: Sequence[TensorPlace]) -> list[float]:
+    """The scales of all rows, tensor by tensor; none but of int8."""
+    return [scale for stored in narrow_tensors(program, places) for scale in stored.scales.tolist()]
+
+
+def _narrow_tables(program: Program, kernels: Kernels) -> list[str]:
+    """All elements, tensor by tensor; of int8 the scales of all rows too."""
+    tensors = narrow_tensors(program, kernels.tensors)
+    numbers = [str(x) for stored in tensors for x in stored.numbers.ravel().tolist()] or ["0"]
+    scales = [Arithmetic("float32").literal(scale) for scale in scales_of(program, kernels.tensors)]
+    header = includes("narrow") if program.storage in FLOATS else table("TABLE float scales", scales or ["0"])
+    return [*header, "", *table(f"TABLE ALIGNED {NARROW_TYPES[program.storage or '']} weights", numbers)]
+
+
+def _widening(program: Program, kernels: Kernels) -> list[str]:
+    """data[], and the function that fills it from the table."""
+    body = (
+        _widening_loops(program, kernels)
+        if program.storage
+        else [
+            "    for (ptrdiff_t i = 0; i < DATA_COUNT; i++)",
+            "        data[i] = weights[i];",
+        ]
+    )
+    return ["static ALIGNED real data[DATA_COUNT];", "", "static void widen_weights(void)", "{", *body, "}", ""]
+
+
+def _widening_loops(program: Program, kernels: Kernels) -> list[str]:
+    lines, scale = ["    ptrdiff_t at = 0;"], 0
+    for place, name in zip(kernels.tensors, kernels.tensor_names, strict=True):
+        shape, indent, index = place.tensor.shape, "    ", name
+        for axis, (length, stride) in enumerate(zip(shape, place.strides, strict=True)):
+            lines.append(f"{indent}for (ptrdiff_t i{axis} = 0; i{axis} < {length}; i{axis}++)")
+            index += f" + {stride} * i{axis}"
+            indent += "    "
+        row = f"{scale} + i0" if len(shape) > 1 else str(scale)
+        lines.append(f"{indent}data[{index}] = {_widened(program, 'weights[at++]', row)};")
+        scale += row_count(shape)
+    return lines
+
+
+def _widened(program: Program, weight: str, row: str) -> str:
+    return f"widen_{program.storage}({weight})" if program.storage in FLOATS else f"(float){weight} * scales[{row}]"
+
+
 def weights_table(program: Program, kernels: Kernels) -> list[str]:
     """The weights as a table of constants: of floats if they are exact, in half the memory."""
     if kernels.lowering == "straightline":  # its statements contain the weights
         return []
-    is_float = program.dtype == "float32" or fits_float32(program)
-    literal = Arithmetic("float32" if is_float else "float64").literal
-    declaration = f"TABLE ALIGNED {'float' if is_float else 'double'} weights"
+    stored = stored_as(program)
+    literal = Arithmetic(stored).literal
+    declaration = f"TABLE ALIGNED {'float' if stored == 'float32' else 'double'} weights"
     return table(declaration, weights_text(program, kernels, literal))
 
 

@@ -35,6 +35,7 @@ from codegen.ir.loops import (
     MULTIPLY_ADD,
     SHARED,
     VALUE,
+    WIDENED,
     Accumulate,
     Apply,
     Body,
@@ -507,4 +508,6 @@ class Printer:
     def template(self, op: int) -> str:
         if op == MULTIPLY_ADD:
             return "MULTIPLY_ADD({}, {}, {})"
+        if op == WIDENED:
+            return "WIDENED({})"
         return lane_template(ops.row(op), self.arithmetic.is_float32) if self.in_lanes else ops.C[op]

@@ -21,10 +21,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.inference import weights_digest, weights_table
+from codegen.backends.c.inference import NARROW_TYPES, narrow_tensors, weights_digest, weights_table
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, pass_functions
-from codegen.backends.c.module import SLACK, defines, input_constants, offsets, output_tables
-from codegen.backends.shared import comment_text
+from codegen.backends.c.module import SLACK, defines, input_constants, offsets, output_tables, table
+from codegen.backends.shared import comment_text, walk
 from codegen.files import csrc
 from codegen.program import Pixels, Program
 from codegen.reroll.names import c_identifier, unique_names
@@ -147,6 +147,8 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         ("MULTIPLY_ADD(a, b, c)", multiply_add),
         ("workspace", f"{prefix}_workspace"),
     ]
+    if program.storage:
+        constants.append(("WIDENED(x)", f"widen_{program.storage}(x)"))
     included: set[str] = set()
     return [
         "/* Not every model needs every function. */",
@@ -160,7 +162,7 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         "",
         *offsets(kernels),
         "".join(amalgamated(BEFORE_KERNELS, included)),
-        *weights_table(program, kernels),
+        *(_narrow_weights(program, kernels, included) if program.storage else weights_table(program, kernels)),
         "#define data weights",
         "",
         *kernels.definitions,
@@ -170,6 +172,17 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         *pass_functions(kernels.calls, PREDICTION_PASSES if program.prediction is not None else PREDICTION_PASSES[1:]),
         "".join(amalgamated(AFTER_KERNELS, included)),
     ]
+
+
+def _narrow_weights(program: Program, kernels: Kernels, included: set[str]) -> list[str]:
+    """The weights in one or two bytes each, in the order of data[], and the functions that widen them."""
+    numbers = ["0"] * kernels.data_count
+    for place, stored in zip(kernels.tensors, narrow_tensors(program, kernels.tensors), strict=True):
+        where = place.offset + walk(place.tensor.shape, place.strides)
+        for at, number in zip(where.tolist(), stored.numbers.ravel().tolist(), strict=True):
+            numbers[at] = str(number)
+    lines = table(f"TABLE ALIGNED {NARROW_TYPES[program.storage or '']} weights", numbers or ["0"])
+    return ["".join(amalgamated(("narrow.h",), included)), *lines]
 
 
 def _definitions(program: Program, name: str, functions: dict[str, str]) -> list[str]:

@@ -1,0 +1,181 @@
+"""Ops of one element at a time: arithmetic, activations, and what is decided by constants alone."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from codegen.onnx.tensors import Tensor, each, elements, is_graph, number, numbers, spend, tensor
+from micrograd import ops
+from micrograd.engine import Value
+
+SELU = 1.67326319217681884765625, 1.05070102214813232421875
+
+
+def _of_two(function: Callable[[Any, Any], Any], of_numbers: Callable[..., Any]) -> Callable[..., Tensor]:
+    def op(a: Any, b: Any) -> Tensor:
+        a, b = tensor(a), tensor(b)
+        if is_graph(a) or is_graph(b):
+            return each(function, a, b)
+        spend(*np.broadcast_shapes(a.shape, b.shape))
+        with np.errstate(all="ignore"):
+            return np.asarray(of_numbers(a, b))
+
+    return op
+
+
+def _quotient(a: Tensor, b: Tensor) -> Any:
+    """Integers are cut, not rounded down."""
+    if a.dtype.kind not in "iu":
+        return np.divide(a, b)
+    rest = np.fmod(a, b)
+    return (a - rest) // b
+
+
+def _power(a: Any, b: Any) -> Any:
+    return a**b if isinstance(a, Value) or isinstance(b, Value) else ops.power(a, b)
+
+
+Add = _of_two(operator.add, np.add)
+Sub = _of_two(operator.sub, np.subtract)
+Mul = _of_two(operator.mul, np.multiply)
+Div = _of_two(lambda a, b: ops.divide(a, b), _quotient)
+Pow = _of_two(_power, lambda a, b: np.power(a.astype(np.result_type(a, b)), b).astype(a.dtype))
+
+
+def _fold(function: Callable[[Any, Any], Any], of_numbers: Callable[..., Any]) -> Callable[..., Tensor]:
+    pair = _of_two(function, of_numbers)
+
+    def op(*given: Any) -> Tensor:
+        return reduce(pair, map(tensor, given))
+
+    return op
+
+
+Max = _fold(lambda a, b: ops.maximum(a, b), np.maximum)
+Min = _fold(lambda a, b: ops.minimum(a, b), np.minimum)
+Sum = _fold(operator.add, np.add)
+
+
+def Mean(*given: Any) -> Tensor:
+    return Div(Sum(*given), float(len(given)))
+
+
+def _of_one(function: Callable[[Any], Any], cost: int = 1) -> Callable[[Any], Tensor]:
+    def op(x: Any) -> Tensor:
+        return each(function, x, cost=cost)
+
+    return op
+
+
+Neg = _of_one(operator.neg)
+Abs = _of_one(lambda x: ops.absolute(x))
+Sqrt = _of_one(lambda x: ops.sqrt(x))
+Exp = _of_one(lambda x: ops.exp(x))
+Log = _of_one(lambda x: ops.log(x))
+Erf = _of_one(lambda x: ops.erf(x))
+Sin = _of_one(lambda x: ops.sin(x))
+Cos = _of_one(lambda x: ops.cos(x))
+Tanh = _of_one(lambda x: ops.tanh(x))
+Relu = _of_one(lambda x: ops.relu(x))
+Sigmoid = _of_one(lambda x: ops.sigmoid(x))
+Softplus = _of_one(lambda x: ops.softplus(x))
+Reciprocal = _of_one(lambda x: ops.divide(1.0, x), 2)
+Softsign = _of_one(lambda x: ops.divide(x, 1.0 + ops.absolute(x)), 4)
+Sign = _of_one(lambda x: ops.step(x) - ops.step(-x), 5)
+Mish = _of_one(lambda x: x * ops.tanh(ops.softplus(x)), 3)
+
+
+def LeakyRelu(x: Any, *, alpha: float = 0.01) -> Tensor:
+    choose = ops.maximum if alpha <= 1 else ops.minimum
+    return each(lambda a: choose(a * alpha, a), x, cost=3)
+
+
+def PRelu(x: Any, slope: Any) -> Tensor:
+    return each(lambda a, s: ops.relu(a) + s * ops.minimum(a, 0.0), x, slope, cost=5)
+
+
+def Elu(x: Any, *, alpha: float = 1.0) -> Tensor:
+    return each(lambda a: ops.relu(a) + alpha * ops.expm1(ops.minimum(a, 0.0)), x, cost=7)
+
+
+def Celu(x: Any, *, alpha: float = 1.0) -> Tensor:
+    return each(lambda a: ops.relu(a) + alpha * ops.expm1(ops.minimum(a, 0.0) / alpha), x, cost=9)
+
+
+def Selu(x: Any, *, alpha: float = SELU[0], gamma: float = SELU[1]) -> Tensor:
+    return each(lambda a: gamma * (ops.relu(a) + alpha * ops.expm1(ops.minimum(a, 0.0))), x, cost=9)
+
+
+def ThresholdedRelu(x: Any, *, alpha: float = 1.0) -> Tensor:
+    return each(lambda a: a * ops.step(a - alpha), x, cost=4)
+
+
+def Gelu(x: Any, *, approximate: str = "none") -> Tensor:
+    if approximate == "none":
+        return each(lambda a: ops.gelu(a), x)
+    if approximate != "tanh":
+        raise ValueError(f"approximate must be none or tanh, got {approximate!r}")
+    scale = math.sqrt(2 / math.pi)
+    return each(lambda a: a * 0.5 * (ops.tanh((a + a * a * a * 0.044715) * scale) + 1.0), x, cost=12)
+
+
+def HardSigmoid(x: Any, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    return each(lambda a: ops.minimum(ops.maximum(a * alpha + beta, 0.0), 1.0), x, cost=8)
+
+
+def HardSwish(x: Any) -> Tensor:
+    return Mul(x, HardSigmoid(x, alpha=1 / 6, beta=0.5))
+
+
+def Swish(x: Any, *, alpha: float = 1.0) -> Tensor:
+    return Mul(x, Sigmoid(x if alpha == 1.0 else Mul(x, alpha)))
+
+
+def Clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
+    """What is no bound, infinite or the largest float32, makes no ops."""
+    x = tensor(x)
+    for bound, choose in ((min, Max), (max, Min)):
+        if bound is not None:
+            bound = tensor(bound)
+            if is_graph(bound) or not is_graph(x) or abs(number("a bound", bound)) < 3.4e38:
+                x = choose(x, bound)
+    return x
+
+
+def Where(condition: Any, x: Any, y: Any) -> Tensor:
+    condition, x, y = numbers("the condition", condition).astype(bool), tensor(x), tensor(y)
+    spend(*np.broadcast_shapes(condition.shape, x.shape, y.shape))
+    return np.where(condition, elements(x), elements(y)) if is_graph(x) or is_graph(y) else np.where(condition, x, y)
+
+
+def _of_numbers(function: Callable[..., Any]) -> Callable[..., Tensor]:
+    """An op of constants alone, as those are that compute shapes."""
+
+    def op(*given: Any, fmod: int = 0) -> Tensor:
+        tensors = [numbers("what is compared, rounded or counted", x) for x in given]
+        spend(*np.broadcast_shapes(*(x.shape for x in tensors)))
+        with np.errstate(all="ignore"):
+            return np.asarray((np.fmod if fmod else function)(*tensors))
+
+    return op
+
+
+Equal = _of_numbers(np.equal)
+Greater = _of_numbers(np.greater)
+GreaterOrEqual = _of_numbers(np.greater_equal)
+Less = _of_numbers(np.less)
+LessOrEqual = _of_numbers(np.less_equal)
+And = _of_numbers(np.logical_and)
+Or = _of_numbers(np.logical_or)
+Xor = _of_numbers(np.logical_xor)
+Not = _of_numbers(np.logical_not)
+Floor = _of_numbers(np.floor)
+Ceil = _of_numbers(np.ceil)
+Round = _of_numbers(np.round)
+Mod = _of_numbers(np.mod)

@@ -1,0 +1,221 @@
+"""Runs the nodes of a file: constants become constants, the others steps, which make Values.
+
+Example: of x, a graph's input, and the nodes Shape, Gather, Concat, Reshape and Gemm, the first three are computed by
+NumPy, and two steps are left
+
+    flat = Reshape(x, [1, 784])
+    logits = Gemm(flat, w["fc.weight"], w["fc.bias"], transB=1)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from codegen.checks import shown
+from codegen.onnx.ops import ML, MOVES, OPS, SHIFTS, WEIGHTS, name_of
+from codegen.onnx.reader import File, Node
+from codegen.onnx.tensors import OnnxError, Tensor, is_graph
+
+PASSES = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "ZipMap", "LabelEncoder"}  # a decision on
+PASSES |= {"ArrayFeatureExtractor", "Gather"}
+KEEPS = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Normalizer"}  # order and signs
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Which element of a tensor is the largest: a prediction. `classes`: the labels that it chooses from, if known."""
+
+    scores: str
+    classes: tuple[object, ...] = ()
+
+
+Known: TypeAlias = "Tensor | Decision"
+
+
+@dataclass
+class Step:
+    """A call: `results = op(*arguments, **attributes)`, of tensors by name; an argument that is left out is empty."""
+
+    op: str
+    arguments: list[str]
+    attributes: dict[str, Any]
+    results: list[str]
+
+
+@dataclass
+class Graph:
+    """What has been computed: every tensor by name, and the steps that made those of Values."""
+
+    tensors: dict[str, Known]
+    steps: list[Step] = field(default_factory=list)
+
+    def values(self, name: str) -> Tensor | None:
+        """A tensor of Values; None for a constant and a decision."""
+        found = self.tensors[name]
+        return found if isinstance(found, np.ndarray) and is_graph(found) else None
+
+    def maker(self, name: str, over: Iterable[str] = KEEPS) -> Step | None:
+        """The step that computed a tensor. Those are passed over that keep its elements and their order."""
+        while True:
+            step = next((each for each in self.steps if name in each.results), None)
+            if step is None or step.op not in over:
+                return step
+            name = step.arguments[0]
+
+    def is_of(self, name: str, origin: str) -> bool:
+        """Whether the largest element of one tensor is that of another, which it was computed from."""
+        while name != origin:
+            step = next((each for each in self.steps if name in each.results), None)
+            if step is None or step.op not in KEEPS | {"Softmax", "Softmax_1", "LogSoftmax", "Sigmoid"}:
+                return False
+            name = step.arguments[0]
+        return True
+
+
+def prepared(file: File) -> File:
+    """With the nodes alone that the outputs depend on. What some ops have as attributes are initializers, and what
+    Constant nodes make too; a Softmax at the end of a linear classifier is a node of its own."""
+    initializers = dict(file.initializers)
+    nodes: list[Node] = []
+    for node in file.nodes:
+        if node.op == "Constant" and not node.domain:
+            initializers[node.outputs[0] if node.outputs else ""] = _constant(node)
+        elif node.domain == ML and node.op in ("LinearClassifier", "LinearRegressor"):
+            nodes += _linear(node, initializers)
+        else:
+            nodes.append(node)
+    needed = set(file.outputs)
+    live = []
+    for node in reversed(nodes):
+        if not needed.isdisjoint(node.outputs):
+            live.append(node)
+            needed.update(node.inputs)
+    found = {name: array for name, array in initializers.items() if name in needed}
+    return replace(file, nodes=live[::-1], initializers=found)
+
+
+def _constant(node: Node) -> Tensor:
+    if len(node.attributes) != 1:
+        raise OnnxError(f"{node.where}: a constant has one value, not {len(node.attributes)}")
+    ((name, value),) = node.attributes.items()
+    kind: dict[str, Any] = {"value_float": float, "value_floats": float, "value_int": np.int64, "value_ints": np.int64}
+    if name == "value" and isinstance(value, np.ndarray):
+        return value
+    if name not in kind or isinstance(value, str) or len(node.outputs) != 1:
+        raise OnnxError(f"{node.where}: a constant of the kind {shown(name)} is not supported")
+    return np.array(value, kind[name])
+
+
+def _linear(node: Node, initializers: dict[str, Tensor]) -> Iterable[Node]:
+    """coefficients and intercepts become inputs."""
+    attributes = dict(node.attributes)
+    stem = node.outputs[-1] if node.outputs else node.op
+    inputs = node.inputs[:1]
+    for name in ("coefficients", "intercepts"):
+        numbers = attributes.pop(name, [])
+        if not isinstance(numbers, list) or any(isinstance(x, str) for x in numbers):
+            raise OnnxError(f"{node.where}: {name} are not numbers")
+        if numbers:
+            inputs.append(f"{stem}.{name}")
+            initializers[inputs[-1]] = np.array(numbers, float)
+    if node.op == "LinearRegressor":
+        return [replace(node, inputs=inputs, attributes=attributes)]
+    labels = attributes.pop("classlabels_ints", None) or attributes.pop("classlabels_strings", None) or []
+    attributes.pop("classlabels_strings", None)
+    if not isinstance(labels, list) or len(node.outputs) != 2:
+        raise OnnxError(f"{node.where}: a classifier has a list of labels and two outputs")
+    label, scores = node.outputs
+    scores = scores or f"{label}.scores"
+    attributes["classes"] = len(labels)
+    rows = len(initializers.get(inputs[-1], labels)) if len(inputs) == 3 else len(labels)
+    softmax = attributes.get("post_transform") == "SOFTMAX" and rows == len(labels)
+    found = replace(node, inputs=inputs, attributes=attributes, outputs=[f"{scores}.logits" if softmax else scores])
+    nodes = [found]
+    if softmax:
+        attributes["post_transform"] = "NONE"
+        nodes.append(replace(node, domain="", op="Softmax", inputs=found.outputs, outputs=[scores], attributes={}))
+    decision = replace(node, domain="", op="ArgMax", inputs=[scores], outputs=[label], attributes={"classes": labels})
+    return [*nodes, *([decision] if label else [])]
+
+
+def weights_of(file: File) -> list[str]:
+    """The initializers that are weights, by what reads them, in the order of the file."""
+    computed: set[str] = set()  # from weights: what is before them scales inputs, and does not train
+    for node in file.nodes:
+        if node.op in WEIGHTS or not computed.isdisjoint(node.inputs):
+            computed.update(node.outputs)
+    products = {name for node in file.nodes if node.op in WEIGHTS for name in node.outputs}
+    found: set[str] = set()
+    for node in reversed(file.nodes):
+        if not found.isdisjoint(node.outputs) and node.op in MOVES:
+            found.update(node.inputs if node.op == "Concat" else node.inputs[:1])
+        found.update(node.inputs[i] for i in WEIGHTS.get(node.op, ()) if i < len(node.inputs))
+        if node.op in SHIFTS and not computed.isdisjoint(node.inputs):
+            is_bias = node.op == "Add" and not products.isdisjoint(node.inputs)
+            least = 1 if is_bias else 2
+            found.update(x for x in node.inputs if x in file.initializers and file.initializers[x].size >= least)
+    return [name for name, array in file.initializers.items() if name in found and array.dtype.kind == "f"]
+
+
+def run(file: File, tensors: Mapping[str, Known]) -> Graph:
+    """Computes every node from the tensors that are given. Raises OnnxError, which names the node."""
+    graph = Graph(dict(tensors))
+    for node in file.nodes:
+        try:
+            _run(node, graph, file.versions.get("", 0))
+        except OnnxError as error:
+            raise type(error)(f"{file.path}: {node.where}: {error}") from error
+        except Exception as error:  # whatever NumPy makes of what a file says
+            said = str(error) if type(error) is ValueError else f"{type(error).__name__}: {error}"
+            raise OnnxError(f"{file.path}: {node.where}: {' '.join(said.split())}") from error
+    return graph
+
+
+def _run(node: Node, graph: Graph, version: int) -> None:
+    given = [graph.tensors[name] if name else None for name in node.inputs]
+    decisions = [each for each in given if isinstance(each, Decision)]
+    if decisions or (node.op == "ArgMax" and graph.values(node.inputs[0]) is not None):
+        graph.tensors[node.outputs[0]] = _passed(node, given, decisions) if decisions else _decided(node, graph)
+        return
+    if node.op == "ZipMap":
+        node = replace(node, domain="", op="Identity", attributes={})
+    name = name_of(node.domain, node.op, version)
+    function = OPS.get((node.domain, name))
+    if function is None:
+        raise OnnxError("this op is not supported")
+    attributes = dict(node.attributes)
+    if node.op == "Split":
+        attributes.setdefault("num_outputs", len(node.outputs))
+    found = function(*given, **attributes)
+    results: tuple[Tensor, ...] = found if isinstance(found, tuple) else (found,)
+    if any(node.outputs[len(results) :]):
+        raise OnnxError(f"only {len(results)} of its outputs are supported, but it has {len(node.outputs)}")
+    for result, output in zip(results, node.outputs, strict=False):
+        graph.tensors[output] = result
+    if any(map(is_graph, results[: len(node.outputs)])):
+        graph.steps.append(Step(name, list(node.inputs), attributes, list(node.outputs)))
+
+
+def _decided(node: Node, graph: Graph) -> Decision:
+    """ArgMax, if it is that of all elements."""
+    shape = graph.values(node.inputs[0]).shape  # type: ignore[union-attr]
+    axis = node.attributes.get("axis", 0 if "classes" not in node.attributes else -1)
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape) or shape[axis] != np.prod(shape, dtype=float):
+        raise OnnxError(f"ArgMax is a prediction, of one row, but that along axis {axis} of {list(shape)} is not")
+    if node.attributes.get("select_last_index"):
+        raise OnnxError("select_last_index is not supported: predict() takes the first of equal elements")
+    return Decision(node.inputs[0], tuple(node.attributes.get("classes", ())))
+
+
+def _passed(node: Node, given: Sequence[Any], decisions: Sequence[Decision]) -> Decision:
+    """A decision keeps through ops that look up its label, or only change type or shape."""
+    if node.op not in PASSES:
+        raise OnnxError("it computes with what ArgMax has decided, which is only known when the model runs")
+    labels = next((each for each in given if isinstance(each, np.ndarray)), None)
+    if node.op in ("ArrayFeatureExtractor", "Gather") and labels is not None:
+        return replace(decisions[0], classes=tuple(labels.ravel().tolist()))
+    return decisions[0]

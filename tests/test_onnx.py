@@ -1,0 +1,252 @@
+"""codegen.from_onnx and `micrograd import`: what becomes of a file, and that it trains and freezes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx_models import image_net, model, node, onnx, perceptron, saved
+
+import codegen
+from codegen.onnx.ops import OPS
+from codegen.passes.freeze import frozen_program
+from micrograd.arrays import grad
+from micrograd.commands.tree import parsed
+
+
+def reference(found, x):
+    """What onnx' own evaluator computes, of one example or many."""
+    from onnx.reference import ReferenceEvaluator
+
+    (result,) = ReferenceEvaluator(found).run(None, {found.graph.input[0].name: x.astype(np.float32)})
+    return result
+
+
+def interpreted(program, x):
+    """The outputs of the interpreted graph for one example."""
+    for value, number in zip(program.input_values, np.ravel(x).tolist(), strict=True):
+        value.data = number
+    found = {}
+    for name, values in program.outputs.items():
+        found[name] = np.array([value.recompute() if value._prev else value.data for value in values])
+    return found
+
+
+def grads(program):
+    return {name: grad(w).tolist() for name, w in program.parameters.items()}
+
+
+def command(*arguments: object) -> int:
+    options = parsed([str(each) for each in arguments])
+    return options.command(options)
+
+
+def test_a_perceptron_predicts_what_onnx_says(tmp_path, unoptimized):
+    found = perceptron()
+    program = codegen.from_onnx(saved(tmp_path, found))
+    assert [(t.name, t.shape) for t in program.tensors] == [
+        ("0.weight", (8, 4)),
+        ("0.bias", (8,)),
+        ("2.weight", (3, 8)),
+        ("2.bias", (3,)),
+    ]
+    assert program.loss is None
+    assert list(program.outputs) == ["p"]
+    x = np.random.default_rng(0).normal(size=(5, 4))
+    model = codegen.compile(program)
+    got = np.asarray(model.outputs_batch(x)["p"])
+    assert np.allclose(got, reference(found, x), atol=1e-6)
+    for row, one in zip(x, got, strict=True):
+        assert interpreted(program, row)["p"].tolist() == one.tolist()  # bits
+
+
+def test_an_image_net_with_shapes_that_nodes_compute(tmp_path):
+    found = image_net()
+    program = codegen.from_onnx(saved(tmp_path, found))
+    assert [t.name for t in program.tensors] == ["conv.weight", "bn.weight", "bn.bias", "fc.weight", "fc.bias"]
+    assert program.input_parts[0].shape == (2, 8, 8)
+    x = np.random.default_rng(0).normal(size=(1, 2, 8, 8))
+    assert np.allclose(interpreted(program, x)["logits"], reference(found, x), atol=1e-5)
+
+
+def blobs():
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 300)
+    return rng.normal(size=(300, 4)) + 4 * np.eye(4)[labels], labels.astype(np.uint8)
+
+
+def test_an_imported_model_is_fine_tuned_and_frozen(tmp_path, unoptimized):
+    path = saved(tmp_path, perceptron())
+    program = codegen.from_onnx(path, loss="cross_entropy")
+    model = codegen.compile(program)
+    X, y = blobs()
+    before = {name: np.array(view) for name, view in model.state_dict().items()}
+    assert np.array_equal(before["0.bias"], onnx.numpy_helper.to_array(onnx.load(path).graph.initializer[1]))
+    loss, accuracy = model.evaluate(X, y)
+    model.train(X, y, batch_size=10, learning_rate=0.1, epochs=20, seed=1)
+    after, better = model.evaluate(X, y)
+    assert after < loss / 2
+    assert better > 0.9 > accuracy
+    assert not np.array_equal(before["0.bias"], model.state_dict()["0.bias"])
+    weights = {name: np.array(view) for name, view in model.state_dict().items()}
+    frozen = codegen.compile(frozen_program(program, weights))
+    assert np.asarray(frozen.outputs_batch(X)["p"]).tolist() == np.asarray(model.outputs_batch(X)["p"]).tolist()
+
+
+@pytest.mark.parametrize("loss", ["cross_entropy", "nll"])
+def test_softmax_is_left_out_of_the_cross_entropy_alone(tmp_path, loss):
+    """The gradients of both are those of the cross-entropy of the logits."""
+    logits = codegen.from_onnx(saved(tmp_path, perceptron(softmax=False)), loss="cross_entropy")
+    other = codegen.from_onnx(saved(tmp_path, perceptron()), loss=loss)
+    found = []
+    for program in (logits, other):
+        interpreted(program, [1.0, -2.0, 0.5, 0.0])
+        program.target_values[1].data = 1.0
+        program.loss.recompute()
+        program.loss.backward()
+        found.append([value.grad for value in program.parameter_values])
+    assert np.allclose(*found, rtol=1e-12)
+    if loss == "cross_entropy":
+        assert found[0] == found[1]  # bits
+
+
+def test_a_loss_of_ones_own(tmp_path):
+    from micrograd.arrays import array
+
+    def squared(outputs):
+        target = array(np.zeros(3))
+        return ((outputs["logits"].ravel() - target) ** 2).sum(), codegen.Floats(target)
+
+    path = saved(tmp_path, perceptron(softmax=False))
+    program = codegen.from_onnx(path, loss=squared)
+    mse = codegen.from_onnx(path, loss="mse")
+    for each in (program, mse):
+        interpreted(each, [1.0, 2.0, 3.0, 4.0])
+    assert program.loss.recompute() == pytest.approx(3 * mse.loss.recompute())
+
+
+def test_argmax_is_the_prediction(tmp_path):
+    """With the labels' lookup behind it, as exporters write classifiers."""
+    found = perceptron()
+    found.graph.node.extend(
+        [
+            node("ArgMax", ["p"], ["best"], axis=1),
+            onnx.helper.make_node("ArrayFeatureExtractor", ["classes", "best"], ["looked_up"], domain="ai.onnx.ml"),
+            node("Cast", ["looked_up"], ["label"], to=7),
+        ]
+    )
+    found.graph.initializer.append(onnx.numpy_helper.from_array(np.array([7, 8, 9]), "classes"))
+    found.graph.output.insert(0, onnx.helper.make_tensor_value_info("label", 7, None))
+    program = codegen.from_onnx(saved(tmp_path, found))
+    assert list(program.outputs) == ["p"]
+    assert program.prediction == "p"
+    x = np.random.default_rng(0).normal(size=4)
+    assert np.allclose(interpreted(program, x)["p"], reference(perceptron(), x[None]), atol=1e-6)
+
+
+def test_the_command_writes_a_module_with_the_same_bits(tmp_path, capsys):
+    for found in (perceptron(), image_net()):
+        path = saved(tmp_path, found)
+        program = codegen.from_onnx(path, loss="cross_entropy")
+        assert command("import", path, "-o", tmp_path / "net.py", "--loss", "cross_entropy", "--force") == 0
+        written = codegen.load(tmp_path / "net.py")
+        assert {t.name: t.shape for t in written.tensors} == {t.name: t.shape for t in program.tensors}
+        x = np.random.default_rng(0).normal(size=len(program.input_values))
+        for each in (written, program):
+            interpreted(each, x)
+            each.target_values[0].data = 1.0
+        assert written.loss.recompute() == program.loss.recompute()
+        written.loss.backward()
+        program.loss.backward()
+        assert grads(written) == grads(program)
+        text = (tmp_path / "net.py").read_text()
+        assert max(map(len, text.splitlines())) <= 120
+        assert capsys.readouterr().out.split()[0] == str(tmp_path / "net.py")
+
+
+def test_a_module_needs_no_onnx(tmp_path, monkeypatch):
+    command("import", saved(tmp_path, perceptron()), "-o", tmp_path / "net.py")
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    assert codegen.load(tmp_path / "net.py").prediction is None
+    with pytest.raises(ImportError, match="pip install 'micrograd-nn\\[onnx\\]'"):
+        codegen.from_onnx(tmp_path / "model.onnx")
+
+
+def test_names_in_a_file_are_only_names(tmp_path):
+    """They may be Python, quotes, or the names of what the module uses."""
+    evil = '"); import os #\n\\'
+    names = {"x": evil, "0.weight": "w", "h": "np", "r": "class", "logits": "ops", "p": '"""' + evil}
+    found = perceptron()
+    for each in found.graph.node:
+        for field in (each.input, each.output):
+            field[:] = [names.get(name, name) for name in field]
+    for each in (*found.graph.input, *found.graph.output, *found.graph.initializer):
+        each.name = names.get(each.name, each.name)
+    found.producer_name = '"""\nimport os'
+    path = saved(tmp_path, found)
+    command("import", path, "-o", tmp_path / "net.py")
+    program, written = codegen.from_onnx(path), codegen.load(tmp_path / "net.py")
+    assert list(written.outputs) == ['"""' + evil] == list(program.outputs)
+    assert (
+        interpreted(written, np.ones(4))[names["p"]].tolist() == interpreted(program, np.ones(4))[names["p"]].tolist()
+    )
+
+
+def test_several_inputs_have_names(tmp_path):
+    nodes = [node("Concat", ["a", "b"], ["ab"], axis=1), node("MatMul", ["ab", "w"], ["y"])]
+    found = model(nodes, {"a": ["N", 2], "b": ["N", 1]}, ["y"], {"w": np.ones((3, 1))})
+    program = codegen.from_onnx(saved(tmp_path, found))
+    assert [(part.name, part.count) for part in program.input_parts] == [("a", 2), ("b", 1)]
+    assert interpreted(program, [1.0, 2.0, 4.0])["y"].tolist() == [7.0]
+
+
+def test_weights_are_what_ops_take_as_weights(tmp_path):
+    """What scales an input, or is one number, is a constant; what a transposition moves is a weight still."""
+    weights = {
+        "std": [2.0, 4.0],
+        "mean": [1.0, 1.0],
+        "m": np.ones((3, 2)),
+        "b": [5.0],
+        "gain": [1.0, 1.0, 1.0],
+        "k": 0.5,
+    }
+    nodes = [
+        node("Mul", ["x", "std"], ["scaled"]),
+        node("Add", ["scaled", "mean"], ["moved"]),
+        node("Transpose", ["m"], ["mt"]),
+        node("MatMul", ["moved", "mt"], ["product"]),
+        node("Add", ["product", "b"], ["sum"]),
+        node("Mul", ["sum", "gain"], ["more"]),
+        node("Mul", ["more", "k"], ["y"]),
+    ]
+    found = model(nodes, {"x": [1, 2]}, ["y"], weights)
+    program = codegen.from_onnx(saved(tmp_path, found))
+    assert [t.name for t in program.tensors] == ["m", "b", "gain"]
+    assert interpreted(program, [1.0, 2.0])["y"].tolist() == [(3.0 + 9.0 + 5.0) / 2] * 3
+
+
+PAGE = (Path(__file__).resolve().parent.parent / "docs" / "onnx.md").read_text(encoding="utf-8")
+
+
+def test_the_page_runs(tmp_path, unoptimized, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
+    saved(tmp_path, perceptron(), "iris.onnx")
+    names: dict[str, object] = {}
+    for listing in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
+        exec(listing, names)
+    assert names["losses"][-1] < names["losses"][0] / 2
+    command("import", "iris.onnx")
+    written = (tmp_path / "iris.py").read_text()
+    (shown,) = re.findall(r"```text\n(.*?)    return", PAGE, flags=re.DOTALL)
+    assert shown in written
+
+
+def test_the_page_has_every_op():
+    """The table is that of `python -m tools.onnx_nodes --markdown`."""
+    rows = set(re.findall(r"^\| (\w+) \| \d+ \| \d+ \|", PAGE, flags=re.MULTILINE))
+    assert {name for domain, name in OPS if not domain and not name.endswith("_1")} <= rows | {"Not"}  # of version 1
+    assert all(f"`{name}`" in PAGE for domain, name in OPS if domain)
+    assert "| all | 962 | 962 |" in PAGE
