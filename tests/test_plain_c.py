@@ -108,6 +108,36 @@ def test_noise_shifts_and_first_weights_are_drawn_as_by_the_module(tmp_path: Pat
     agree(program, PlainC(program, tmp_path / "table"), in_python(program))
 
 
+def test_inputs_and_targets_of_several_kinds(tmp_path: Path):
+    rng = random.Random(8)
+    pixels, words, label, y = values(6), [values(5), values(5)], values(3), values(2)
+    x = [*pixels, *words[0], *words[1]]
+    layers = {"w": weights(rng, 5, 16), "b": weights(rng, 5)}
+    out = affine(layers["w"], layers["b"], x)
+    program = codegen.Program(
+        {"pixels": codegen.Pixels(pixels, 1 / 255), "two words": codegen.Tokens(words)},
+        {"label": codegen.Label(label), "y": codegen.Floats(y)},
+        layers,
+        cross_entropy(out[:3], label) + mse(out[3:], y),
+        {"logits": out[:3]},
+        input_gradients=True,
+    )
+    plain, module = PlainC(program, tmp_path), in_python(program)
+    for step in range(4):
+        inputs = {"pixels": bytes(rng.choices((0, 9, 255), k=6)), "two words": array("i", rng.choices(range(5), k=2))}
+        targets = {"label": rng.randrange(3), "y": array("d", [rng.uniform(-1, 1) for _ in y])}
+        same(np.array([plain.forward(inputs, targets)]), np.array([module.forward(targets, inputs)]), "loss")
+        plain.backward()
+        module.backward()
+        expected = module.input_grad()
+        found = plain.numbers("input_grad", 16)
+        same(0.0 + found[:6], np.array(expected["pixels"]), "gradients of pixels")
+        plain.update(0.1, step + 1)
+        module.update(step, step + 1, learning_rate=0.1)
+        same(plain.parameters(), flat(module.state_dict(), program), "parameters")
+        assert plain.predict(inputs) == module.predict(inputs)
+
+
 def test_many_layers_that_read_the_same_inputs(tmp_path: Path):
     rng = random.Random(6)
     x, y = values(9), values(4)
