@@ -42,6 +42,7 @@ CONTENTS = {
         "ops",
         "training",
         "wheel",
+        "plain_c",
         "commands",
     ],
     "Inside": ["architecture", "tensors", "one_node", "functions", "essay"],
