@@ -138,12 +138,12 @@ def compile_program(
     elif target == "c" and program.converts_inputs:
         kinds = types_text(program.input_parts)
         raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
+    if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
+        raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     if gradients_of is not None:
         if target != "c" or program.loss is None:
             raise ValueError("gradients_of is for plain C that trains: target='c' and a Program with a loss")
         gradients_of = checked_output(program, gradients_of)
-    if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
-        raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     with no_garbage_collection():
         graph = traced(program)
         if gradients_of is not None:
@@ -175,12 +175,13 @@ def compile_traced(
         else:
             by_index = token_parts(program) if target == "extension" else ()
             is_plain = target == "c" and program.loss is not None
-            is_packed = target == "python" or is_plain or (target == "c" and program.storage is not None)
+            is_narrow = target == "c" and not is_plain and program.storage is not None
+            is_packed = target == "python" or is_plain or is_narrow
             found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             phases = batch.phases if batch is not None else {}
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
-            if target == "c" and program.storage is not None and not is_plain:
+            if is_narrow:
                 passes = _with_narrow_weights(passes, program, found.layout.tensors)
             loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)

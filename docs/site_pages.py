@@ -43,6 +43,7 @@ CONTENTS = {
         "training",
         "wheel",
         "plain_c",
+        "pages",
         "commands",
     ],
     "Inside": ["architecture", "tensors", "one_node", "functions", "essay"],
