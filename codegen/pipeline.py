@@ -37,7 +37,7 @@ from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import TensorPlace, assign_storage
+from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
@@ -276,7 +276,9 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
     """
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     while True:
-        groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
+        groups = find_groups(
+            graph, trees, program.prediction, declared_order(program)[1]
+        )  # equal expressions together, in order of dependence
         layout = assign_storage(graph, trees.shapes, groups, program, cache_line, by_index)  # where every value lives
         loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
         is_trained = program.loss is not None
