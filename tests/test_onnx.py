@@ -167,6 +167,20 @@ def test_the_command_writes_a_module_with_the_same_bits(tmp_path, capsys):
         assert capsys.readouterr().out.split()[0] == str(tmp_path / "net.py")
 
 
+@pytest.mark.parametrize(("scale", "shown"), [(1 / 255, "1 / 255"), (0.3, "0.3"), (3.0, "3.0")])
+def test_images_that_come_as_bytes(tmp_path, scale, shown):
+    path = saved(tmp_path, image_net())
+    program = codegen.from_onnx(path, pixels=scale)
+    assert command("import", path, "-o", tmp_path / "net.py", "--pixels", scale) == 0
+    written = codegen.load(tmp_path / "net.py")
+    for each in (program, written):
+        (part,) = each.input_parts
+        assert (part.kind, part.scale, part.shape) == ("pixels", scale, (2, 8, 8))
+    assert f"Pixels(x[0], {shown})" in (tmp_path / "net.py").read_text()
+    with pytest.raises(ValueError, match="the scale of pixels must be finite"):
+        codegen.from_onnx(path, pixels=float("nan"))
+
+
 def test_a_module_needs_no_onnx(tmp_path, monkeypatch):
     command("import", saved(tmp_path, perceptron()), "-o", tmp_path / "net.py")
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
