@@ -21,7 +21,9 @@ def reference(found, x):
     """What onnx' own evaluator computes, of one example or many."""
     from onnx.reference import ReferenceEvaluator
 
-    (result,) = ReferenceEvaluator(found).run(None, {found.graph.input[0].name: x.astype(np.float32)})
+    (result,) = ReferenceEvaluator(found).run(
+        None, {found.graph.input[0].name: x if x.dtype == int else x.astype(np.float32)}
+    )
     return result
 
 
@@ -250,8 +252,12 @@ FILES = sorted((ROOT / "tests" / "onnx").glob("*.onnx"))
 def test_files_of_pytorch(path, tmp_path):
     """Written by torch.onnx.export(dynamo=False)."""
     program = codegen.from_onnx(path)
-    x = np.random.default_rng(0).normal(size=(1, *(program.input_parts[0].shape or [program.input_parts[0].count])))
-    expected = reference(onnx.load(path), x).ravel()
+    part, rng = program.input_parts[0], np.random.default_rng(0)
+    given = x = rng.normal(size=(1, *(part.shape or [part.count])))
+    if part.kind == "tokens":
+        given = rng.integers(0, part.classes, (1, part.numbers))
+        x = np.eye(part.classes)[given]
+    expected = reference(onnx.load(path), given).ravel()
     assert np.allclose(interpreted(program, x)["y"], expected, atol=1e-6)
     command("import", path, "-o", tmp_path / "net.py")
     written = codegen.load(tmp_path / "net.py")
