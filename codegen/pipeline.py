@@ -175,7 +175,7 @@ def compile_traced(
         else:
             by_index = token_parts(program) if target == "extension" else ()
             is_plain = target == "c" and program.loss is not None
-            is_packed = target == "python" or is_plain or (target == "c" and program.storage is not None)
+            is_packed = target in ("python", "c")
             found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             phases = batch.phases if batch is not None else {}
