@@ -37,7 +37,7 @@ from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import TensorPlace, assign_storage
+from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
@@ -138,12 +138,12 @@ def compile_program(
     elif target == "c" and program.converts_inputs:
         kinds = types_text(program.input_parts)
         raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
+    if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
+        raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     if gradients_of is not None:
         if target != "c" or program.loss is None:
             raise ValueError("gradients_of is for plain C that trains: target='c' and a Program with a loss")
         gradients_of = checked_output(program, gradients_of)
-    if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
-        raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     with no_garbage_collection():
         graph = traced(program)
         if gradients_of is not None:
@@ -175,12 +175,13 @@ def compile_traced(
         else:
             by_index = token_parts(program) if target == "extension" else ()
             is_plain = target == "c" and program.loss is not None
+            is_narrow = target == "c" and not is_plain and program.storage is not None
             is_packed = target in ("python", "c")
             found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             phases = batch.phases if batch is not None else {}
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
-            if target == "c" and program.storage is not None and not is_plain:
+            if is_narrow:
                 passes = _with_narrow_weights(passes, program, found.layout.tensors)
             loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
@@ -275,7 +276,9 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
     """
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     while True:
-        groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
+        groups = find_groups(
+            graph, trees, program.prediction, declared_order(program)[1]
+        )  # equal expressions together, in order of dependence
         layout = assign_storage(graph, trees.shapes, groups, program, cache_line, by_index)  # where every value lives
         loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
         is_trained = program.loss is not None

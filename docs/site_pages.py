@@ -32,7 +32,20 @@ LOGGER = logging.getLogger(__name__)
 
 # The order of the pages. Those that are not named here follow under "Inside", benchmarks under "Figures".
 CONTENTS = {
-    "Use": ["examples", "coming_from", "own_model", "numpy", "onnx", "ops", "training", "wheel", "plain_c", "commands"],
+    "Use": [
+        "examples",
+        "microgpt",
+        "coming_from",
+        "own_model",
+        "numpy",
+        "onnx",
+        "ops",
+        "training",
+        "wheel",
+        "plain_c",
+        "pages",
+        "commands",
+    ],
     "Inside": ["architecture", "tensors", "one_node", "functions", "essay"],
 }
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
+import math
 import os
 import re
 import shutil
@@ -13,6 +15,8 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+
+import codegen
 
 ROOT = Path(__file__).resolve().parent.parent
 spec = importlib.util.spec_from_file_location("docs_build", ROOT / "docs" / "build.py")
@@ -38,7 +42,7 @@ def test_an_example_prints_what_the_page_shows(command):
 def test_every_example_is_on_the_page():
     scripts = {path.name for path in (ROOT / "examples").glob("*.py")} - {Path(__file__).name}
     listed = {command.removeprefix("python examples/") for command in LISTINGS}
-    assert scripts == listed | {"convolution.py", "attention.py"}
+    assert scripts == listed | {"convolution.py", "attention.py", "microgpt.py"}
     for name in scripts:
         assert f"`{name}`" in PAGE or f"[{name}]" in PAGE
 
@@ -48,6 +52,45 @@ def test_an_example_model_prints_its_groups(name):
     lines = build.printed(f"examples/{name}.py").splitlines()
     assert len(lines) == 2 * 28 + 2
     assert re.match(r"[\d,]+ nodes, [\d,]+ of them operations, in 28 groups; ", lines[-1])
+
+
+@pytest.fixture
+def microgpt(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "examples")
+    return importlib.import_module("microgpt")
+
+
+def test_microgpt_fits_its_cities(microgpt):
+    """Names fit eight tokens with the mark, each letter once in the vocabulary, and the page counts parameters."""
+    assert len(set(microgpt.CITIES)) == len(microgpt.CITIES) > 200
+    for city in microgpt.CITIES:
+        tokens, following, weights = microgpt.example(city)
+        assert len(tokens) == len(following) == len(weights) == microgpt.TOKENS
+        assert math.isclose(sum(weights), 1.0)
+        assert tokens[1:] == following[:-1]
+        assert [token for token, weight in zip(following, weights, strict=True) if weight][-1] == microgpt.MARK
+    assert sum(len(row) for matrix in microgpt.new_parameters().values() for row in matrix) == 4064
+    assert len((ROOT / "examples" / "microgpt.py").read_text(encoding="utf-8").splitlines()) < 120
+
+
+def test_a_smaller_microgpt_trains_as_interpreted_and_samples(microgpt, monkeypatch):
+    for name, size in {"TOKENS": 4, "WIDTH": 4, "HEADS": 2, "SIZE": 2}.items():
+        monkeypatch.setattr(microgpt, name, size)
+    names = ["ufa", "fez", "ufa"]
+    model = codegen.compile(microgpt.program(), optimize=0)
+    assert [microgpt.train(model, [name]) for name in names] == list(microgpt.train_interpreted(names))
+    microgpt.train(model, ["ufa"] * 200)
+    assert microgpt.sample(model) == "ufa"
+
+
+@pytest.mark.slow
+def test_microgpt_prints_what_its_page_shows():
+    page = (ROOT / "docs" / "microgpt.md").read_text(encoding="utf-8")
+    [listing] = build.CONSOLE.findall(page)
+    command, expected = listing.removeprefix("$ ").split("\n", 1)
+    report = build.Report()
+    assert build.output(command, expected, report) == expected
+    assert not report.errors
 
 
 def test_mnist_reads_any_idx_files(tmp_path):

@@ -164,7 +164,7 @@ def test_float32_has_the_bits_of_the_module(make: Any, tmp_path: Path, unoptimiz
     agree(program, PlainC(program, tmp_path, flags=["-O3"]), codegen.compile(program), rate=0.01)
 
 
-@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("compiler", slow_but(["tcc"], COMPILERS))
 def test_other_compilers(compiler: str, tmp_path: Path):
     program = replace(mlp(), update=RULES["adam clipped"])
     agree(program, PlainC(program, tmp_path, compiler=compiler, flags=["-O2"]), in_python(program))
@@ -206,7 +206,12 @@ def test_weights_that_are_not_finite_reach_zero_inputs(tmp_path: Path):
     assert np.isnan(plain.gradients()).any()
 
 
-@pytest.mark.parametrize(("make", "output"), [(mlp, "logits"), (REGULAR["convolution"], None), (recurrence, "out")])
+LOOKS = [(mlp, "logits"), (recurrence, "out"), (REGULAR["convolution"], None)]
+
+
+@pytest.mark.parametrize(
+    ("make", "output"), [LOOKS[0], *(pytest.param(*look, marks=pytest.mark.slow) for look in LOOKS[1:])]
+)
 def test_gradients_of_an_output_by_the_inputs(make: Any, output: str | None, tmp_path: Path):
     program = make()
     output = output or next(iter(program.outputs))

@@ -245,7 +245,7 @@ FAULTS = [
     Fault(
         "values that are read together with others are computed once",
         "codegen/schedule/phases.py",
-        "if states[span].min() == 0 and states[span].max() > 0:",
+        "if states[indices].min() == 0 and states[indices].max() > 0:",
         "if False:",
         seed=126,
     ),
@@ -488,7 +488,7 @@ def judge(fault: Fault, count: int, jobs: int) -> Verdict:
         return judge_by_test(fault)
     compiler = "gcc" if shutil.which("gcc") else "clang"
     arguments = f"--seed {fault.seed} --count {count} --every 4 --jobs {jobs} --no-reduce".split()
-    arguments += ["--kind", fault.kind] if fault.kind else []
+    arguments += ["--kind", fault.kind] if fault.kind else ["--regular", "0"]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         plant(fault, folder)

@@ -1,4 +1,4 @@
-"""micrograd export: a model becomes plain C, which predicts or trains without Python."""
+"""micrograd export: a model becomes plain C or a web page, which predict or train without Python."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.build import program_of, weights_of
+from micrograd.commands.build import program_of
 from micrograd.commands.errors import UsageError
-from micrograd.commands.inputs import add_model_argument, compiler, compiling
+from micrograd.commands.export_page import add_page_options, export_page
+from micrograd.commands.freeze import weights_of
+from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling
 from micrograd.commands.train_model import DTYPES
 
 
@@ -19,7 +21,7 @@ def add_parsers(commands: Any) -> None:
     parser = commands.add_parser(
         "export",
         description="Write a model as plain C, NAME.h and NAME.c, and print their paths. It needs no Python and no "
-        "allocation; with --train no C library either.",
+        "allocation; with --train no C library either. With --html, write it as one web page that runs and trains it.",
     )
     add_model_argument(parser.add_argument, "model")
     add = parser.add_argument
@@ -39,16 +41,20 @@ def add_parsers(commands: Any) -> None:
     add("--name", help="of the files and the functions (default: that of the model)")
     add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
     add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
+    add_matching(add)
+    add_page_options(parser)
     parser.set_defaults(command=export)
 
 
 def export(options: argparse.Namespace) -> int:
+    options.name = options.name or name_of(options.model)
+    if options.html is not None:
+        return export_page(options)
     codegen = compiler()
     from codegen.passes.freeze import frozen_program, set_weights
 
-    options.name = options.name or name_of(options.model)
     program = program_of(options)
-    weights = None if options.weights is None else weights_of(options)
+    weights = None if options.weights is None else weights_of(options, program)
     if program.loss is None and options.train:
         raise UsageError(f"{options.model} has no loss, so there is nothing to train: leave out --train")
     if options.input_gradients is not None and not options.train:

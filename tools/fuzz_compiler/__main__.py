@@ -21,6 +21,7 @@ from random import Random
 from tools.fuzz_compiler.cases import Case, Outcome, Runner, pasteable
 from tools.fuzz_compiler.programs import KINDS
 from tools.fuzz_compiler.reduce import reduce_recipe
+from tools.fuzz_compiler.regular import REGULAR
 from tools.fuzz_compiler.toolchain import COMMANDS, Toolchain
 
 
@@ -36,7 +37,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"seed {seed}; {toolchain.quick}, {', '.join(commands)}; {options.jobs} at a time", flush=True)
         runner = Runner(toolchain, Path(folder), options.timeout)
         cases = (
-            Case(seed + i, options.kind, _commands(seed + i, commands, options.every)) for i in range(options.count)
+            Case(
+                seed + i,
+                options.kind or kind_of(seed + i, options.regular),
+                _commands(seed + i, commands, options.every),
+            )
+            for i in range(options.count)
         )
         started = time.monotonic()
         totals: Counter[str] = Counter()
@@ -60,6 +66,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if failed else 0
 
 
+def kind_of(seed: int, regular: int) -> str | None:
+    """That of the Program of a seed: every so many are regular, none where `regular` is 0."""
+    return REGULAR if regular and seed % regular == 0 else None
+
+
 def _commands(seed: int, commands: list[str], every: int) -> list[str]:
     """Those that compile this Program: one, in turn, or none."""
     turn, rest = divmod(seed, every)
@@ -79,7 +90,8 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=int, metavar="N", help="of the first Program (default: drawn, and printed)")
     add("--count", type=int, default=1000, metavar="N", help="Programs (default: 1000)")
     add("--seconds", type=float, metavar="S", help="start no further Program after so long")
-    add("--kind", choices=KINDS, help="of the Programs (default: all)")
+    add("--kind", choices=[*KINDS, REGULAR], help="of the Programs (default: all)")
+    add("--regular", type=int, default=3, metavar="N", help="every Nth Program repeats itself (default: 3; 0: none)")
     add("--compilers", action="append", choices=COMMANDS, help="default: those of them that are here, in turn")
     add(
         "--every",

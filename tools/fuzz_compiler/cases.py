@@ -17,9 +17,11 @@ from random import Random
 from typing import Any
 
 from codegen.passes.mistakes import ModelWarning
+from codegen.program import Program
 from tools.fuzz_compiler.programs import random_program
 from tools.fuzz_compiler.recipe import Recipe
 from tools.fuzz_compiler.reference import Engine
+from tools.fuzz_compiler.regular import REGULAR, random_regular
 from tools.fuzz_compiler.systems import Difference, bits, compare, example
 from tools.fuzz_compiler.toolchain import Toolchain
 
@@ -40,7 +42,13 @@ class Case:
     only: str | None = None  # what is compared with the engine: a part of a name
 
     def recipe(self) -> Recipe:
-        return self.smaller or Recipe.of(random_program(Random(self.seed), self.kind))
+        return self.smaller or Recipe.of(self.program())
+
+    def program(self) -> Program:
+        if self.smaller:
+            return self.smaller.program()
+        rng = Random(self.seed)
+        return random_regular(rng) if self.kind == REGULAR else random_program(rng, self.kind)
 
 
 @dataclass
@@ -130,8 +138,10 @@ def run_case(case: Case, toolchain: Toolchain, folder: Path) -> Outcome:
     warnings.simplefilter("ignore", ModelWarning)  # of random Programs
     try:
         recipe = case.recipe()
-        program = recipe.program() if case.smaller else random_program(Random(case.seed), case.kind)
-        counts |= {"nodes": len(recipe.nodes), program.dtype: 1} | {f"by {c}": 1 for c in case.commands}
+        program = case.program()
+        counts |= {"nodes": len(recipe.nodes), program.dtype: 1, case.kind or "any kind": 1} | {
+            f"by {c}": 1 for c in case.commands
+        }
         systems = toolchain.systems(program, folder, case.commands, PYTHON[case.seed % 2], case.only)
         counts["numbers"] = compare(systems, Random(case.seed), STEPS, ODD)
         engine = systems.get("engine")

@@ -31,6 +31,7 @@ SCALES = [1 / 255, 1 / 255, 1 / 16, 1.0, -0.5, 0.0, 1e-310, 1e300]
 RATES = [0.1, 0.1, 0.01, 0.01, 1e-3, 0.0, -0.05, 1.0, 1e308, 1e308, 5e-324]
 
 Unary = Callable[[Value], Value]
+Goal = tuple[Label | Floats | None, Value]  # targets and loss
 ACTIVATIONS: list[Unary] = [
     lambda x: x,
     lambda x: x.relu(),
@@ -397,8 +398,13 @@ def random_program(rng: Random, kind: str | None = None) -> Program:
         KINDS[name](part)
         parameters |= {f"{name}{i or ''}.{key}": tensor for key, tensor in part.parameters.items()}
         results += part.results
-    results = results[:40]
-    targets, loss = _loss(rng, results)
+    return finished(Part(rng, inputs, parameters), kinds, results[:40])
+
+
+def finished(part: Part, kinds: dict[str, Any], results: list[Value], goal: Goal | None = None) -> Program:
+    """The Program of some results. Without a goal, its targets and loss are drawn."""
+    rng, inputs, parameters = part.rng, part.inputs, part.parameters
+    targets, loss = goal or _loss(rng, results)
     outputs = _outputs(rng, [*inputs, *_flat(parameters)], results)
     if rng.random() < 0.2:
         parameters["unused"] = _nested([(), (1,), (3,), (2, 2)][rng.randrange(4)], lambda: Value(rng.uniform(-1, 1)))
@@ -430,7 +436,7 @@ def random_program(rng: Random, kind: str | None = None) -> Program:
     )
 
 
-def _loss(rng: Random, results: list[Value]) -> tuple[Label | Floats | None, Value]:
+def _loss(rng: Random, results: list[Value]) -> Goal:
     count = len(results)
     match rng.randrange(6):
         case 0 | 1 if count > 1:
