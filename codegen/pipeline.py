@@ -211,7 +211,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
     if target == "c" and program.loss is not None:
         assert found is not None
         assert loops is not None
-        printed = plain_functions(loops, found, Arithmetic.of(program), f"{name}_model")
+        printed = plain_functions(loops, found, Arithmetic.of(program))
         return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
     kernels = (
         kernels_of(found, loops, program, compiled.batch, updates)
