@@ -174,7 +174,7 @@ def compile_traced(
             compiled = Compiled(graph, digest, lowering, updates=updates)
         else:
             by_index = token_parts(program) if target == "extension" else ()
-            cache_line = 1 if is_packed(program, target) else Target.of(program).cache_line
+            cache_line = Target.of(program).cache_line if target == "extension" else 1  # else rows have no padding
             found = reroll(graph, program, cache_line, by_index)  # -> plain loops
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             loops = scheduled(found, program, target, batch)  # -> loops as they run
@@ -182,11 +182,6 @@ def compile_traced(
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
     return compiled
-
-
-def is_packed(program: Program, target: str) -> bool:
-    """Whether rows have no padding: in Python, and in plain C that trains or has its weights in one or two bytes."""
-    return target == "python" or (target == "c" and (program.loss is not None or program.storage is not None))
 
 
 def scheduled(found: Rerolled, program: Program, target: str, batch: Batch | None) -> Loops:
@@ -223,7 +218,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
     if target == "c" and program.loss is not None:
         assert found is not None
         assert loops is not None
-        printed = plain_functions(loops, found, Arithmetic.of(program), f"{name}_model")
+        printed = plain_functions(loops, found, Arithmetic.of(program))
         return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
     kernels = (
         kernels_of(found, loops, program, compiled.batch, updates)
