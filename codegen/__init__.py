@@ -26,6 +26,7 @@ except ModuleNotFoundError as error:
     ) from error
 
 from codegen.build import build, freeze, load_extension
+from codegen.estimators import from_sklearn
 from codegen.loading import load
 from codegen.model import Model
 from codegen.models import compile
@@ -50,6 +51,7 @@ __all__ = [
     "compile_program",
     "freeze",
     "from_onnx",
+    "from_sklearn",
     "load",
     "load_extension",
 ]

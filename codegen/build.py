@@ -41,14 +41,17 @@ def build(
     compiler: str | None = None,
     flags: list[str] | None = None,
     ir: bool = False,
+    gradients_of: str | None = None,
 ) -> Path:
     """Builds a Program in `directory` and returns the path of the result.
 
-    target     "extension": a compiled module; "python": NAME.py; "c": NAME.c and NAME.h, for a Program without a loss
+    target     "extension": a compiled module; "python": NAME.py; "c": NAME.c and NAME.h, plain C, which trains if the
+               Program has a loss
     name       of the module
     lowering   "loops", or "straightline" for one statement a node
     compiler   the command of a C compiler other than Python's own; `flags` come after the default ones
     ir         whether to write NAME.ir too: one line for each scalar operation
+    gradients_of   of plain C that trains: an output whose gradients by the inputs it computes too
 
     Raises ValueError as compile_program() does, RuntimeError with the compiler's output if it fails.
     """
@@ -60,7 +63,8 @@ def build(
     target = checks.choice("target", target, TARGETS)
     if target != "extension" and (compiler is not None or flags):
         raise ValueError(f"compiler and flags are for target='extension'; target={target!r} compiles nothing")
-    source = write_sources(compile_program(program, name, lowering, target), folder, str.__str__(name), ir=ir)
+    compiled = compile_program(program, name, lowering, target, gradients_of=gradients_of)
+    source = write_sources(compiled, folder, str.__str__(name), ir=ir)
     return compile_extension(source, str.__str__(name), compiler, flags) if target == "extension" else source
 
 

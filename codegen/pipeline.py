@@ -14,11 +14,14 @@ from itertools import compress
 import numpy as np
 
 from codegen import checks
+from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import inference_files, scales_of
 from codegen.backends.c.kernels import kernels_of
 from codegen.backends.c.module import module_files
+from codegen.backends.c.plain_kernels import plain_functions, plain_loops
 from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
+from codegen.backends.c.trainable import trainable_files, trained_program
 from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
 from codegen.backends.text import explanation, in_batches, work
 from codegen.backends.updates import explanation as update_explanation
@@ -27,13 +30,14 @@ from codegen.ir.loops import Loops
 from codegen.kinds import MAX_VOCABULARY, Part, types_text
 from codegen.passes.autodiff import differentiate
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
+from codegen.passes.output_gradients import add_output_gradients, checked_output
 from codegen.passes.powers import expand_powers
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import TensorPlace, assign_storage
+from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
@@ -101,14 +105,16 @@ def compile_program(
     target: str = "extension",
     *,
     version: str = __version__,
+    gradients_of: str | None = None,
 ) -> Compiled:
     """Value graph in, source files out.
 
     target    "extension": NAME.c and NAME_kernels.h, a Python module in C
               "python":    NAME.py, the same functions without a compiler, in strict float64 only
-              "c":         NAME.h and NAME.c, plain C11 for a Program without a loss
+              "c":         NAME.h and NAME.c, plain C11: it trains if the Program has a loss, and only predicts without
     lowering  "loops", or "straightline" for one statement a node; default: loops, except for small models in Python
     version   of the package that the module belongs to
+    gradients_of   of plain C that trains: an output whose gradients by the inputs it computes too
 
     Raises ValueError for an unknown target or lowering, for a name that the target cannot use, and for a Program that
     the target cannot express.
@@ -126,14 +132,23 @@ def compile_program(
     if target == "python":
         check_strict(program)
     if target == "c" and program.loss is not None:
-        raise ValueError("plain C only predicts: freeze the program, as codegen.freeze does, or set its loss to None")
-    if target == "c" and program.converts_inputs:
+        if lowering == "straightline":
+            raise ValueError("plain C that trains has loops: lowering must be 'loops' or None, got 'straightline'")
+        program = trained_program(program)
+    elif target == "c" and program.converts_inputs:
         kinds = types_text(program.input_parts)
         raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
     if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
         raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
+    if gradients_of is not None:
+        if target != "c" or program.loss is None:
+            raise ValueError("gradients_of is for plain C that trains: target='c' and a Program with a loss")
+        gradients_of = checked_output(program, gradients_of)
     with no_garbage_collection():
-        return compile_traced(traced(program), program, name, lowering, target, version)
+        graph = traced(program)
+        if gradients_of is not None:
+            program = add_output_gradients(graph, program, gradients_of)
+        return compile_traced(graph, program, name, lowering, target, version)
 
 
 def traced(program: Program) -> Graph:
@@ -159,14 +174,16 @@ def compile_traced(
             compiled = Compiled(graph, digest, lowering, updates=updates)
         else:
             by_index = token_parts(program) if target == "extension" else ()
-            is_packed = target == "python" or (target == "c" and program.storage is not None)
+            is_plain = target == "c" and program.loss is not None
+            is_narrow = target == "c" and not is_plain and program.storage is not None
+            is_packed = target == "python" or is_plain or is_narrow
             found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
             phases = batch.phases if batch is not None else {}
             passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
-            if target == "c" and program.storage is not None:
+            if is_narrow:
                 passes = _with_narrow_weights(passes, program, found.layout.tensors)
-            loops = schedule(found, passes)  # -> loops as they run
+            loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
@@ -191,6 +208,11 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
         written = loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
         rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
         return {f"{name}.py": module_text(program, written, name, version, digest, python_definitions(rows))}
+    if target == "c" and program.loss is not None:
+        assert found is not None
+        assert loops is not None
+        printed = plain_functions(loops, found, Arithmetic.of(program), f"{name}_model")
+        return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
     kernels = (
         kernels_of(found, loops, program, compiled.batch, updates)
         if found and loops
@@ -254,7 +276,9 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
     """
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
     while True:
-        groups = find_groups(graph, trees, program.prediction)  # equal expressions together, in order of dependence
+        groups = find_groups(
+            graph, trees, program.prediction, declared_order(program)[1]
+        )  # equal expressions together, in order of dependence
         layout = assign_storage(graph, trees.shapes, groups, program, cache_line, by_index)  # where every value lives
         loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
         is_trained = program.loss is not None

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -103,8 +103,8 @@ def find_toolchain(compiler: str | None = None) -> Toolchain:
                 return Toolchain(tuple(command))
     elif _has_visual_studio():
         return Toolchain()
-    if importlib.util.find_spec("ziglang") is not None:
-        return Toolchain((sys.executable, "-m", "ziglang", "cc"), is_zig=True)
+    if zig := zig_command():
+        return Toolchain(zig, is_zig=True)
     raise CompilerError(f"compiling a model needs a C compiler, and none was found.\n{HOW_TO_GET_A_COMPILER}")
 
 
@@ -128,6 +128,11 @@ def compile_extension(source: Path, name: str, compiler: str | None, flags: Sequ
 def compile_to(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[str]) -> None:
     """Makes a module of one generated file by a compiler that has a command. Raises CompilerError if it fails."""
     _run(_command(toolchain, source, target, flags), str(target.parent), source)
+
+
+def zig_command() -> tuple[str, ...]:
+    """Of the package ziglang; empty without it."""
+    return (sys.executable, "-m", "ziglang", "cc") if importlib.util.find_spec("ziglang") is not None else ()
 
 
 def zig_toolchain() -> Toolchain | None:
@@ -176,11 +181,16 @@ def _linker_flags(toolchain: Toolchain, is_limited: bool) -> list[str]:
 
 
 def _run(command: Sequence[str], folder: str, source: Path) -> None:
+    run_compiler(command, folder, str(source), {"Python.h": f"\n{HOW_TO_GET_A_COMPILER}"})
+
+
+def run_compiler(command: Sequence[str], folder: str, source: str, hints: Mapping[str, str]) -> None:
+    """Raises CompilerError with what the compiler says if it fails, and with the hints for what stands in that."""
     run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     if run.returncode == 0:
         return
     said = f"{run.stdout}{run.stderr}"
-    help = f"\n{HOW_TO_GET_A_COMPILER}" if "Python.h" in said else ""
+    help = "".join(hint for sign, hint in hints.items() if sign in said)
     raise CompilerError(f"compiling {source} failed:\n{shlex.join(command)}\n{said}{help}")
 
 

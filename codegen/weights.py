@@ -11,13 +11,14 @@ from __future__ import annotations
 import json
 import os
 import stat
+from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from micrograd.dtypes import DTYPES, widened
+from micrograd.dtypes import DTYPES, EXPECTED_DTYPES, widened
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -60,6 +61,18 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
     return tensors
 
 
+def write_weights(path: str | os.PathLike[str], tensors: Mapping[str, npt.ArrayLike]) -> None:
+    """Writes a file of float64 tensors, which read_weights() reads."""
+    header, content = {}, b""
+    for name, tensor in tensors.items():
+        numbers = np.asarray(tensor, dtype="<f8")
+        begin, content = len(content), content + numbers.tobytes()
+        header[name] = {"dtype": "F64", "shape": numbers.shape, "data_offsets": (begin, len(content))}
+    text = json.dumps(header).encode()
+    text = text.ljust(-(-len(text) // 8) * 8)
+    Path(path).write_bytes(len(text).to_bytes(8, "little") + text + content)
+
+
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object. Raises ValueError for a repeated name, which the format forbids."""
     members = dict(pairs)
@@ -71,7 +84,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:
     """dtype, shape, begin and end of a tensor. Raises one of the errors that read_weights() expects."""
     if entry["dtype"] not in DTYPES:
-        raise ValueError(f"dtype {entry['dtype']!r}, expected {', '.join(DTYPES)}")
+        raise ValueError(f"dtype {entry['dtype']!r}, expected {EXPECTED_DTYPES}")
     begin, end = entry["data_offsets"]
     shape = tuple(entry["shape"])
     if any(type(number) is not int or number < 0 for number in (*shape, begin, end)):

@@ -264,7 +264,7 @@
 
 #define DOC_LOAD_WEIGHTS \
     "load_weights($module, path, /)\n--\n\n" \
-    "Copies all parameters from a safetensors file of " DOC_REAL " or float32. Returns None.\n\n" \
+    "Copies all parameters from a safetensors file of " DOC_REAL " or narrower floats. Returns None.\n\n" \
     "Names and shapes must be exactly those of state_dict().\n\n" \
     DOC_PATH "\n\n" \
     "Raises TypeError for anything else, OSError if the file cannot be read, ValueError or TypeError if it is not a\n" \

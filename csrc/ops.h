@@ -3,8 +3,6 @@
 #ifndef OPS_H
 #define OPS_H
 
-#include <math.h>
-
 #include "real.h"
 
 #if FLOAT32

@@ -6,12 +6,14 @@
 #ifndef RANDOM_H
 #define RANDOM_H
 
+#if !FREESTANDING /* else the model has its own */
 #include "model.h"
 
 struct random_state {
     uint32_t word[624];
     int position;
 };
+#endif
 
 static void random_start(struct random_state *r, uint32_t seed)
 {
@@ -124,6 +126,7 @@ static uint32_t random_below(struct random_state *r, uint32_t limit)
     return found;
 }
 
+#if !FREESTANDING
 /* random.shuffle(order) */
 static void random_shuffle(struct random_state *r, uint32_t *order, Py_ssize_t count)
 {
@@ -134,5 +137,6 @@ static void random_shuffle(struct random_state *r, uint32_t *order, Py_ssize_t c
         order[j] = other;
     }
 }
+#endif
 
 #endif

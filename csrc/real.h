@@ -3,11 +3,16 @@
 #ifndef REAL_H
 #define REAL_H
 
-#include <float.h>
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
+
+#if FREESTANDING
+#include "freestanding.h"
+#else
+#include <float.h>
+#include <math.h>
 #include <string.h>
+#endif
 
 #if FLOAT32
 typedef float real;

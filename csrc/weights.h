@@ -11,6 +11,7 @@
 #include "buffers.h"
 #include "lock.h"
 #include "model.h"
+#include "narrow.h"
 #include "state_dict.h"
 #include "views.h"
 
@@ -171,7 +172,12 @@ static PyObject *read_file(PyObject *name)
     return content;
 }
 
-/* (begin, end, name, dtype, shape) of an entry of the header. */
+/* The types of numbers, and their formats for Python's arrays, which have none for those of two bytes. */
+static const struct {
+    const char *name, *format;
+} dtypes[] = {{"F64", "d"}, {"F32", "f"}, {"F16", "16"}, {"BF16", "b16"}};
+
+/* (begin, end, name, format, shape) of an entry of the header. */
 static PyObject *checked_entry(PyObject *name, PyObject *entry)
 {
     Py_ssize_t begin, end;
@@ -183,11 +189,11 @@ static PyObject *checked_entry(PyObject *name, PyObject *entry)
     PyObject *const pair = offsets == NULL ? NULL : PySequence_Tuple(offsets);
     const char *format = NULL;
     if (pair != NULL && PyUnicode_Check(dtype))
-        format = PyUnicode_CompareWithASCIIString(dtype, "F64") == 0   ? "d"
-                 : PyUnicode_CompareWithASCIIString(dtype, "F32") == 0 ? "f"
-                                                                       : NULL;
+        for (size_t i = 0; i < sizeof(dtypes) / sizeof(*dtypes); i++)
+            if (PyUnicode_CompareWithASCIIString(dtype, dtypes[i].name) == 0)
+                format = dtypes[i].format;
     if (pair != NULL && format == NULL)
-        PyErr_Format(PyExc_ValueError, "%R has the dtype %R, expected F64 or F32", name, dtype);
+        PyErr_Format(PyExc_ValueError, "%R has the dtype %R, expected F64, F32, F16 or BF16", name, dtype);
     else if (pair != NULL && PyArg_ParseTuple(pair, "nn", &begin, &end))
         result = Py_BuildValue("nnOsO", begin, end, name, format, sizes);
     Py_XDECREF(pair);
@@ -221,11 +227,38 @@ static PyObject *sorted_entries(PyObject *header)
     return NULL;
 }
 
-/* Numbers of a file as a memoryview. float32 is widened if the model has float64. */
+/* A float16 of a file, which may be infinite or nan, as no frozen weight is. */
+static float any_float16(uint16_t half)
+{
+    const uint32_t rest = half & 0x7fff;
+    return rest < 31u << 10 ? widen_float16(half)
+                            : float_of((uint32_t)(half & 0x8000) << 16 | (rest + (224u << 10)) << 13);
+}
+
+/* Numbers of two bytes as those of floats. */
+static PyObject *widened_bytes(const char *from, Py_ssize_t size, int is_bfloat)
+{
+    PyObject *const bytes = PyBytes_FromStringAndSize(NULL, size * 2);
+    float *const to = bytes == NULL ? NULL : (float *)(void *)PyBytes_AsString(bytes);
+    for (Py_ssize_t i = 0; to != NULL && i < size / 2; i++) {
+        const uint16_t half = (uint16_t)((unsigned char)from[2 * i] | (unsigned char)from[2 * i + 1] << 8);
+        const float x = is_bfloat ? widen_bfloat16(half) : any_float16(half);
+        memcpy(&to[i], &x, sizeof(x));
+    }
+    return bytes;
+}
+
+/* Numbers of a file as a memoryview. All are widened to the model's type, if that is wider. */
 static PyObject *stored_tensor(const char *from, Py_ssize_t size, const char *format, PyObject *shape)
 {
-    PyObject *array = call_python("array", "array", Py_BuildValue("(sy#)", format, from, size));
-    if (array != NULL && !is_little_endian() && !works(PyObject_CallMethod(array, "byteswap", NULL)))
+    const int is_half = format[strlen(format) - 1] == '6';
+    if (is_half && size % 2)
+        return PyErr_Format(PyExc_ValueError, "%zd bytes for numbers of two", size);
+    PyObject *const bytes = is_half ? widened_bytes(from, size, *format == 'b') : PyBytes_FromStringAndSize(from, size);
+    if (is_half)
+        format = "f";
+    PyObject *array = call_python("array", "array", bytes == NULL ? NULL : Py_BuildValue("(sN)", format, bytes));
+    if (array != NULL && !is_little_endian() && !is_half && !works(PyObject_CallMethod(array, "byteswap", NULL)))
         Py_CLEAR(array);
     if (array != NULL && !FLOAT32 && *format == 'f')
         array = call_python("array", "array", Py_BuildValue("(sN)", "d", array));

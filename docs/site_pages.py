@@ -42,6 +42,8 @@ CONTENTS = {
         "ops",
         "training",
         "wheel",
+        "plain_c",
+        "pages",
         "commands",
     ],
     "Inside": ["architecture", "tensors", "one_node", "functions", "essay"],

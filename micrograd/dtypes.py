@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # as the bytes are read
+EXPECTED_DTYPES = "F64, F32, F16 or BF16"
 
 
 def widened(dtype: str, stored: bytes | memoryview) -> npt.NDArray[np.floating[Any]]:

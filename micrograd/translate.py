@@ -272,8 +272,12 @@ class _Function:
             for i, value in enumerate(values):
                 results[i], _ = self.named("result", (f"{test} ? {value} : {results[i]}", "real"))
                 self.read.add(results[i])
-        whole = f"(struct {self.c_name(self.function.name)}){{{', '.join(results)}}}"
-        self.body.append(("", f"return {whole if len(results) > 1 else results[0]};"))
+        whole = results[0]
+        if len(results) > 1:  # in a variable, since C++ has no compound literals
+            kind = f"struct {self.c_name(self.function.name)}"
+            whole, _ = self.named("all", (f"{{{', '.join(results)}}}", kind))
+            self.read.add(whole)
+        self.body.append(("", f"return {whole};"))
 
     def unpack(self, targets: list[str], call: ast.Call) -> None:
         for target, part in zip(targets, self.parts(call), strict=True):

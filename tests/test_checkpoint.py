@@ -256,10 +256,10 @@ def test_another_shape(path: Path, shape: tuple[int, ...]) -> None:
     assert f"'layers.0.weight' has the shape {shape}, expected (3, 2)" in failure(path)
 
 
-@pytest.mark.parametrize(("dtype", "name"), [(np.float16, "F16"), (np.int64, "I64"), (np.uint8, "U8")])
+@pytest.mark.parametrize(("dtype", "name"), [(np.int64, "I64"), (np.uint8, "U8"), (np.int16, "I16")])
 def test_another_type(path: Path, dtype: npt.DTypeLike, name: str) -> None:
     save_file({**tensors(), "layers.0.bias": np.zeros(3, dtype)}, path)
-    assert f"'layers.0.bias' is {name}, expected F64 or F32" in failure(path)
+    assert f"'layers.0.bias' is {name}, expected F64, F32, F16 or BF16" in failure(path)
 
 
 def test_float32_is_widened(path: Path) -> None:
@@ -268,6 +268,17 @@ def test_float32_is_widened(path: Path) -> None:
     loaded = checkpoint.load(path, SHAPES)
     assert loaded["layers.0.weight"].dtype == np.float64
     assert loaded["layers.0.weight"][0, 0] == float(np.float32(0.1))
+
+
+def test_numbers_of_two_bytes_are_widened(path: Path) -> None:
+    half = np.float16([0.1, -2, 6e-8])
+    save_file({**tensors(), "layers.0.bias": half}, path)
+    assert checkpoint.load(path, SHAPES)["layers.0.bias"].tolist() == half.tolist()
+    content = path.read_bytes().replace(b'"dtype":"F16"', b'"dtype":"BF16"')
+    length = int.from_bytes(content[:8], "little") + 1
+    path.write_bytes(length.to_bytes(8, "little") + content[8:])
+    numbers = (half.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    assert checkpoint.load(path, SHAPES)["layers.0.bias"].tolist() == numbers.tolist()
 
 
 def test_check_writable(path: Path) -> None:

@@ -148,6 +148,11 @@ MISTAKES = {
         "cc",
     ): "--standalone excludes --compiler: it compiles nothing",
     ("freeze", "model.py", "build/m.c", "--name", "m"): "the weights must be no file that is written, got build/m.c",
+    ("export", "model.py"): "a model that only predicts needs WEIGHTS; with --train it starts from its own",
+    ("export", "model.py", "nowhere", "--train"): "nowhere: No such file or directory",
+    ("export", "model.py", "--train", "--name", "math"): "model.py: a module's name must not be that of a C header, "
+    "got 'math'",
+    ("export", "model.py", "build/model.c"): "the weights must be no file that is written, got build/model.c",
     ("explain", "peculiar.py"): "peculiar.py:6: Odd",
     ("explain", "peculiar.py:base"): "peculiar.py:9: Base: no Exception",
     ("explain", "bytes.py"): "bytes.py:1: SyntaxError: (unicode error) 'utf-8' codec can't decode byte 0xff "
@@ -315,6 +320,10 @@ def test_build_and_freeze_print_what_they_have_written(run: Run, folder: Path, m
     module.save_weights(folder / "w")
     code, out, err = run("freeze", "model.py", "w", "--standalone", "--output", "c")
     assert (code, out, err) == (0, f"{folder / 'c' / 'nn_infer.h'}\n{folder / 'c' / 'nn_infer.c'}\n", "")
+    for name, arguments in {"model": ("model.py", "w"), "model_net": ("model.py:net", "--train")}.items():
+        code, out, err = run("export", *arguments, "-o", "c")
+        assert (code, out, err) == (0, f"{folder / 'c' / name}.h\n{folder / 'c' / name}.c\n", "")
+        assert ("model_net_update" in (folder / "c" / f"{name}.h").read_text()) == (name == "model_net")
 
 
 # ---- the documentation

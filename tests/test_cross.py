@@ -20,7 +20,18 @@ from codegen import build, compile_program
 from codegen.pipeline import build_graph
 from micrograd import ops
 from micrograd.commands.train import weights_hash
-from tools.cross import builds, compile_only, emulate, epoch, functions, packages, report, symbols, without_python
+from tools.cross import (
+    builds,
+    compile_only,
+    emulate,
+    epoch,
+    functions,
+    packages,
+    report,
+    symbols,
+    trained,
+    without_python,
+)
 from tools.cross.compare import Reference, Run, compare, read_run
 from tools.cross.driver import EPOCH, EPOCH_END
 from tools.cross.sources import Case, cases
@@ -298,3 +309,14 @@ def test_one_program_has_every_op_in_a_loop_over_lanes_and_in_one_call():
     text = compile_program(program).text
     assert text.count("= ieee_exp(") >= 2  # in lanes
     assert "= op_exp(" in text
+
+
+@needs_gcc
+def test_plain_c_that_trains_computes_what_the_module_does(tmp_path):
+    here = builds.Target("here")
+    sources = build(xor(), tmp_path / "sources", "xor", flags=["-O1"]).parent
+    module = here.measure(sources, ["xor"], emulate.numbers(tmp_path, emulate.NATIVE))
+    trained.write(sources / "trains", [Case("xor", xor)])
+    found = trained.Platform("plain C", ("gcc", "-O1")).measure([Case("xor", xor)], done(module), tmp_path)
+    assert Reference([module]).differences(found, without_python.STAGES) == []
+    assert len(found["xor"].stages["step 4: parameters"]) == module["xor"].info["parameters"]

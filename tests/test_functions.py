@@ -426,7 +426,8 @@ def f(x: float) -> float:
     parts, function = translated(text, "_parts"), translated(text)
     assert "struct ieee_parts { real result_0; real result_1; };" in parts
     assert "const real result_2 = (x > 1.0) ? x : 0.0;" in parts
-    assert "return (struct ieee_parts){result, result_2};" in parts
+    assert "const struct ieee_parts all = {result, result_2};" in parts
+    assert "return all;" in parts
     assert "unused" not in function
     assert "second" not in function
     assert "const real first = parts.result_0;" in function

@@ -15,7 +15,7 @@ import pytest
 
 from codegen.weights import read_weights
 from micrograd.data.mnist import DataError, read_images
-from tools.fuzz import idx, models, onnx_files, run, weights
+from tools.fuzz import idx, models, run, weights
 from tools.fuzz.__main__ import main
 from tools.fuzz.calls import Calls, seeds
 from tools.fuzz.choices import Choices
@@ -63,7 +63,7 @@ def test_random_calls_of_a_module_and_its_twin(pairs, operations):
     run_all(target, [*seeds()[:40], *inputs(60)])
 
 
-@pytest.mark.parametrize(("target", "module"), [(idx.Idx, idx), (weights.Weights, weights), (onnx_files.Onnx, onnx_files)])
+@pytest.mark.parametrize(("target", "module"), [(idx.Idx, idx), (weights.Weights, weights)])
 def test_files_made_by_the_tool_and_damaged_ones(target, module):
     check, draw = target(), random.Random(1)
     for seed in module.seeds():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from random import Random
 
 import models
 import numpy as np
@@ -12,11 +13,15 @@ from harness import parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from codegen import Program
+from codegen import Floats, Program
 from codegen.ir.graph import LEAVES, Graph
-from codegen.pipeline import build_graph
+from codegen.ir.loops import Pass
+from codegen.pipeline import build_graph, compile_program
 from codegen.reroll.affine import Piece, fit, peel
+from codegen.reroll.families import distances
 from codegen.reroll.groups import find_groups
+from codegen.reroll.layout import declared_order
+from codegen.reroll.loops import _Tables
 from codegen.reroll.trees import find_trees
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -164,3 +169,69 @@ def test_every_root_is_in_one_group_behind_everything_it_reads(name):
         assert computed.isdisjoint(group.roots.tolist())
         computed.update(group.roots.tolist())
     assert {n for n in trees.roots if graph.op[n] not in LEAVES} <= computed
+
+
+# Stacks and families
+
+
+def masked(blocks: int, tokens: int = 4, width: int = 4) -> Program:
+    """Blocks in which each token takes the mean of those up to it, by weights of their own, and mixes it."""
+    x = [models.values(width) for _ in range(tokens)]
+    parameters, h = {}, x
+    for b in range(blocks):
+        share = [models.weights(Random(b), tokens) for _ in range(tokens)]
+        mix = [models.weights(Random(10 + b), width) for _ in range(width)]
+        parameters |= {f"{b}.share": share, f"{b}.mix": mix}
+        seen = [
+            [models.total([w * v[j] for w, v in zip(row, h[: t + 1], strict=False)]) / (t + 1) for j in range(width)]
+            for t, row in enumerate(share)
+        ]
+        h = [[models.dot(row, token).tanh() for row in mix] for token in seen]
+    return Program(Floats([v for row in x for v in row]), None, parameters, models.total([v * v for v in h[-1]]))
+
+
+def parts_of(program: Program, tensor_of: np.ndarray | None) -> list[tuple[int, str]]:
+    graph = build_graph(program)
+    trees = find_trees(graph)
+    groups = find_groups(graph, trees, program.prediction, tensor_of)
+    return [(len(group.roots), trees.shapes.text(group.shape)) for group in groups if not group.is_gradient]
+
+
+def test_tokens_of_a_layer_stay_together():
+    """Their paths differ in length: a sum of three terms is computed before its mean, one of two terms with it."""
+    program = masked(3)
+    rows = (16, "tanh(sum(4 x mul(P, R)))")
+    assert parts_of(program, declared_order(program)[1]).count(rows) == 2  # of the last layer, one token counts
+    assert parts_of(program, None).count(rows) < 2
+
+
+def test_what_reads_a_family_is_one_nest():
+    """Three sums of different shapes lie side by side: what mixes them needs no nest for each."""
+    program = masked(2)
+    kernels = compile_program(program, "masked").plain.kernels
+    (mixing,) = [kernel for kernel in kernels if kernel.roots == 16 and kernel.passes & Pass.LOSS]
+    assert len(mixing.nests) == 1
+
+
+@pytest.mark.parametrize(
+    ("sizes", "found"),
+    [
+        ([8, 8, 8], [0, 8, 16, 24]),
+        ([6, 6], [0, 8, 16]),  # 6 and padding
+        ([2, 4, 6], [0, 2, 6, 12]),
+        ([3, 4], None),
+        ([1, 3], [0, 1, 4]),
+        ([1, 300], None),
+    ],
+)
+def test_distances_of_a_family(sizes, found):
+    assert distances(sizes, 8, cache_line=8) == found
+
+
+def test_equal_tables_are_one():
+    """But not those of zeros of two signs, nor an index and the number that is equal to it."""
+    tables = _Tables()
+    numbers = [[0.0, 1.0], [0.0, 1.0], [-0.0, 1.0], [0, 1]]
+    names = [tables.name(found, f"table_{i}") for i, found in enumerate(numbers)]
+    assert names == ["table_0", "table_0", "table_2", "table_3"]
+    assert [repr(found) for found in tables.named.values()] == ["[0.0, 1.0]", "[-0.0, 1.0]", "[0, 1]"]

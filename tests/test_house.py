@@ -30,7 +30,7 @@ FLOORS = [
     ["codegen.files"],
     ["codegen.backends"],
     ["codegen"],  # pipeline, build and what else stands beside the folders
-    ["codegen.wheels"],
+    ["codegen.pages", "codegen.wheels"],
     ["codegen.backends.pictures"],  # of every stage
     ["micrograd.commands", "micrograd.__main__", "micrograd.plugin"],
 ]

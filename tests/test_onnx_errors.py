@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import tracemalloc
 import warnings
 
@@ -11,7 +12,10 @@ from onnx_models import model, node, onnx, perceptron, saved
 
 import codegen
 from codegen import OnnxError
-from codegen.onnx import TooLarge
+from codegen.onnx import TooLarge, module
+from micrograd.__main__ import main
+from tools.fuzz import onnx_files
+from tools.fuzz.common import Wrong
 
 HUGE = 2**40
 
@@ -37,6 +41,8 @@ def test_an_op_that_is_missing_is_named_with_its_node(tmp_path):
     found = one("Relu", ["x"])
     found.graph.node[0].domain = "com.example"
     refused(tmp_path, found, "com.example.Relu", "not supported")
+    found.graph.node[0].op_type = "Re\nlu\x1b[31m"
+    refused(tmp_path, found, "com.example.Re?lu?[31m")
 
 
 def test_what_is_no_onnx_file(tmp_path):
@@ -172,7 +178,7 @@ def test_graphs_that_are_none(tmp_path):
 
 
 def test_what_is_decided_only_when_a_model_runs(tmp_path):
-    refused(tmp_path, one("Greater", ["x", "c"], {"c": np.ones(4)}), "Greater", "must be constant")
+    refused(tmp_path, one("Floor", ["x"]), "Floor", "must be constant")
     refused(tmp_path, one("Cast", ["x"], to=7), "int64", "when the graph is made")
     refused(tmp_path, one("ArgMax", ["x"], shape=(2, 3), axis=1), "of one row")
     nodes = [node("ArgMax", ["x"], ["i"], axis=1), node("Add", ["i", "i"], ["y"])]
@@ -205,3 +211,55 @@ def test_no_mistake_of_a_file_warns(tmp_path):
             {"a": np.ones(2), "z": np.zeros(2)},
         )
         codegen.from_onnx(saved(tmp_path, found))
+
+
+def test_the_fuzz_target_finds_nothing_in_its_seeds_and_damaged_ones(monkeypatch):
+    target, draw, seeds = onnx_files.Onnx(), random.Random(1), onnx_files.seeds()
+    for seed in seeds[: len(onnx_files.models())] + draw.sample(seeds, 100):
+        target(seed)
+        damaged = bytearray(seed)
+        for _ in range(3):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        target(bytes(damaged))
+
+
+def test_the_fuzz_target_notices_what_is_wrong(monkeypatch):
+    target = onnx_files.Onnx()
+    monkeypatch.setattr(module, "_text", repr)
+    for seed in onnx_files.seeds():
+        target(seed)  # which quotes does not matter
+    monkeypatch.setattr(module, "SAME", {"Relu"})
+    # A gain of -1, and a Relu behind it that the module leaves out
+    (content,) = (each for each in onnx_files.models() if b"LayerNormalization" in each)
+    found = content.replace(b"\x00\x00\x80\x3f", b"\x00\x00\x80\xbf")
+    with pytest.raises(Wrong, match="a module of other numbers"):
+        target(bytes([255]) + found)
+
+
+def test_a_loss_function_returns_two_things(tmp_path):
+    with pytest.raises(TypeError, match=r"must return \(loss, targets\), not Value"):
+        codegen.from_onnx(saved(tmp_path, perceptron()), loss=lambda outputs: outputs["p"].sum())
+
+
+def test_the_commands_errors_are_a_line(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path, one("Relu", ["x"], shape=["batch", "time"]), "my net.onnx")
+
+    def says(*arguments):
+        assert main(["import", *arguments]) == 2
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("error: ")
+        assert err.count("\n") == 1
+        return err
+
+    assert "'time'" in says("my net.onnx", "-o", "net.py")
+    assert "-o model.py" in says("my net.onnx")
+    assert "expected NAME=LENGTH" in says("my net.onnx", "--dimension", "time", "-o", "net.py")
+    assert "No such file" in says("other.onnx")
+    assert "limit of 3" in says("my net.onnx", "-o", "net.py", "--limit", "3", "--dimension", "time=4")
+    assert "one element" in says("my net.onnx", "-o", "net.py", "--dimension=time=4", "--loss=binary_cross_entropy")
+    assert list(tmp_path.iterdir()) == [tmp_path / "my net.onnx"]
+    assert main(["import", "my net.onnx", "-o", "net.py", "--dimension", "time=4"]) == 0
+    capsys.readouterr()
+    assert "net.py exists: --force" in says("my net.onnx", "-o", "net.py", "--dimension", "time=4")

@@ -39,7 +39,7 @@ from codegen.ir.loops import (
 )
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll, token_parts
-from codegen.schedule.phases import spans_written
+from codegen.schedule.phases import indices_written
 from codegen.schedule.pipeline import batch_passes, c_passes, python_passes, schedule, stages
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
@@ -94,9 +94,7 @@ def one_image(program, found, rng):
 
 
 def written_by(loops):
-    return {
-        i for kernel in loops.kernels for span in spans_written(loops, kernel) for i in range(span.start, span.stop)
-    }
+    return {i for kernel in loops.kernels for found in indices_written(loops, kernel) for i in found.tolist()}
 
 
 def check(program, target=STRICT, steps=3):
@@ -154,7 +152,7 @@ def test_what_depends_on_parameters_alone_runs_once():
     check_batch(program)
     found = reroll(build_graph(program), program, 8)
     loops = schedule(found, batch_passes(found, STRICT))
-    phases = {span.start: k.phase for k in loops.kernels for span in spans_written(loops, k)}
+    phases = {int(found[0]): k.phase for k in loops.kernels for found in indices_written(loops, k)}
     assert Phase.ONCE in phases.values()
     assert phases[found.place_of(found.graph.outputs["observed"][0])] == Phase.SIDE_BY_SIDE
 
@@ -184,6 +182,25 @@ def test_columns_of_a_matrix(lanes, terms):
     loops = schedule(found, c_passes(found, STRICT))
     arrays = {s.name for k in loops.kernels for n in k.nests for s in statements(n) if isinstance(s, Local)}
     assert ("tile" in arrays) == (terms % 4 == 0)
+    check(program)
+
+
+def test_columns_of_several_matrices():
+    """The adjoint of a state that several layers read: each loop over terms has a tile of its own."""
+    x, size = models.values(8), 8
+    bias = [Value(0.1 * j) for j in range(size)]
+    hidden = [(xi + b).tanh() for xi, b in zip(x, bias, strict=True)]
+    w = {
+        n: [[Value(0.01 * (n + i * size + j)) for j in range(size)] for i in range(rows)]
+        for n, rows in enumerate((8, 4))
+    }
+    out = [models.dot(row, hidden).tanh() for matrix in w.values() for row in matrix]
+    parameters = {f"w{n}": matrix for n, matrix in w.items()} | {"bias": bias}
+    program = Program(Floats(x), None, parameters, models.total([o * o for o in out]), {"out": out})
+    found = reroll(build_graph(program), program, 8)
+    loops = schedule(found, c_passes(found, STRICT))
+    tiles = [s.name for k in loops.kernels for n in k.nests for s in statements(n) if isinstance(s, Local)]
+    assert {"tile", "tile_1"} <= set(tiles)
     check(program)
 
 

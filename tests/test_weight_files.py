@@ -103,6 +103,48 @@ def test_float32_is_widened_and_float64_not_rounded(subjects, tmp_path):
     assert state(module) == before
 
 
+HALVES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C01, 0xFBFF, 0x7C00, 0xFC00, 0x7E01]
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_numbers_of_two_bytes_are_widened(module, dtype, tmp_path):
+    """Subnormal, infinite and nan too. In models, the payload of a nan is nobody's."""
+    path, view = tmp_path / "w", module.state_dict()
+    halves = {n: np.resize(np.array(HALVES, "<u2"), v.shape) for n, v in view.items()}
+    save_file({n: array.view(np.float16) for n, array in halves.items()}, path)
+    if dtype == "BF16":
+        content = path.read_bytes()
+        length = int.from_bytes(content[:8], "little")
+        header = content[8 : 8 + length].replace(b'"F16"', b'"BF16"')
+        path.write_bytes(len(header).to_bytes(8, "little") + header + content[8 + length :])
+    module.load_weights(path)
+    found = read_weights(path)
+    for name, array in halves.items():
+        if dtype == "F16":
+            expected = array.view(np.float16).astype("d")
+        else:
+            expected = (array.astype(np.uint32) << 16).view(np.float32).astype("d")
+        assert found[name].dtype == np.float32
+        for numbers in (np.array(module.state_dict()[name]), found[name]):
+            assert np.array_equal(numbers, expected, equal_nan=True)
+            assert (np.signbit(numbers) == np.signbit(expected))[~np.isnan(expected)].all()
+    content = path.read_bytes().replace(dtype.encode(), b"F8" + b" " * (len(dtype) - 2), 1)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="expected F64, F32, F16 or BF16"):
+        module.load_weights(path)
+
+
+@pytest.mark.parametrize("dtype", ["F16", "BF16"])
+def test_half_a_number_is_refused(module, dtype, tmp_path):
+    before = state(module)
+    name, view = next(iter(module.state_dict().items()))
+    header = json.dumps({name: {"dtype": dtype, "shape": view.shape, "data_offsets": [0, 3]}}).encode()
+    (tmp_path / "w").write_bytes(len(header).to_bytes(8, "little") + header + b"abc")
+    with pytest.raises(ValueError, match=r"not a whole safetensors file: (3 bytes for|bytes length not a multiple)"):
+        module.load_weights(tmp_path / "w")
+    assert state(module) == before
+
+
 def test_a_weight_that_is_not_finite_poisons_its_row(tmp_path):
     weights = numbers(nn, 5)
     weights["layers.0.weight"][3, 7] = math.inf

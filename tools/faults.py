@@ -245,7 +245,7 @@ FAULTS = [
     Fault(
         "values that are read together with others are computed once",
         "codegen/schedule/phases.py",
-        "if states[span].min() == 0 and states[span].max() > 0:",
+        "if states[indices].min() == 0 and states[indices].max() > 0:",
         "if False:",
         seed=126,
     ),

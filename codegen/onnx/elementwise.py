@@ -1,4 +1,4 @@
-"""Ops of one element at a time: arithmetic, activations, and what is decided by constants alone."""
+"""Ops of one element at a time: arithmetic, activations, comparisons."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ from micrograd.engine import Value
 SELU = 1.67326319217681884765625, 1.05070102214813232421875
 
 
-def _of_two(function: Callable[[Any, Any], Any], of_numbers: Callable[..., Any]) -> Callable[..., Tensor]:
+def _of_two(
+    function: Callable[[Any, Any], Any], of_numbers: Callable[..., Any], cost: int = 1
+) -> Callable[..., Tensor]:
     def op(a: Any, b: Any) -> Tensor:
         a, b = tensor(a), tensor(b)
         if is_graph(a) or is_graph(b):
-            return each(function, a, b)
+            return each(function, a, b, cost=cost)
         spend(*np.broadcast_shapes(a.shape, b.shape))
         with np.errstate(all="ignore"):
             return np.asarray(of_numbers(a, b))
@@ -42,7 +44,7 @@ def _power(a: Any, b: Any) -> Any:
 
 
 Add = _of_two(operator.add, np.add)
-Sub = _of_two(operator.sub, np.subtract)
+Sub = _of_two(operator.sub, np.subtract, 2)
 Mul = _of_two(operator.mul, np.multiply)
 Div = _of_two(lambda a, b: ops.divide(a, b), _quotient)
 Pow = _of_two(_power, lambda a, b: np.power(a.astype(np.result_type(a, b)), b).astype(a.dtype))
@@ -149,16 +151,41 @@ def Clip(x: Any, min: Any = None, max: Any = None) -> Tensor:
 
 
 def Where(condition: Any, x: Any, y: Any) -> Tensor:
-    condition, x, y = numbers("the condition", condition).astype(bool), tensor(x), tensor(y)
+    condition, x, y = tensor(condition), tensor(x), tensor(y)
+    if is_graph(condition):
+        return each(_chosen, condition, x, y, cost=7)
+    condition = condition.astype(bool)
     spend(*np.broadcast_shapes(condition.shape, x.shape, y.shape))
     return np.where(condition, elements(x), elements(y)) if is_graph(x) or is_graph(y) else np.where(condition, x, y)
+
+
+def _chosen(condition: Any, x: Any, y: Any) -> Any:
+    """x where the condition is 1, y where it is 0, also if the other one is inf; nan in either of them is nan."""
+    end = ops.divide(condition - 0.5, 0.0)
+    return ops.maximum(ops.minimum(x, end), ops.minimum(y, -end))
+
+
+# Comparisons of Values are Values, 1 or 0, through which no gradient flows.
+Greater = _of_two(lambda a, b: ops.step(a - b), np.greater, 3)
+Less = _of_two(lambda a, b: ops.step(b - a), np.less, 3)
+GreaterOrEqual = _of_two(lambda a, b: 1.0 - ops.step(b - a), np.greater_equal, 5)
+LessOrEqual = _of_two(lambda a, b: 1.0 - ops.step(a - b), np.less_equal, 5)
+Equal = _of_two(lambda a, b: 1.0 - ops.step(ops.absolute(a - b)), np.equal, 6)
+And = _of_two(operator.mul, np.logical_and)
+Or = _of_two(lambda a, b: ops.maximum(a, b), np.logical_or)
+Xor = _of_two(lambda a, b: ops.absolute(a - b), np.logical_xor, 3)
+
+
+def Not(x: Any) -> Tensor:
+    x = tensor(x)
+    return each(lambda a: 1.0 - a, x, cost=2) if is_graph(x) else np.logical_not(x)
 
 
 def _of_numbers(function: Callable[..., Any]) -> Callable[..., Tensor]:
     """An op of constants alone, as those are that compute shapes."""
 
     def op(*given: Any, fmod: int = 0) -> Tensor:
-        tensors = [numbers("what is compared, rounded or counted", x) for x in given]
+        tensors = [numbers("what is rounded", x) for x in given]
         spend(*np.broadcast_shapes(*(x.shape for x in tensors)))
         with np.errstate(all="ignore"):
             return np.asarray((np.fmod if fmod else function)(*tensors))
@@ -166,15 +193,6 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Tensor]:
     return op
 
 
-Equal = _of_numbers(np.equal)
-Greater = _of_numbers(np.greater)
-GreaterOrEqual = _of_numbers(np.greater_equal)
-Less = _of_numbers(np.less)
-LessOrEqual = _of_numbers(np.less_equal)
-And = _of_numbers(np.logical_and)
-Or = _of_numbers(np.logical_or)
-Xor = _of_numbers(np.logical_xor)
-Not = _of_numbers(np.logical_not)
 Floor = _of_numbers(np.floor)
 Ceil = _of_numbers(np.ceil)
 Round = _of_numbers(np.round)

@@ -41,6 +41,7 @@ RESERVED = {
     "Program",
     "Floats",
     "Label",
+    "Tokens",
     "Path",
     "FOLDER",
     "target",
@@ -70,9 +71,17 @@ class Module:
         self.text = f"{self._imports()}\n\ndef program() -> Program:\n{body}"
 
     def _imports(self) -> str:
-        kinds = ["Floats", "Label", "Program"] if self.loss in ("cross_entropy", "nll") else ["Floats", "Program"]
+        kinds = ["Program"] + ["Label"] * (self.loss in ("cross_entropy", "nll"))
+        kinds += ["Tokens"] * any(each.words for each in self.model.file.inputs)
+        if self.loss in ("mse", "binary_cross_entropy") or not all(each.words for each in self.model.file.inputs):
+            kinds.append("Floats")
         lines = [f'"""{_comment(self.model.title)}, imported. An edited copy needs the files beside it."""', ""]
-        lines += ["from pathlib import Path", "", "import numpy as np", f"from codegen import {', '.join(kinds)}"]
+        lines += [
+            "from pathlib import Path",
+            "",
+            "import numpy as np",
+            f"from codegen import {', '.join(sorted(kinds))}",
+        ]
         lines += ["from codegen.onnx import ops"]
         if self.loss in ("binary_cross_entropy", "nll"):
             lines.append(f"from codegen.onnx.losses import {self.loss}")
@@ -107,7 +116,7 @@ class Module:
             output, name = losses.place(self.loss, self.model)
             made, size = losses.of(self.loss, self.model), len(self.model.outputs[output].ravel())
             kind = "Label" if self.loss in ("cross_entropy", "nll") else "Floats"
-            values = f"np.ravel(array({self.names[name]}))"
+            values = f"np.ravel(array({self._argument(name)}))"
             call = f"{self.loss}({values}, target)"
             if self.loss == "binary_cross_entropy":
                 call = f"{self.loss}({values}[0], target[0])"
@@ -129,10 +138,12 @@ class Module:
 
     def _inputs(self) -> str:
         parts = {}
-        for name, sizes in self.model.inputs.items():
-            variable = self.names[name]
+        for each in self.model.file.inputs:
+            name, sizes, variable = each.name, self.model.inputs[each.name], self.names[each.name]
             is_batch = len(sizes) > 1 and sizes[0] == 1
             parts[name] = f"Floats({variable}[0])" if is_batch else f"Floats(np.atleast_1d({variable}))"
+            if each.words:
+                parts[name] = f"Tokens({variable}.reshape(-1, {each.words}))"
         if len(parts) == 1:
             return next(iter(parts.values()))
         return f"{{{', '.join(f'{_text(name)}: {part}' for name, part in parts.items())}}}"

@@ -20,10 +20,11 @@ import numpy as np
 from codegen.checks import shown
 from codegen.kinds import Targets
 from codegen.onnx import losses
-from codegen.onnx.graph import Decision, Graph, prepared, run, weights_of
-from codegen.onnx.reader import File, is_float, read, sizes_of
+from codegen.onnx.graph import Decision, Graph, run
+from codegen.onnx.prepare import prepared, weights_of
+from codegen.onnx.reader import File, Input, read, sizes_of
 from codegen.onnx.tensors import LIMIT, OnnxError, Tensor, limited, spend
-from codegen.program import Floats, Program
+from codegen.program import Floats, Program, Tokens
 from micrograd.arrays import Array, array
 from micrograd.engine import Value
 
@@ -89,10 +90,6 @@ def imported_file(file: File, dimensions: Mapping[str, int] | None = None, limit
             inputs = {each.name: sizes_of(each, _checked(dimensions, file)) for each in file.inputs}
             spend(sum(file.initializers[name].size for name in weights))
             for each in file.inputs:
-                if not is_float(each.type) and any(
-                    each.name in node.inputs and node.op != "Cast" for node in file.nodes
-                ):
-                    raise OnnxError(f"the input {shown(each.name)} is not of floats, and not cast to them")
                 spend(*inputs[each.name])
             leaves = {name: values_of(file.initializers[name]) for name in weights}
             leaves |= {name: values_of(np.zeros(sizes)) for name, sizes in inputs.items()}
@@ -143,10 +140,13 @@ def _outputs(file: File, graph: Graph) -> tuple[dict[str, Tensor], str | None]:
 def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
     """The Program, with one of the known losses or with that of a function."""
     outputs = {name: values_of(values) for name, values in model.outputs.items()}
-    parts = {name: Floats(_example(model.leaves[name])) for name in model.inputs}
+    parts = {each.name: _part(each, model.leaves[each.name]) for each in model.file.inputs}
     made: dict[str, Any] = {"loss": None, "targets": None}
     if callable(loss):
-        made["loss"], made["targets"] = loss(dict(outputs))
+        found = loss(dict(outputs))
+        if not isinstance(found, tuple) or len(found) != 2:
+            raise TypeError(f"the loss function must return (loss, targets), not {type(found).__name__}")
+        made["loss"], made["targets"] = found
     elif loss is not None:
         losses.checked(loss)
     try:
@@ -164,6 +164,8 @@ def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
         raise OnnxError(f"{model.file.path}: {error}") from error
 
 
-def _example(values: Any) -> Any:
+def _part(given: Input, values: Any) -> Floats | Tokens:
     """Without the dimension of the examples, which has one."""
-    return values[0] if values.ndim > 1 and len(values) == 1 else np.atleast_1d(values)
+    if given.words:
+        return Tokens(values.reshape(-1, given.words))
+    return Floats(values[0] if values.ndim > 1 and len(values) == 1 else np.atleast_1d(values))

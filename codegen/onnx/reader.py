@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from codegen.checks import shown
-from codegen.onnx.shapes import FLOATS, TYPES
+from codegen.onnx.shapes import TYPES
 from codegen.onnx.tensors import OnnxError, Tensor
 
 OLDEST = 7  # the first version of ONNX with NumPy's broadcasting
@@ -43,11 +43,12 @@ class Node:
 
 @dataclass
 class Input:
-    """Dimensions are numbers, names, or None for one without either."""
+    """Dimensions are numbers, names, or None for one without either. `words`: below what number tokens are."""
 
     name: str
     type: int
     shape: tuple[int | str | None, ...]
+    words: int = 0
 
 
 @dataclass
@@ -234,7 +235,7 @@ def _check_names(file: File) -> None:
 
 def sizes_of(input: Input, dimensions: Mapping[str, int]) -> list[int]:
     """Its shape in numbers: a first dimension that may vary is that of examples, and is 1. Raises OnnxError."""
-    return list(_sizes(input, dimensions))
+    return [*_sizes(input, dimensions), *([input.words] if input.words else [])]
 
 
 def _sizes(input: Input, dimensions: Mapping[str, int]) -> Iterator[int]:
@@ -252,7 +253,3 @@ def _sizes(input: Input, dimensions: Mapping[str, int]) -> Iterator[int]:
                 f"{name} of the input {shown(input.name)} may vary: "
                 + (f"say how long it is, dimensions={{{size!r}: ...}}" if size else "export the model with a length")
             )
-
-
-def is_float(type: int) -> bool:
-    return type in FLOATS

@@ -25,7 +25,13 @@ _left: ContextVar[list[int] | None] = ContextVar("_left", default=None)  # of a 
 
 
 class OnnxError(UserError, ValueError):
-    """An ONNX file that cannot be read, or that has something this project does not compute."""
+    """An ONNX file that cannot be read, or that has something this project does not compute.
+
+    The message is one line, whatever control characters the names in the file have.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__("".join(c if c.isprintable() else "?" for c in message))
 
 
 class TooLarge(OnnxError):

@@ -14,12 +14,12 @@ recurrence do: in the strongly connected components of the graph of groups (Tarj
 from __future__ import annotations
 
 import heapq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.graph import Graph
+from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.reroll.trees import Trees
 
@@ -28,20 +28,26 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass
 class Group:
-    """Roots of one shape: node numbers, and a row of leaves (node numbers) for each of them."""
+    """Roots of one shape: node numbers, and a row of leaves (node numbers) for each of them.
+
+    `is_step`: it is a part of a recurrence, which others of its shape depend on. `place`: where it stands in a stack of
+    layers, as two sets of tensors.
+    """
 
     shape: int
     passes: Pass
     is_gradient: bool
     roots: Ints
     leaves: Ints
+    is_step: bool = False
+    place: tuple[int, int] = (0, 0)
 
     def select(self, rows: Ints) -> Group:
-        return Group(self.shape, self.passes, self.is_gradient, self.roots[rows], self.leaves[rows])
+        return replace(self, roots=self.roots[rows], leaves=self.leaves[rows])
 
 
-def find_groups(graph: Graph, trees: Trees, prediction: str | None) -> list[Group]:
-    """The groups, each after every group that it reads from."""
+def find_groups(graph: Graph, trees: Trees, prediction: str | None, tensor_of: Ints | None = None) -> list[Group]:
+    """The groups, each after every group that it reads from. `tensor_of`: the tensor of each parameter, by number."""
     gradients = {n for parameter, n in graph.gradients.items() if trees.leaves_of[n] != (n,)}
     masks = passes_of(graph, prediction)
     members: dict[tuple[int, int, bool], list[int]] = {}
@@ -50,7 +56,8 @@ def find_groups(graph: Graph, trees: Trees, prediction: str | None) -> list[Grou
         if n in gradients or n in observed or masks[n] & ~Pass.GRADIENTS or trees.leaves_of[n] != (n,):
             members.setdefault((trees.shape_of[n], masks[n], n in gradients), []).append(n)
     groups = [_group(trees, key, roots) for key, roots in members.items()]
-    groups = [part for component in _components(len(graph), groups) for part in _by_depth(component)]
+    places = _Places(graph, tensor_of, groups)
+    groups = [part for component in _components(len(graph), groups) for part in _acyclic(len(graph), component, places)]
     return _in_order(len(graph), groups)
 
 
@@ -135,6 +142,61 @@ def _components(size: int, groups: list[Group]) -> list[list[Group]]:
     return components
 
 
+class _Places:
+    """Where in a stack of layers each node stands: which tensors it depends on, and whose gradients depend on it.
+
+    Layers with tensors of their own stand at different places, whatever their depth; the steps of a recurrence do not.
+    """
+
+    def __init__(self, graph: Graph, tensor_of: Ints | None, groups: list[Group]) -> None:
+        self.tensors: dict[int, int] = {}  # of a node, as a set of bits
+        self.gradients: dict[int, int] = {}
+        if tensor_of is None:
+            return
+        op, numbers, _ = graph.columns()
+        is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
+        self.tensors = {int(n): 1 << int(tensor_of[numbers[n]]) for n in np.flatnonzero(is_parameter)}
+        for group in groups:
+            if group.is_gradient:
+                for leaves in group.leaves.tolist():
+                    bit = 1 << int(tensor_of[numbers[leaves[0]]])
+                    for leaf in leaves:
+                        self.gradients[leaf] = self.gradients.get(leaf, 0) | bit
+
+    def split(self, component: list[Group]) -> list[Group]:
+        """The groups of a component with the roots of one place together."""
+        roots = sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
+        inside = {n for n, _, _ in roots}
+        tensors, gradients = dict(self.tensors), dict(self.gradients)
+        for n, g, row in roots:
+            tensors[n] = 0
+            for leaf in component[g].leaves[row].tolist():
+                tensors[n] |= tensors.get(leaf, 0)
+        for n, g, row in reversed(roots):
+            below = gradients.get(n, 0)
+            for leaf in component[g].leaves[row].tolist():
+                if leaf in inside:
+                    gradients[leaf] = gradients.get(leaf, 0) | below
+        rows: dict[tuple[int, int, int], list[int]] = {}
+        for n, g, row in roots:
+            rows.setdefault((g, tensors[n], gradients.get(n, 0)), []).append(row)
+        return [replace(component[g].select(np.sort(found)), place=(t, d)) for (g, t, d), found in rows.items()]
+
+
+def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
+    """The groups of a component in parts, none of which depends on itself.
+
+    A stack of layers is split by place: behind a causal mask, tokens of one layer differ in depth, and those of
+    different layers may not. A recurrence stays one at each place, and is split by depth.
+    """
+    by_depth = _by_depth(component)
+    steps = sum([part.is_step for part in by_depth])
+    if not steps:
+        return by_depth
+    by_place = [part for inner in _components(size, places.split(component)) for part in _by_depth(inner)]
+    return by_place if 2 * sum([part.is_step for part in by_place]) <= steps else by_depth
+
+
 def _by_depth(component: list[Group]) -> list[Group]:
     """Splits the groups of one component so that none depends on itself: by the longest path inside it."""
     if len(component) == 1 and not np.isin(component[0].leaves, component[0].roots).any():
@@ -147,7 +209,7 @@ def _by_depth(component: list[Group]) -> list[Group]:
         leaves = component[g].leaves[row].tolist()
         depth[n] = 1 + max((depth[leaf] for leaf in leaves if leaf in inside and leaf != n), default=-1)
         rows.setdefault((g, depth[n]), []).append(row)
-    return [component[g].select(np.array(found)) for (g, _), found in rows.items()]
+    return [replace(component[g].select(np.array(found)), is_step=True) for (g, _), found in rows.items()]
 
 
 def _in_order(size: int, groups: list[Group]) -> list[Group]:

@@ -26,12 +26,14 @@ from codegen.ir.loops import Pass
 from codegen.kinds import Part
 from codegen.program import Program, Tensor
 from codegen.reroll.affine import Loop, peel
+from codegen.reroll.families import distances, find_families, first_root
 from codegen.reroll.groups import Group, Ints
 from codegen.reroll.trees import Shapes
 
 MIN_LANES = 4
 SETS_APART = 16  # in cache lines: of 64 sets, rows as far apart use four at most
 FIRST_TOKEN = 2**40  # index of token[0] while storage is assigned: further than any array is long
+MAX_ROUNDS = 4  # of looking for families
 MAX_LITERALS = 4  # more distinct constants in one position become a table
 
 
@@ -97,6 +99,7 @@ class Layout:
     value_count: int
     data_count: int
     cache_line: int  # in numbers
+    readers: list[Group] = field(default_factory=list)  # the groups in parts that read the same tensors
     parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
     input_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # input -> index in value[] or token[]
 
@@ -150,9 +153,29 @@ def assign_storage(
 
     The inputs of the parts `by_index` are in token[]: their indices begin at FIRST_TOKEN, behind those of value[].
     """
+    layout = _assign(graph, shapes, groups, program, cache_line, by_index, [])
+    readers = layout.readers
+    for _ in range(MAX_ROUNDS):  # what reads a family may be one group then, and others families
+        families = find_families(len(graph), readers, [stored.group for stored in layout.groups])
+        better = _assign(graph, shapes, groups, program, cache_line, by_index, families) if families else layout
+        if len(better.groups) >= len(layout.groups):
+            break
+        layout = better
+    return layout
+
+
+def _assign(
+    graph: Graph,
+    shapes: Shapes,
+    groups: list[Group],
+    program: Program,
+    cache_line: int,
+    by_index: Collection[Part],
+    families: list[list[Group]],
+) -> Layout:
     op = np.frombuffer(graph.op, dtype=np.uint8)
     leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
-    declared, tensor_of = _declared_order(program)
+    declared, tensor_of = declared_order(program)
     is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
     index = leaf_number.copy()
     index[is_parameter] = declared[leaf_number[is_parameter]]
@@ -168,14 +191,20 @@ def assign_storage(
     layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line, input_index=input_index)
     used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     parts: list[list[GroupLayout]] = [[] for _ in groups]
+    slots = _Slots(families, layout)
+    kin = array.copy()  # the same for all members of a family
+    tensor = array.copy()
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
         for group, stored in zip(groups, parts, strict=True):
             if bool(group.passes & used) == is_used:
                 runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
-                for part in _split_by_array(group, runs, array, leaf_number):
+                layout.readers += _split_by_array(group, runs, tensor, leaf_number)
+                for part in _split(group, runs, array, kin, index, leaf_number):
                     ordered = _with_lanes(_sorted(part, runs, index), runs, index, cache_line, is_free=is_used)
                     stored.append(GroupLayout(ordered, runs, post, combine))
-                    _allocate(layout, stored[-1], array)
+                    start, place = slots.place(part) or (None, None)
+                    _allocate(layout, stored[-1], array, place)
+                    kin[part.roots] = array[part.roots] if start is None else start
         layout.groups = [part for stored in parts for part in stored]
         if is_used:
             _place_tensors(layout, program, declared)
@@ -198,15 +227,56 @@ def _input_index(program: Program, by_index: Collection[Part]) -> Ints:
     return index
 
 
-def _allocate(layout: Layout, stored: GroupLayout, array: Ints) -> None:
+class _Slots:
+    """Where the members of families are stored: where the first one would be.
+
+    Families across the layers of a stack are in front of all others, so that layers are an equal distance apart.
+    """
+
+    def __init__(self, families: list[list[Group]], layout: Layout) -> None:
+        self.layout = layout
+        self.distances: dict[
+            tuple[int, int], tuple[int, int]
+        ] = {}  # of a member: its family, and how far from the start
+        self.starts: dict[int, int] = {}
+        self.extents: dict[int, int] = {}
+        for number, members in enumerate(families):
+            sizes = [len(part.roots) for part in members]
+            found = distances(sizes, padded(sizes[0], layout.cache_line), layout.cache_line)
+            if found is not None:
+                self.extents[number] = found[-1]
+                self.distances.update({_key(part): (number, i) for part, i in zip(members, found, strict=False)})
+                if len({part.place for part in members}) > 1:
+                    self.starts[number] = _take(layout, found[-1], found[-1])
+
+    def place(self, part: Group) -> tuple[int, int] | None:
+        """Where the part's family starts, and the index of its first root; None if it belongs to no family."""
+        if _key(part) not in self.distances:
+            return None
+        number, distance = self.distances[_key(part)]
+        if number not in self.starts:
+            self.starts[number] = _take(self.layout, self.extents[number], self.extents[number])
+        return self.starts[number], self.starts[number] + distance
+
+
+def _key(part: Group) -> tuple[int, int]:
+    return first_root(part), len(part.roots)
+
+
+def _take(layout: Layout, size: int, count: int) -> int:
+    """The index of the first of `count` new elements of value[], `size` of them no padding."""
+    if size >= layout.cache_line:
+        layout.value_count = aligned(layout.value_count, layout.cache_line)
+    layout.value_count += count
+    return layout.value_count - count
+
+
+def _allocate(layout: Layout, stored: GroupLayout, array: Ints, place: int | None = None) -> None:
     roots = stored.group.roots
     if stored.group.is_gradient:
         return
-    if len(roots) >= layout.cache_line:
-        layout.value_count = aligned(layout.value_count, layout.cache_line)
-    stored.offset = layout.value_count
+    stored.offset = _take(layout, len(roots), padded(len(roots), layout.cache_line)) if place is None else place
     places = np.arange(len(roots)) + stored.offset
-    layout.value_count += padded(len(roots), layout.cache_line)
     if (stored.group.leaves[0] == roots[0]).all():  # copies of leaves: users still read the leaf itself
         layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))
     else:
@@ -239,7 +309,7 @@ def _apart(shape: list[int], cache_line: int) -> int:
     return cache_line if len(shape) > 1 and cache_line > 1 and shape[-1] % (SETS_APART * cache_line) == 0 else 0
 
 
-def _declared_order(program: Program) -> tuple[Ints, Ints]:
+def declared_order(program: Program) -> tuple[Ints, Ints]:
     """For each parameter: its position when all tensors are laid out one after the other, and its tensor."""
     count = len(program.parameter_values)
     position, owner = np.zeros(count, np.int64), np.zeros(count, np.int64)
@@ -250,6 +320,31 @@ def _declared_order(program: Program) -> tuple[Ints, Ints]:
         owner[numbers] = t
         start += len(numbers)
     return position, owner
+
+
+def _split(group: Group, runs: list[Run], array: Ints, kin: Ints, index: Ints, leaf_number: Ints) -> list[Group]:
+    """The parts of a group that read from different arrays; where one nest serves a family of arrays, they are one."""
+    found: list[Group] = []
+    for part in _split_by_array(group, runs, kin, leaf_number):
+        parts = _split_by_array(part, runs, array, leaf_number)
+        found += [part] if len(parts) > 1 and _is_regular(part, runs, index) else parts
+    return found
+
+
+def _is_regular(group: Group, runs: list[Run], index: Ints) -> bool:
+    """Whether one nest computes the group."""
+    indices = index[_sorted(group, runs, index).leaves]
+    constant = [
+        run.column + k
+        for run in runs
+        for k in range(run.count * len(run.kinds))
+        if run.kinds[k % len(run.kinds)] == Op.CONST
+    ]
+    indices[:, constant] = 0
+    moves = np.diff(indices, axis=0)
+    firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
+    relative = np.hstack([(run.columns(moves) - run.columns(moves)[:, :1]).reshape(len(moves), -1) for run in runs])
+    return not relative.any() and peel(firsts)[1] == len(firsts)
 
 
 def _split_by_array(group: Group, runs: list[Run], array: Ints, leaf_number: Ints) -> list[Group]:

@@ -23,6 +23,8 @@ import math
 from collections.abc import Iterator
 from itertools import count
 
+import numpy as np
+
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import (
     DATA,
@@ -67,12 +69,12 @@ SUM = "sum"
 
 def find_loops(graph: Graph, layout: Layout, shapes: Shapes, program: Program) -> Loops:
     """Every group as a kernel, in the order of their numbers."""
-    tables: dict[str, list[float]] = {}
+    tables = _Tables()
     kernels = tuple([_kernel(graph, layout, shapes, stored, tables) for stored in layout.groups])
     return Loops(
         kernels=kernels,
         lengths={DATA: layout.data_count, VALUE: layout.value_count, TOKEN: layout.token_count},
-        tables=tables,
+        tables=tables.named,
         regions=_regions(graph, layout, program),
         inputs=layout.input_count,
     )
@@ -99,15 +101,29 @@ def counter(letters: str, i: int) -> str:
     return letters[i] if i < len(letters) else f"{letters[0]}{i}"
 
 
-def _kernel(
-    graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, tables: dict[str, list[float]]
-) -> Kernel:
+def _kernel(graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, tables: _Tables) -> Kernel:
     group = stored.group
     table_numbers = count()
     nests = [_Nest(shapes, stored, nest, tables, table_numbers).body() for nest in lower(graph, layout, stored)]
     passes = Pass.DENSE_GRADIENTS if group.is_gradient else group.passes
     nodes = int(group.roots.min()), int(group.roots.max())
     return Kernel(stored.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient)
+
+
+class _Tables:
+    """Tables by name, and names by the bits of their numbers."""
+
+    def __init__(self) -> None:
+        self.named: dict[str, list[float]] = {}
+        self.names: dict[tuple[bool, bytes], str] = {}
+
+    def name(self, numbers: list[float], name: str) -> str:
+        """The name of a table with these numbers: an older one's, or the one that is given."""
+        key = isinstance(numbers[0], int), np.array(numbers).tobytes()
+        if key not in self.names:
+            self.names[key] = name
+            self.named[name] = numbers
+        return self.names[key]
 
 
 class _Nest:
@@ -118,7 +134,7 @@ class _Nest:
         shapes: Shapes,
         stored: GroupLayout,
         nest: Nest,
-        tables: dict[str, list[float]],
+        tables: _Tables,
         table_numbers: Iterator[int],
     ) -> None:
         self.shapes, self.stored, self.nest, self.tables = shapes, stored, nest, tables
@@ -197,11 +213,10 @@ class _Nest:
         return tuple([step for step in steps if step[0]]), tuple(tables)
 
     def table(self, numbers: list[float], key: tuple[int, int] | None = None) -> str:
-        """The name of a table; the segments of one run share theirs."""
+        """The name of a table. Equal ones are one, as those of the layers of a stack."""
         key = (id(numbers), -1) if key is None else key
         if key not in self.named:
-            self.named[key] = f"table_{self.stored.number}_{next(self.table_numbers)}"
-            self.tables[self.named[key]] = numbers
+            self.named[key] = self.tables.name(numbers, f"table_{self.stored.number}_{next(self.table_numbers)}")
         return self.named[key]
 
 

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Loops, Pass, Phase
-from codegen.schedule.phases import Cost, kernel_cost, spans_read, spans_written
+from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 
@@ -89,8 +89,8 @@ def _copies(loops: Loops, plain: Loops, factors: Iterable[Span], images: int) ->
     gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
     written = _written(loops, Phase.SIDE_BY_SIDE)
     once = _written(loops, Phase.ONCE)
-    read = _marks(loops, (span for kernel in read_beside for span in spans_read(plain, kernel)))
-    kept = _marks(loops, (span for kernel in gradients for span in spans_read(plain, kernel)))
+    read = _marks(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
+    kept = _marks(loops, (found for kernel in gradients for found in indices_read(plain, kernel)))
     for factor, lanes in factors:
         kept[factor : factor + lanes] = True
     return Copies(
@@ -104,13 +104,13 @@ def _copies(loops: Loops, plain: Loops, factors: Iterable[Span], images: int) ->
 
 def _written(loops: Loops, phase: Phase) -> Marks:
     kernels = [kernel for kernel in loops.kernels if kernel.phase == phase]
-    return _marks(loops, (span for kernel in kernels for span in spans_written(loops, kernel)))
+    return _marks(loops, (found for kernel in kernels for found in indices_written(loops, kernel)))
 
 
-def _marks(loops: Loops, spans: Iterable[slice]) -> Marks:
+def _marks(loops: Loops, indices: Iterable[Ints]) -> Marks:
     marks = np.zeros(loops.lengths[VALUE], bool)
-    for span in spans:
-        marks[span] = True
+    for found in indices:
+        marks[found] = True
     return marks
 
 

@@ -50,6 +50,7 @@ ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -92,63 +93,60 @@ def _phases(
     for kernel in loops.kernels:
         if kernel.passes & GRADIENTS:
             continue
-        spans = [*spans_read(loops, kernel)]
-        read = [states[span] for span in spans]
-        state = max((int(span.max()) for span in read), default=0)
-        written = [*spans_written(loops, kernel)]
-        is_once = state == 0 and not any(outside[span].any() for span in written)
-        is_by_image = (
-            state == INPUT and all(span.min() == INPUT for span in read) and has_loop(kernel.nests, Kind.ACTIVE)
-        )
+        found = [*indices_read(loops, kernel)]
+        read = [states[indices] for indices in found]
+        state = max((int(one.max()) for one in read), default=0)
+        written = [*indices_written(loops, kernel)]
+        is_once = state == 0 and not any(outside[indices].any() for indices in written)
+        is_by_image = state == INPUT and all(one.min() == INPUT for one in read) and has_loop(kernel.nests, Kind.ACTIVE)
         if kernel.number in together or not (is_once or (state == INPUT and is_by_image and _pays(kernel, target))):
             phases[kernel.number] = Phase.SIDE_BY_SIDE
-            for span in spans:
-                if states[span].min() == 0 and states[span].max() > 0:
-                    mixed |= set(writer[span][states[span] == 0].tolist())
+            for indices in found:
+                if states[indices].min() == 0 and states[indices].max() > 0:
+                    mixed |= set(writer[indices][states[indices] == 0].tolist())
         else:
             phases[kernel.number] = ORDER[state]
-        for span in written:
-            states[span] = ORDER.index(phases[kernel.number])
-            writer[span] = kernel.number
+        for indices in written:
+            states[indices] = ORDER.index(phases[kernel.number])
+            writer[indices] = kernel.number
     return phases, mixed - {-1}
 
 
-def spans_read(loops: Loops, kernel: Kernel) -> Iterator[slice]:
-    """The parts of value[] that a kernel reads; a place that leaves out elements counts as all of them."""
+def indices_read(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
+    """The elements of value[] that each place of a kernel reads; some may come more than once."""
     for nest in kernel.nests:
         counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
         for stmt in statements(nest):
             if type(stmt) is For and stmt.input:
-                yield slice(0, stmt.count)
+                yield np.arange(stmt.count)
             for place in reads(stmt):
                 if place.array == VALUE:
-                    yield _span(loops, place.index, counts)
+                    yield _indices(loops, place.index, counts).ravel()
 
 
-def spans_written(loops: Loops, kernel: Kernel) -> Iterator[slice]:
+def indices_written(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
     for nest in kernel.nests:
         counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
         for stmt in statements(nest):
             place = writes(stmt)
             if place is not None and place.array == VALUE:
-                yield _span(loops, place.index, counts)
+                yield _indices(loops, place.index, counts).ravel()
 
 
-def _span(loops: Loops, index: Index, counts: dict[str, int]) -> slice:
-    low, high = _range(loops, index, counts)
-    return slice(low, high + 1)
+def _indices(loops: Loops, index: Index, counts: dict[str, int]) -> Ints:
+    """Every value of an index, with an axis for each counter that it depends on."""
+    counters = [counter for counter in counts if index.depends_on(counter)]
 
+    def values(index: Index) -> Ints:
+        total = np.array(index.base, dtype=np.int64)
+        for axis, counter in enumerate(counters):
+            steps = index.stride(counter) * np.arange(counts[counter])
+            total = total + steps.reshape([-1 if a == axis else 1 for a in range(len(counters))])
+        for table, inner in index.tables:
+            total = total + np.array(loops.tables[table], dtype=np.int64)[values(inner)]
+        return total
 
-def _range(loops: Loops, index: Index, counts: dict[str, int]) -> tuple[int, int]:
-    low = high = index.base
-    for stride, counter in index.steps:
-        reach = stride * (counts[counter] - 1)
-        low, high = low + min(reach, 0), high + max(reach, 0)
-    for table, inner in index.tables:
-        first, last = _range(loops, inner, counts)
-        numbers = loops.tables[table][first : last + 1]
-        low, high = low + int(min(numbers)), high + int(max(numbers))
-    return low, high
+    return values(index)
 
 
 def _pays(kernel: Kernel, target: Target) -> bool:

@@ -55,7 +55,7 @@ from codegen.ir.loops import (
     substituted,
 )
 from codegen.schedule.nest import around, distributed, root_loops
-from codegen.schedule.phases import spans_written
+from codegen.schedule.phases import indices_written
 from codegen.schedule.target import Target
 
 IMAGE, BLOCK = "image", "block"
@@ -67,8 +67,8 @@ def put_side_by_side(loops: Loops, target: Target) -> Loops:
     kernels: list[Kernel] = []
     for kernel in loops.kernels:
         if kernel.phase == Phase.ONCE:
-            for span in spans_written(loops, kernel):
-                is_shared[span] = True
+            for found in indices_written(loops, kernel):
+                is_shared[found] = True
         if kernel.phase == Phase.SIDE_BY_SIDE:
             place = _places(is_shared)
             kernel = kernel.with_nests(

@@ -31,6 +31,9 @@ and a C compiler interleaves them with two shuffles a vector. The sums keep thei
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import chain, count
+
 from codegen.ir.loops import (
     Accumulate,
     Body,
@@ -80,7 +83,8 @@ def _nest(body: Body) -> Body:
     if not blocks or not any(_columns(stmt) for stmt in _term_loops(body)):
         return body
     steps = ((1, lane), (width, "block")) if blocks > 1 else ((1, lane),)
-    inner = tuple([part for stmt in block_of_lanes(body, lane, Index(0, steps), width) for part in _terms(stmt)])
+    tiles = chain((TILE,), (f"{TILE}_{n}" for n in count(1)))  # a name for each loop over terms
+    inner = tuple([part for stmt in block_of_lanes(body, lane, Index(0, steps), width) for part in _terms(stmt, tiles)])
     return (For("block", blocks, inner),) if blocks > 1 else inner
 
 
@@ -105,40 +109,41 @@ def _columns(loop: For) -> Place | None:
     return far[0] if len(far) == 1 and abs(far[0].index.stride(loop.counter)) == 1 and not looks_up else None
 
 
-def _terms(stmt: Stmt) -> Body:
+def _terms(stmt: Stmt, names: Iterator[str]) -> Body:
     if not isinstance(stmt, For) or stmt.kind != Kind.SEQUENTIAL:
         return (stmt,)
     columns = _columns(stmt)
     if columns is None:
-        inner = tuple([part for inner in stmt.body for part in _terms(inner)])
+        inner = tuple([part for inner in stmt.body for part in _terms(inner, names)])
         return (For(stmt.counter, stmt.count, inner, stmt.kind, stmt.input),)
     (lanes,) = stmt.body
     assert isinstance(lanes, For)
-    count = next(terms for terms in TERMS if stmt.count % terms == 0)
-    quads, tiles = lanes.count // ROWS, stmt.count // count
+    name = next(names)
+    terms = next(terms for terms in TERMS if stmt.count % terms == 0)
+    quads, tiles = lanes.count // ROWS, stmt.count // terms
     walks_back = columns.index.stride(stmt.counter) < 0
-    start: tuple[tuple[int, str], ...] = ((count, "first"),) if tiles > 1 else ()
+    start: tuple[tuple[int, str], ...] = ((terms, "first"),) if tiles > 1 else ()
     quad: tuple[tuple[int, str], ...] = ((ROWS, "quad"),)
-    across = Index(count - 1, (*start, (-1, "column"))) if walks_back else Index(0, (*start, (1, "column")))
+    across = Index(terms - 1, (*start, (-1, "column"))) if walks_back else Index(0, (*start, (1, "column")))
 
     def row(r: int) -> Store:
-        place = Place(TILE, Index(r, ((ROWS, "column"), (ROWS * count, "quad"))))
+        place = Place(name, Index(r, ((ROWS, "column"), (ROWS * terms, "quad"))))
         index = moved(moved(columns.index, stmt.counter, across), lanes.counter, Index(r, quad))
         return Store(place, Place(columns.array, index))
 
     def read(expr: Expr) -> Expr:
         if expr != columns:
             return expr
-        step, base = (-ROWS, ROWS * (count - 1)) if walks_back else (ROWS, 0)
+        step, base = (-ROWS, ROWS * (terms - 1)) if walks_back else (ROWS, 0)
         # The counters of lanes and terms are replaced below, so the ones of the tile have names of their own.
-        return Place(TILE, Index(base, ((step, "term"), (1, "lane"), (ROWS * count, "quad"))))
+        return Place(name, Index(base, ((step, "term"), (1, "lane"), (ROWS * terms, "quad"))))
 
-    rows = For("quad", quads, (For("column", count, tuple([row(r) for r in range(ROWS)]), Kind.VECTORS),))
+    rows = For("quad", quads, (For("column", terms, tuple([row(r) for r in range(ROWS)]), Kind.VECTORS),))
     body = map_body(lanes.body, read)
     body = substituted(body, stmt.counter, Index(0, (*start, (1, stmt.counter))))
     body = substituted(body, lanes.counter, Index(0, (*quad, (1, lanes.counter))))
     body = substituted(body, "term", Index(0, ((1, stmt.counter),)))
     body = substituted(body, "lane", Index(0, ((1, lanes.counter),)))
     sums = For("quad", quads, (For(lanes.counter, ROWS, body, Kind.LANES),))
-    tile: Body = (Local(TILE, count * lanes.count), rows, For(stmt.counter, count, (sums,)))
+    tile: Body = (Local(name, terms * lanes.count), rows, For(stmt.counter, terms, (sums,)))
     return (For("first", tiles, tile),) if tiles > 1 else tile

@@ -314,7 +314,7 @@ def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None
     """
 
 def load_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
-    """Copies all parameters from a safetensors file of float64 or float32. Returns None.
+    """Copies all parameters from a safetensors file of float64 or narrower floats. Returns None.
 
     Names and shapes must be exactly those of state_dict().
 

@@ -1,4 +1,4 @@
-"""micrograd build | freeze | explain: a model becomes an extension module, plain C, or an explanation."""
+"""micrograd build | explain: a model becomes an extension module, or an explanation."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd.commands.command_line import Parser
-from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import add_model_argument, compiler, compiling, load_program
 from micrograd.commands.train_model import DTYPES
-from micrograd.files import identity
 
 if TYPE_CHECKING:
     from codegen import Program
@@ -28,18 +26,6 @@ def add_parsers(commands: Any) -> None:
         "takes a C compiler.",
     )
     parser.set_defaults(command=build)
-
-    parser = commands.add_parser(
-        "freeze",
-        parents=[shared("nn_infer")],
-        description="Compile a model with trained weights as constants: a module that only predicts, without labels "
-        "and gradients, or with --standalone a C file.",
-    )
-    parser.add_argument("weights", type=Path, metavar="WEIGHTS", help="a safetensors file with the parameters")
-    parser.add_argument(
-        "--standalone", action="store_true", help="NAME.h and NAME.c for C programs, instead of a Python module"
-    )
-    parser.set_defaults(command=freeze)
 
     parser = commands.add_parser(
         "explain", description="Print the loops that are found in a model, as formulas, and what they cost."
@@ -69,29 +55,6 @@ def build(options: argparse.Namespace) -> int:
     return 0
 
 
-def freeze(options: argparse.Namespace) -> int:
-    if options.standalone and options.compiler is not None:
-        raise UsageError("--standalone excludes --compiler: it compiles nothing")
-    codegen = compiler()
-    program = program_of(options)
-    weights = weights_of(options)
-    target = "c" if options.standalone else "extension"
-    with compiling(options.model):
-        path = codegen.freeze(
-            program,
-            weights,
-            options.output,
-            options.name,
-            target=target,
-            compiler=options.compiler,
-            ir=options.ir,
-        )
-    if options.standalone:
-        print(path.with_suffix(".h"))
-    print(path)
-    return 0
-
-
 def explain(options: argparse.Namespace) -> int:
     codegen = compiler()
     program = program_of(options)
@@ -104,15 +67,3 @@ def program_of(options: argparse.Namespace) -> Program:
     program = load_program(options.model)
     with compiling(options.model):
         return program if options.dtype is None else replace(program, dtype=options.dtype)
-
-
-def weights_of(options: argparse.Namespace) -> dict[str, Any]:
-    """The tensors of a file. Raises UsageError for one that is damaged, or that would be written over."""
-    from codegen.weights import read_weights
-
-    if identity(options.weights) in (identity(options.output / f"{options.name}{end}") for end in WRITTEN):
-        raise UsageError(f"the weights must be no file that is written, got {options.weights}")
-    try:
-        return read_weights(options.weights)
-    except ValueError as error:
-        raise UsageError(str(error)) from error

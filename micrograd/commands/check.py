@@ -14,7 +14,7 @@ from typing import Any
 from micrograd import __version__, neighbours
 from micrograd.commands.comparison import compare_levels, conclude, count
 from micrograd.commands.errors import UsageError
-from micrograd.commands.inputs import add_model_argument, compiled_model
+from micrograd.commands.inputs import add_matching, add_model_argument, compiled_model, matching_of
 from micrograd.commands.observations import FROZEN_WEIGHTS, Interpreted, expected_of_frozen, observe
 
 
@@ -30,6 +30,7 @@ def add_parsers(commands: Any) -> None:
     parser.add_argument("module", nargs="?", metavar="MODULE", help="a compiled module instead of ours, as irisnet.net")
     add_model_argument(parser.add_argument, "--model", what="what MODULE was built from: ")
     parser.add_argument("--weights", type=Path, metavar="FILE", help="the weights of a MODULE that only predicts")
+    add_matching(parser.add_argument)
     parser.set_defaults(command=check)
 
 
@@ -37,7 +38,9 @@ def check(options: argparse.Namespace) -> int:
     if options.module is not None:
         from micrograd.commands.check_module import check_module
 
-        return check_module(options.module, options.model, options.weights)
+        return check_module(
+            options.module, options.model, options.weights, matching_of(options, options.weights, "--weights")
+        )
     if options.model is not None or options.weights is not None:
         raise UsageError("--model and --weights are those of a MODULE: micrograd check MODULE --model MODEL")
     nn, nn_infer = compiled_model("nn"), compiled_model("nn_infer")

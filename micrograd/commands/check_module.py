@@ -15,17 +15,18 @@ from typing import Any
 
 from micrograd.commands import comparison
 from micrograd.commands.errors import UsageError
-from micrograd.commands.inputs import compiler, compiling, load_program
+from micrograd.commands.inputs import compiler, compiling, load_program, shapes_of
 from micrograd.commands.observe_module import observe
+from micrograd.matching import EXACT, Matching, matched
 
 SCRIPT = "micrograd.commands.observe_module"
 
 
-def check_module(name: str, model: str | None = None, weights: Path | None = None) -> int:
+def check_module(name: str, model: str | None = None, weights: Path | None = None, how: Matching = EXACT) -> int:
     """Prints what is compared and returns the exit code: 0 if all bits are equal. Raises UsageError and ImportError.
 
     model     the name of the model that the module was built from, as loading.named() takes it
-    weights   those of a module that only predicts
+    weights   those of a module that only predicts, and `how` they are matched with the model's
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"expected the name of a module, as irisnet.net, got {name!r}")
@@ -43,7 +44,7 @@ def check_module(name: str, model: str | None = None, weights: Path | None = Non
     print(f"machine   {platform.platform()}, {platform.python_implementation()} {platform.python_version()}")
     print(f"module    {name} {module.__version__}, compiled by {info['compiler']}, {module.__file__}")
     print(f"model     {info['architecture'] or 'without a description'}, digest {info['digest'][:16]}")
-    expected = observed_once(name) if model is None else reference(module, name, model, weights)
+    expected = observed_once(name) if model is None else reference(module, name, model, weights, how)
     source = f"{name} at {comparison.LEVELS[0]}, 1 thread" if model is None else f"{model} in Python"
     print(f"expected  {comparison.count(expected):,} numbers of {source}", flush=True)
     problems: list[str] = []
@@ -61,10 +62,12 @@ def observed_once(name: str) -> comparison.Numbers:
     return found
 
 
-def reference(module: Any, name: str, model: str, weights: Path | None) -> comparison.Numbers:
+def reference(module: Any, name: str, model: str, weights: Path | None, how: Matching = EXACT) -> comparison.Numbers:
     """What a model computes in Python. Raises UsageError if the module is not that model's."""
     codegen: Any = compiler()
     from codegen.passes.freeze import frozen_program
+    from codegen.passes.narrow import rounded
+    from codegen.program import STORAGES
     from codegen.weights import read_weights
 
     info, program = module.info(), load_program(model)
@@ -76,7 +79,9 @@ def reference(module: Any, name: str, model: str, weights: Path | None) -> compa
             else f"{name} has weights of its own: it trains"
         )
     with compiling(model), tempfile.TemporaryDirectory() as folder:
-        tensors = None if weights is None else read_weights(weights)
+        tensors = None if weights is None else matched(read_weights(weights), shapes_of(program), how, str(weights))
+        if tensors is not None and info["weight_type"] in STORAGES:
+            tensors = {name: rounded(info["weight_type"], tensor.astype(float)) for name, tensor in tensors.items()}
         path = codegen.build(program, folder, "reference", target="python")
         plain = codegen.load_extension(path)
         digest = plain.info()["digest"]

@@ -16,9 +16,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from micrograd.dtypes import DTYPES, widened
+from micrograd.dtypes import DTYPES, EXPECTED_DTYPES, widened
 from micrograd.errors import UserError
 from micrograd.files import temporary, write_whole
+from micrograd.matching import EXACT, MatchError, Matching, matched
 
 if TYPE_CHECKING:
     import numpy as np
@@ -58,33 +59,35 @@ def save(
     write_whole(path, _sealed(serialize(tensors), metadata), keep)
 
 
-def load(path: str | Path, expected: Mapping[str, tuple[int, ...]]) -> dict[str, npt.NDArray[np.float64]]:
+def load(
+    path: str | Path, expected: Mapping[str, tuple[int, ...]], how: Matching = EXACT
+) -> dict[str, npt.NDArray[np.float64]]:
     """The tensors of a checkpoint, for each expected name one of the expected shape, float64 (others are widened).
 
-    What an optimizer keeps is left out if it is not expected. A file without a checksum, of another program's say, is
-    taken as it is. Raises DamagedError for a file that is not
-    whole, CheckpointError for one that holds anything but the expected tensors, OSError for one that cannot be
-    read and ImportError where NumPy or safetensors is not installed.
+    `how` says which tensor is which, if not by name. What an optimizer keeps is left out if it is not expected. A file
+    without a checksum, of another program's say, is taken as it is. Raises DamagedError for a file that is not whole,
+    CheckpointError for one that holds anything but the expected tensors, OSError for one that cannot be read and
+    ImportError where NumPy or safetensors is not installed.
     """
     _check_packages()
     import numpy as np
 
     numbers = sum(math.prod(shape) for shape in expected.values())
     tensors = _tensors(path, MAX_HEADER + 8 * numbers * MOST_KEPT)
-    for name in sorted(expected.keys() - tensors.keys()):
-        raise CheckpointError(f"{path}: no tensor {name!r}, got {_listed(set(tensors))}")
-    for name in sorted(name for name in tensors.keys() - expected.keys() if not name.startswith(OPTIMIZER)):
-        raise CheckpointError(f"{path}: unexpected tensor {name!r}, expected {_listed(set(expected))}")
-    for name, shape in expected.items():
-        found, dtype = tuple(tensors[name]["shape"]), tensors[name]["dtype"]
-        if found != tuple(shape):
-            raise CheckpointError(f"{path}: {name!r} has the shape {found}, expected {tuple(shape)}")
-        if dtype not in DTYPES:
-            raise CheckpointError(f"{path}: {name!r} is {dtype}, expected {', '.join(DTYPES)}")
-    return {
-        name: widened(tensors[name]["dtype"], tensors[name]["data"]).reshape(shape).astype(np.float64)
-        for name, shape in expected.items()
-    }
+    arrays = {}
+    for name, tensor in tensors.items():
+        if name in expected or not name.startswith(OPTIMIZER):
+            if tensor["dtype"] not in DTYPES:
+                raise CheckpointError(f"{path}: {name!r} is {tensor['dtype']}, expected {EXPECTED_DTYPES}")
+            found = widened(tensor["dtype"], tensor["data"]).astype(np.float64)
+            try:
+                arrays[name] = found.reshape(tensor["shape"])
+            except ValueError as error:  # of more dimensions than an array can have
+                raise CheckpointError(f"{path}: {name!r} has the shape {tuple(tensor['shape'])}: {error}") from error
+    try:
+        return matched(arrays, expected, how, str(path))
+    except MatchError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def load_metadata(path: str | Path) -> dict[str, str]:
@@ -202,7 +205,3 @@ def _check_packages() -> None:
         import safetensors.numpy  # noqa: F401
     except ImportError as error:
         raise ImportError("checkpoints need numpy and safetensors: pip install 'micrograd-nn[train]'") from error
-
-
-def _listed(names: set[str]) -> str:
-    return ", ".join(map(repr, sorted(names))) or "none"

@@ -17,6 +17,7 @@ from micrograd.commands import checkpoint
 from micrograd.commands.command_line import Parser, did_you_mean
 from micrograd.commands.errors import UsageError, in_model
 from micrograd.data import mnist
+from micrograd.matching import EXACT, Matching, parsed_map
 
 if TYPE_CHECKING:
     from codegen import Program
@@ -78,8 +79,34 @@ def our_module(name: str, sign: str, missing: str) -> ModuleType:
     return module
 
 
-def load_weights(nn: Any, path: Path) -> None:
-    put_weights(nn, checkpoint.load(path, shapes(nn)))
+def load_weights(nn: Any, path: Path, how: Matching = EXACT) -> None:
+    put_weights(nn, checkpoint.load(path, shapes(nn), how))
+
+
+def add_matching(add: Callable[..., Any]) -> None:
+    """Options for weights with other names or layouts than the model's, for a parser whose add_argument() is `add`."""
+    add(
+        "--map",
+        action="append",
+        default=[],
+        metavar="OLD=NEW",
+        help="the weights OLD of the file are the model's NEW; OLD= leaves them out; can be given again and again",
+    )
+    add(
+        "--transpose",
+        action="append",
+        default=[],
+        metavar="NAME",
+        help="the file has the model's weights NAME transposed, as Keras does; NAME may be a pattern, as '*.weight'",
+    )
+    add("--match", action="store_true", help="take names and layouts that shapes leave one way for")
+
+
+def matching_of(options: argparse.Namespace, path: Path | None, option: str) -> Matching:
+    """Raises UsageError for options that are for a file, the `option`'s, where there is none."""
+    if path is None and (options.map or options.transpose or options.match):
+        raise UsageError(f"--map, --transpose and --match are for {option} FILE")
+    return Matching(parsed_map(options.map), options.transpose, options.match)
 
 
 def put_weights(model: Any, tensors: Mapping[str, Any]) -> None:
@@ -91,6 +118,10 @@ def put_weights(model: Any, tensors: Mapping[str, Any]) -> None:
 def shapes(nn: Any) -> dict[str, tuple[int, ...]]:
     """The name and shape of each parameter tensor."""
     return {name: view.shape for name, view in nn.state_dict().items()}
+
+
+def shapes_of(program: Program) -> dict[str, tuple[int, ...]]:
+    return {tensor.name: tensor.shape for tensor in program.tensors}
 
 
 def add_model_argument(add: Callable[..., Any], *names: str, what: str = "", **settings: Any) -> None:

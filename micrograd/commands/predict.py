@@ -12,7 +12,7 @@ from typing import Any
 from micrograd.commands.command_line import whole
 from micrograd.commands.errors import UsageError
 from micrograd.commands.images import PIXELS, read_image
-from micrograd.commands.inputs import compiled_model, data_options, load_data, load_weights
+from micrograd.commands.inputs import add_matching, compiled_model, data_options, load_data, load_weights, matching_of
 from micrograd.commands.train_model import Recipe, add_model
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
@@ -60,17 +60,18 @@ def add_load(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--load", type=Path, metavar="FILE", help="the weights (default: those that come with the module)"
     )
+    add_matching(parser.add_argument)
 
 
 def loaded(options: argparse.Namespace) -> Any:
     """The model with the weights of --load, or nn_infer, which has its own."""
-    recipe = Recipe.of(options)
+    recipe, how = Recipe.of(options), matching_of(options, options.load, "--load")
     if options.load is None:
         if recipe != Recipe():
             raise UsageError("another model than that of nn_infer needs --load FILE")
         return compiled_model("nn_infer")
     model = recipe.compiled()
-    load_weights(model, options.load)
+    load_weights(model, options.load, how)
     return model
 
 

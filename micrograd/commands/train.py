@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from micrograd.commands import checkpoint
 from micrograd.commands.errors import INTERRUPTED, UsageError
-from micrograd.commands.inputs import load_data, load_weights
+from micrograd.commands.inputs import load_data, load_weights, matching_of
 from micrograd.commands.resume import Checkpoints, Settings, settings
 from micrograd.commands.run_log import Log, about
 from micrograd.commands.train_model import SCHEDULES, Recipe, reset
@@ -105,6 +105,7 @@ class Job:
 
 def train(options: argparse.Namespace) -> int:
     check_options(options)
+    matching_of(options, options.load, "--load")
     recipe = Recipe.of(options)
     model = recipe.compiled()
     if options.save is not None:
@@ -126,7 +127,7 @@ def train_with(model: Any, recipe: Recipe, options: argparse.Namespace, checkpoi
     if options.load is None:
         reset(model, options.seed)
     else:
-        load_weights(model, options.load)
+        load_weights(model, options.load, matching_of(options, options.load, "--load"))
     job = prepared(model, recipe, options, checkpoints)
     stopped: KeyboardInterrupt | DivergedError | None = None
     count, run = job.training.count, job.run

@@ -8,7 +8,7 @@ from typing import Any
 
 from micrograd.commands.command_line import rate, share, whole
 from micrograd.commands.errors import UsageError
-from micrograd.commands.inputs import data_options
+from micrograd.commands.inputs import add_matching, data_options
 from micrograd.commands.resume import Checkpoints
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
 from micrograd.data import mnist
@@ -106,6 +106,7 @@ def add_data(group: Any) -> None:
 def add_files(group: Any) -> None:
     add = group.add_argument
     add("--load", type=Path, metavar="FILE", help="start from the weights in this file")
+    add_matching(add)
     add("--save", type=Path, metavar="FILE", help="write the weights to this file, in the safetensors format")
     add("--save-best", action="store_true", help="let --save keep the weights of the best epoch; needs --validation")
     add(

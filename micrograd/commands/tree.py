@@ -24,7 +24,8 @@ COMMANDS = {
     "report": ("report", "write a page about a training run"),
     "import": ("import_model", "make a model of an ONNX file"),
     "build": ("build", "compile a model to a module that trains and predicts"),
-    "freeze": ("build", "compile a model with its weights: it only predicts"),
+    "freeze": ("freeze", "compile a model with its weights: it only predicts"),
+    "export": ("export", "write a model as plain C or as a web page"),
     "explain": ("build", "print the loops that are found in a model"),
     "draw": ("draw", "draw a model's graph, its ir or its loops"),
     "check": ("check", "compare the modules with the interpreted engine by bits"),
@@ -36,7 +37,6 @@ COMMANDS = {
 # What others call them, for "did you mean"
 OTHER_NAMES = {
     "compile": "build",
-    "export": "freeze",
     "convert": "import",
     "onnx": "import",
     "test": "eval",

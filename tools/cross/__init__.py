@@ -11,6 +11,7 @@ around xor.c and of xor.py on PyPy, to the bit.
 | epoch.py | has the data of a whole epoch, and the hash of its weights |
 | emulate.py | does that for each processor |
 | without_python.py, plain/ | do the same with programs in C, for musl and WebAssembly |
+| trained.py, plain/ | train plain C there, on other processors and on a microcontroller's |
 | interpreters.py | does it with generated Python |
 | symbols.py | looks for calls of a C library's mathematical functions |
 | compile_only.py, stand_ins/ | compile for macOS and Windows, where nothing can be run from here |

@@ -12,7 +12,7 @@ import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tools.cross import compile_only, emulate, epoch, interpreters, report, wheels, without_python
+from tools.cross import compile_only, emulate, epoch, interpreters, report, trained, wheels, without_python
 from tools.cross.builds import Failed
 from tools.cross.driver import EPOCH
 from tools.cross.packages import Missing, install_tools, unpack_python
@@ -30,6 +30,7 @@ def main() -> int:
     work, chosen = CACHE / "work", cases()
     shutil.rmtree(work, ignore_errors=True)
     write(work / "sources", chosen)
+    trained.write(work / "sources" / "trains", trained.trained(chosen))
     digits = epoch.load()
     epoch.write(work / "digits", digits.train_images, digits.train_labels)
     compile_only.prepare(CACHE / "arm64" / "usr" / "include" / "python3.11", work / "headers")
@@ -38,6 +39,7 @@ def main() -> int:
         emulated = emulate.start(pool, CACHE, work, [case.name for case in chosen])
         interpreted = interpreters.start(pool, work, [case.name for case in chosen if case.in_python])
         plain = without_python.start(pool, work, chosen, emulated[emulate.NATIVE])
+        training = trained.start(pool, work, chosen, emulated[emulate.NATIVE])
         compiled = [
             pool.submit(compile_only.row, system, work / "sources", work / "headers", work / f"objects{i}")
             for i, system in enumerate(compile_only.SYSTEMS)
@@ -48,6 +50,7 @@ def main() -> int:
         rows = [
             *emulate.rows(emulated, expected, CACHE, work),
             *without_python.rows(plain, expected),
+            *trained.rows(training, expected),
             *interpreters.rows(interpreted, expected),
             *(future.result() for future in compiled),
         ]

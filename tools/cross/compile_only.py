@@ -22,7 +22,10 @@ STANDARD_HEADERS = (
     *("assert", "ctype", "errno", "fenv", "intrin", "inttypes", "io", "malloc", "math", "pthread", "stdio", "stdlib"),
     *("string", "sys/select", "sys/stat", "sys/time", "sys/types", "time", "unistd", "wchar", "wctype"),
 )
-SOURCES = ("nn.c", "nn_fused.c", "nn_infer.c", "functions.c", "functions_float32.c", "standalone/nn_infer.c")
+SOURCES = (
+    *("nn.c", "nn_fused.c", "nn_infer.c", "functions.c", "functions_float32.c", "standalone/nn_infer.c"),
+    *("trains/functions/functions.c", "trains/functions_float32/functions_float32.c"),
+)
 
 
 @dataclass(frozen=True)

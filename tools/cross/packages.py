@@ -23,6 +23,8 @@ TOOLS = {
     "libc6-dev-arm64-cross": "/usr/aarch64-linux-gnu/include/math.h",
     "gcc-s390x-linux-gnu": "/usr/bin/s390x-linux-gnu-gcc",
     "libc6-dev-s390x-cross": "/usr/s390x-linux-gnu/include/math.h",
+    "gcc-arm-none-eabi": "/usr/bin/arm-none-eabi-gcc",
+    "libnewlib-arm-none-eabi": "/usr/lib/arm-none-eabi/lib/rdimon.specs",
     "gcc-mingw-w64-x86-64": "/usr/bin/x86_64-w64-mingw32-gcc",
     "clang": "/usr/bin/clang",
     "musl-tools": "/usr/bin/musl-gcc",
@@ -31,6 +33,7 @@ TOOLS = {
     "lld": "/usr/bin/wasm-ld",
     "nodejs": "/usr/bin/node",
     "pypy3": "/usr/bin/pypy3",
+    "qemu-system-arm": "/usr/bin/qemu-system-arm",
     "qemu-user-static": "/usr/bin/qemu-x86_64-static",
 }
 # What a Python of another architecture is made of, headers included.

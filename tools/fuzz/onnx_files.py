@@ -67,19 +67,22 @@ def models() -> list[bytes]:
         ("Scaler", (1, 4), {}, {"offset": [1.0], "scale": [2.0] * 4}),
     ]
     found = [_one(*row) for row in table]
+    found.append(_one("Gather", (1, 2), {"table": ones(5, 3)}, {}, TensorProto.INT64))  # tokens
     chain = ["Shape", "ConstantOfShape", "Range", "Unsqueeze", "Squeeze", "Concat", "Flatten", "Transpose", "ArgMax"]
     return [*found, *(_one(op, (2, 4), {}, {}) for op in chain)]
 
 
-def _one(op: str, shape: Sequence[int], weights: Mapping[str, Any], attributes: dict[str, Any]) -> bytes:
+def _one(
+    op: str, shape: Sequence[int], weights: Mapping[str, Any], attributes: dict[str, Any], kind: int = TensorProto.FLOAT
+) -> bytes:
     domain = "ai.onnx.ml" if ("ai.onnx.ml", op) in OPS else ""
     names = list(weights)
-    inputs = [names[0], "x", names[1]] if op == "Where" else ["x", *names]
+    inputs = [names[0], "x", *names[1:]] if op == "Where" or kind != TensorProto.FLOAT else ["x", *names]
     outputs = ["y", "z"] if op in ("Split", "LinearClassifier") else ["y"]
     graph = helper.make_graph(
-        [helper.make_node(op, inputs, outputs, domain=domain, **attributes), helper.make_node("Relu", ["x"], ["r"])],
+        [helper.make_node(op, inputs, outputs, domain=domain, **attributes), helper.make_node("Relu", ["y"], ["r"])],
         "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info("x", kind, shape)],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in [*outputs, "r"]],
         [numpy_helper.from_array(array, name) for name, array in weights.items()],
     )
@@ -102,7 +105,8 @@ class Onnx:
         start = time.process_time()
         try:
             model = imported(self.path, limit=LIMIT)
-            program = program_of(model, None)
+            loss = c.one_of([None, None, "cross_entropy", "nll", "mse", "binary_cross_entropy"])
+            program = program_of(model, loss)
         except OnnxError as error:
             if not str(error).startswith(f"{self.path}: ") or "\n" in str(error):
                 raise Wrong(f"not a line that names the file: {error}") from error
@@ -110,11 +114,11 @@ class Onnx:
         finally:
             if (seconds := time.process_time() - start) > SECONDS:
                 raise Wrong(f"{seconds:.1f} s for a file of {len(content)} bytes")
-        self.check(model, dict(program.outputs))
+        self.check(model, loss, dict(program.outputs))
 
-    def check(self, model: Imported, outputs: Mapping[str, Any]) -> None:
+    def check(self, model: Imported, loss: str | None, outputs: Mapping[str, Any]) -> None:
         """The module that is written makes the same Program."""
-        module = Module(model, "file", None)
+        module = Module(model, "file", loss)
         (self.folder / "file.safetensors").write_bytes(_safetensors(module.weights))
         (self.folder / "file.npz").write_bytes(_npz(module.constants))
         namespace: dict[str, Any] = {"__name__": "file", "__file__": str(self.folder / "file.py")}

@@ -14,10 +14,12 @@ from safetensors.numpy import save
 
 from codegen.weights import read_weights
 from micrograd.commands.checkpoint import CheckpointError, DamagedError, load
+from micrograd.matching import Matching
 from tools.fuzz.choices import Choices
 from tools.fuzz.common import Wrong, scratch_folder
 
 EXPECTED = {"b": (2,), "w": (2, 3)}
+NAMES = ["b", "w", "W", "", "c"]
 ODD: list[object] = [
     *(
         None,
@@ -54,6 +56,7 @@ class Weights:
     def __call__(self, data: bytes) -> None:
         """Raises Wrong where something does not hold."""
         c = Choices(data)
+        how = self.matching(c)
         content = self.content(c)
         self.path.unlink(missing_ok=True)
         self.path.write_bytes(content)
@@ -77,6 +80,28 @@ class Weights:
             for name, tensor in strict.items():
                 if tensor.tobytes() != tensors[name].astype("f8").tobytes():
                     raise Wrong(f"{name} is {tensor} for load() and {tensors[name]} for read_weights()")
+        self.check_matched(how)
+
+    def matching(self, c: Choices) -> Matching:
+        """Names that are mapped, tensors that are transposed, and offers that are taken."""
+        names = {c.one_of(NAMES): c.one_of(["", *NAMES]) for _ in range(c.below(3))}
+        return Matching(names, [c.one_of(["*", "w", "b", "?"]) for _ in range(c.below(2))], c.chance(128))
+
+    def check_matched(self, how: Matching) -> None:
+        """What names, maps and shapes find has the shapes of the model and the numbers of different tensors."""
+        try:
+            found = load(self.path, EXPECTED, how)
+            given = [sorted(tensor.ravel().tolist(), key=repr) for tensor in read_weights(self.path).values()]
+        except ValueError as error:
+            self.check_error(error)
+            return
+        if {name: tensor.shape for name, tensor in found.items()} != EXPECTED:
+            raise Wrong(f"{how} gives {found}")
+        for name, tensor in found.items():
+            numbers = sorted(tensor.ravel().tolist(), key=repr)
+            if repr(numbers) not in map(repr, given):
+                raise Wrong(f"{how} gives {name} as {tensor}, which the file has not")
+            given.pop(list(map(repr, given)).index(repr(numbers)))
 
     def check_error(self, error: ValueError) -> None:
         if type(error) not in (ValueError, CheckpointError, DamagedError) or str(self.path) not in str(error):
@@ -100,12 +125,15 @@ class Weights:
     def entry(self, c: Choices) -> tuple[str, object]:
         """A name and what the header says of it, right but for a few things."""
         name = "b" if c.chance(128) else "w"
+        named = c.one_of([name] * 6 + ["", "__metadata__", "W", "c"])
         shape, dtype = list(EXPECTED[name]), c.one_of(list(FORMATS))
         size, begin = struct.calcsize(FORMATS[dtype]) * (2 if name == "b" else 6), c.byte()
         entry: dict[object, object] = {"dtype": dtype, "shape": shape, "data_offsets": [begin, begin + size]}
         for _ in range(c.below(3)):
             entry[c.one_of(["dtype", "shape", "data_offsets", "more", "Dtype"])] = c.one_of(ODD)
-        return c.one_of([name] * 6 + ["", "__metadata__", "W"]), c.one_of([entry] * 6 + [{"a": "b"}, *ODD])
+        if c.chance(32):
+            shape.reverse()
+        return named, c.one_of([entry] * 6 + [{"a": "b"}, *ODD])
 
     def check(self, content: bytes, tensors: dict[str, np.ndarray]) -> None:
         """What load() has taken is where the header says that it is."""
@@ -165,12 +193,13 @@ def seeds() -> list[bytes]:
             content = save(tensors, metadata)
             length = int.from_bytes(content[:8], "little")
             header, numbers = content[8 : 8 + length], content[8 + length :]
-            found.append(bytes([0, 0]) + content)
-            found.append(bytes([1, 0]) + header.rstrip() + b"\n\n" + numbers)
-            found.append(bytes([2, len(numbers)]) + header.rstrip())
-            found.append(bytes([3, len(numbers)]) + header.rstrip())
+            for how in (bytes([0, 0, 0]), bytes([0, 0, 255])):
+                found.append(how + bytes([0, 0]) + content)
+                found.append(how + bytes([1, 0]) + header.rstrip() + b"\n\n" + numbers)
+                found.append(how + bytes([2, len(numbers)]) + header.rstrip())
+                found.append(how + bytes([3, len(numbers)]) + header.rstrip())
     entries = {"w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, "b": None, "__metadata__": {"a": 1}}
-    return [*found, bytes([2, 40]) + json.dumps(entries).encode(), b"", bytes([2, 0]) + b"{}"]
+    return [*found, bytes([0, 0, 0, 2, 40]) + json.dumps(entries).encode(), b"", bytes([0, 0, 0, 2, 0]) + b"{}"]
 
 
 DICTIONARY = [

@@ -180,10 +180,14 @@ def kernels_of(
     program: Program,
     batch: Batch | None = None,
     updates: Updates | None = None,
+    printed: tuple[list[str], list[Call]] | None = None,
 ) -> Kernels:
-    """Scheduled loops, of single images and of batches, as C functions, and the storage that they use."""
+    """Scheduled loops, of single images and of batches, as C functions, and the storage that they use.
+
+    `printed` are the functions of single images, if they are not those of kernel_functions().
+    """
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
-    functions, calls = kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
+    functions, calls = printed or kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
     batch_calls = [call for call in calls if call.phase != Phase.SIDE_BY_SIDE]
     beside = batch.side_by_side if batch is not None else NO_LOOPS
     if beside.kernels:
@@ -252,8 +256,8 @@ def kernel_functions(
     loops: Loops, plain: Loops, arithmetic: Arithmetic, parameters: str = WORKSPACE
 ) -> tuple[list[str], list[Call]]:
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
-    comments = {kernel.number: _comment(plain, kernel) for kernel in plain.kernels}
-    printer = _Printer(loops, arithmetic, comments=comments)
+    comments = {kernel.number: comment_lines(plain, kernel) for kernel in plain.kernels}
+    printer = Printer(loops, arithmetic, comments=comments)
     suffix = "_side_by_side" if parameters == BESIDE else ""
     lines: list[str] = []
     calls: list[Call] = []
@@ -265,7 +269,7 @@ def kernel_functions(
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
             about = ["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comments[kernel.number]
-            lines += [INDENT + line for line in (_over_kernels(kernel) or about)]
+            lines += [INDENT + line for line in (over_kernels(kernel) or about)]
             for nest in kernel.nests:
                 lines += [INDENT + line for line in printer.nest(kernel, nest)]
         lines += ["}", ""]
@@ -287,14 +291,14 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
     return [INDENT + line for line in lines]
 
 
-def _over_kernels(kernel: Kernel) -> list[str]:
+def over_kernels(kernel: Kernel) -> list[str]:
     """The comment of a loop over kernels. Those inside have their own."""
     if not is_rolled(kernel.nests[0]):
         return []
     return [f"/* %{kernel.nodes[0]} .. %{kernel.nodes[1]}, step by step: */"]
 
 
-def _comment(plain: Loops, kernel: Kernel) -> list[str]:
+def comment_lines(plain: Loops, kernel: Kernel) -> list[str]:
     """What a kernel computes, as a formula, and the nodes of the graph."""
     nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
     text = comment(f"{summary(plain, kernel)}: {nodes}")
@@ -370,15 +374,15 @@ def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
 
 def statement_lines(body: Body, arithmetic: Arithmetic, in_lanes: bool = False) -> list[str]:
     """Statements outside of kernels, in a loop over lanes or not."""
-    return [*_Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
+    return [*Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
 
 
 def expression_text(expr: Expr, arithmetic: Arithmetic, at_least: int = 0) -> str:
     """An expression outside of kernels, in parentheses if it binds more weakly than `at_least`."""
-    return bound(_Printer(NO_LOOPS, arithmetic).expr(expr), at_least)
+    return bound(Printer(NO_LOOPS, arithmetic).expr(expr), at_least)
 
 
-class _Printer:
+class Printer:
     """Statements as lines of C."""
 
     def __init__(

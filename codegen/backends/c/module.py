@@ -436,7 +436,7 @@ def output_tables(kernels: Kernels) -> list[str]:
     lines: list[str] = []
     rows = []
     for i, (name, places) in enumerate(kernels.outputs.items()):
-        spans = _spans(np.array(places, dtype=np.int64))
+        spans = spans_of(np.array(places, dtype=np.int64))
         texts = [f"{{{kernels.value_name(first)}, {step}, {count}}}" for first, step, count in spans]
         if len(texts) == 1:
             lines += [f"static const struct span output_{i}[] = {{{texts[0]}}};"]
@@ -459,7 +459,7 @@ def _input_gradients(program: Program, kernels: Kernels) -> list[str]:
     return table("static const int input_gradients", places)
 
 
-def _spans(places: Ints) -> list[tuple[int, int, int]]:
+def spans_of(places: Ints) -> list[tuple[int, int, int]]:
     spans = []
     start = 0
     while start < len(places):

@@ -60,7 +60,7 @@ def _function_names(program: Program, prefix: str, used: set[str]) -> dict[str, 
     return dict(zip(program.outputs, unique_names(names, used, in_capitals=True), strict=True))
 
 
-def _amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
+def amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
     """Headers of csrc/ with those that they include in their place, each of them once."""
     for header in headers:
         if header not in included:
@@ -68,7 +68,7 @@ def _amalgamated(headers: tuple[str, ...], included: set[str]) -> Iterator[str]:
             start, *parts = INCLUDE.split(Path(csrc(), header).read_text(encoding="utf-8"))
             yield start
             for other, text in zip(parts[::2], parts[1::2], strict=True):
-                yield from _amalgamated((other,), included)
+                yield from amalgamated((other,), included)
                 yield text
             yield "\n"
 
@@ -101,7 +101,7 @@ def _header(program: Program, kernels: Kernels, name: str, digest: str, function
         f"#ifndef {guard}",
         f"#define {guard}",
         "",
-        *_no_macros(sorted(public)),
+        *no_macros(sorted(public)),
         "",
         "#ifdef __cplusplus",
         'extern "C" {',
@@ -128,7 +128,7 @@ def _header(program: Program, kernels: Kernels, name: str, digest: str, function
     return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif"]) + "\n"
 
 
-def _no_macros(names: list[str]) -> list[str]:
+def no_macros(names: list[str]) -> list[str]:
     """Preprocessor lines that stop the compiler if another header has a macro of one of these names."""
     tests = [f"defined({name})" for name in names]
     rows = [" || ".join(tests[i : i + 3]) for i in range(0, len(tests), 3)]
@@ -161,7 +161,7 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         *defines(constants),
         "",
         *offsets(kernels),
-        "".join(_amalgamated(BEFORE_KERNELS, included)),
+        "".join(amalgamated(BEFORE_KERNELS, included)),
         *(_narrow_weights(program, kernels, included) if program.storage else weights_table(program, kernels)),
         "#define data weights",
         "",
@@ -170,7 +170,7 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         *kernels.tables,
         *kernels.functions,
         *pass_functions(kernels.calls, PREDICTION_PASSES if program.prediction is not None else PREDICTION_PASSES[1:]),
-        "".join(_amalgamated(AFTER_KERNELS, included)),
+        "".join(amalgamated(AFTER_KERNELS, included)),
     ]
 
 
@@ -182,7 +182,7 @@ def _narrow_weights(program: Program, kernels: Kernels, included: set[str]) -> l
         for at, number in zip(where.tolist(), stored.numbers.ravel().tolist(), strict=True):
             numbers[at] = str(number)
     lines = table(f"TABLE ALIGNED {NARROW_TYPES[program.storage or '']} weights", numbers or ["0"])
-    return ["".join(_amalgamated(("narrow.h",), included)), *lines]
+    return ["".join(amalgamated(("narrow.h",), included)), *lines]
 
 
 def _definitions(program: Program, name: str, functions: dict[str, str]) -> list[str]:

@@ -85,6 +85,11 @@ def _rule(update: Update, arithmetic: Arithmetic) -> list[str]:
 
 def step_functions(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[int]) -> list[str]:
     """prepare_step() and rows_stay(). `row_tensors` are the numbers of the Program's tensors that have rows."""
+    return [*prepare_function(updates, arithmetic), *_rows_stay(updates, arithmetic, row_tensors)]
+
+
+def prepare_function(updates: Updates, arithmetic: Arithmetic) -> list[str]:
+    """prepare_step(), in double."""
     once: list[str] = []
     for update in updates.rules:
         body, numbers = once_body(update)
@@ -103,9 +108,7 @@ def step_functions(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequen
         "}",
         "",
     ]
-    if arithmetic.is_float32:
-        prepare = _in_double(updates, prepare)
-    return [*prepare, *_rows_stay(updates, arithmetic, row_tensors)]
+    return _in_double(updates, prepare) if arithmetic.is_float32 else prepare
 
 
 def _in_double(updates: Updates, lines: list[str]) -> list[str]:

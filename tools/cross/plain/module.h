@@ -91,7 +91,7 @@ static void train_step_by_step(void)
         if (step != 3)
             run_zero_grad();
         for (int k = 0; k < batches[step]; k++, image++) {
-            const double loss = run_forward(targets[image], images[image], MODEL_RANDOM);
+            double loss = run_forward(targets[image], images[image], MODEL_RANDOM);
             write_stage(&loss, 1, "%s, image %d: loss", when, image);
             run_backward();
         }

@@ -1,6 +1,6 @@
 /*
  * The files of tools/cross/driver.py: a run of a module is read from standard input, for its inputs and first
- * parameters, and one of this program is written to standard output. For little-endian processors.
+ * parameters, and one of this program is written to standard output.
  */
 
 #ifndef RECORD_H
@@ -12,6 +12,29 @@
 #include <string.h>
 
 enum { IMAGES = 40, PREDICTED = 5, MAX_NAME = 256 }; /* as in driver.py */
+
+#if defined(BUILT_BY)
+#elif defined(__clang__)
+#define BUILT_BY "clang " __clang_version__
+#else
+#define BUILT_BY "gcc " __VERSION__
+#endif
+
+/* The numbers in the files are little-endian. */
+static void turn(double *numbers, long count)
+{
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+    for (unsigned char *bytes = (unsigned char *)numbers; count > 0; count--, bytes += 8)
+        for (int i = 0; i < 4; i++) {
+            const unsigned char other = bytes[i];
+            bytes[i] = bytes[7 - i];
+            bytes[7 - i] = other;
+        }
+#else
+    (void)numbers;
+    (void)count;
+#endif
+}
 
 static void fail(const char *what)
 {
@@ -39,6 +62,7 @@ static void read_stage(const char *wanted, double *numbers, long count)
         if (strcmp(header, wanted) == 0) {
             if (size != count || fread(numbers, sizeof(double), (size_t)count, stdin) != (size_t)count)
                 fail(wanted);
+            turn(numbers, count);
             return;
         }
         for (double skipped; size > 0; size--)
@@ -48,14 +72,16 @@ static void read_stage(const char *wanted, double *numbers, long count)
     fail(wanted);
 }
 
-static void write_stage(const double *numbers, long count, const char *format, ...)
+static void write_stage(double *numbers, long count, const char *format, ...)
 {
     va_list values;
     va_start(values, format);
     vprintf(format, values);
     va_end(values);
     printf("\t%ld\n", count);
+    turn(numbers, count);
     fwrite(numbers, sizeof(double), (size_t)count, stdout);
+    turn(numbers, count);
 }
 
 #endif

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import struct
 import sys
 from array import array
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ def save_weights(path: Any, /) -> None:
 
 
 def load_weights(path: Any, /) -> None:
-    """Copies all parameters from a safetensors file of float64 or float32."""
+    """Copies all parameters from a safetensors file of floats of 64, 32 or 16 bits."""
     name = os.fsdecode(path)
     if os.path.exists(name) and not os.path.isfile(name):
         raise ValueError(f"{name} is not a file")
@@ -68,16 +69,26 @@ def _parsed(content: bytes) -> dict[str, Any]:
     found, place, numbers = {}, 0, content[8 + length :]
     entries = [(*entry["data_offsets"], name, entry["dtype"], tuple(entry["shape"])) for name, entry in header.items()]
     for begin, end, name, dtype, shape in sorted(entries):
-        if dtype not in ("F64", "F32"):
-            raise ValueError(f"{name!r} has the dtype {dtype!r}, expected F64 or F32")
+        if dtype not in ("F64", "F32", "F16", "BF16"):
+            raise ValueError(f"{name!r} has the dtype {dtype!r}, expected F64, F32, F16 or BF16")
         if begin != place or not begin <= end <= len(numbers):
             raise ValueError(f"{name!r} is not where the header says")
-        flat: array[float] = array("d" if dtype == "F64" else "f", numbers[begin:end])
-        if sys.byteorder == "big":
-            flat.byteswap()
+        flat = _widened(dtype, numbers[begin:end])
         if len(flat) != math.prod(shape):
             raise ValueError(f"{name!r} has {len(flat)} numbers, but the shape {shape}")
         found[name], place = shaped(array("d", flat), shape), end
     if place != len(numbers):
         raise ValueError(f"{len(numbers)} bytes of numbers, expected {place}")
     return found
+
+
+def _widened(dtype: str, stored: bytes) -> array[float]:
+    """The numbers of a tensor. Those of two bytes are float16, or the upper halves of floats."""
+    if dtype == "F16":
+        if len(stored) % 2:
+            raise ValueError(f"{len(stored)} bytes for numbers of two")
+        return array("d", [number for (number,) in struct.iter_unpack("<e", stored)])
+    flat: array[Any] = array({"F64": "d", "F32": "f", "BF16": "H"}[dtype], stored)
+    if sys.byteorder == "big":
+        flat.byteswap()
+    return flat if dtype != "BF16" else array("f", array("I", [half << 16 for half in flat]).tobytes())

@@ -1,0 +1,211 @@
+"""NAME.h of plain C that trains: the struct that a model is, and the functions that it has."""
+
+from __future__ import annotations
+
+import textwrap
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.c.kernels import INDENT, Kernels
+from codegen.backends.c.standalone import no_macros
+from codegen.backends.shared import comment_text
+from codegen.kinds import Part
+from codegen.program import Program
+from codegen.reroll.names import c_identifier, unique_names
+from micrograd.noise import Noise
+
+OWN = (
+    *("init", "reset", "set_parameters", "get_parameters", "get_gradients", "forward", "backward", "zero_grad"),
+    *("update", "accumulate", "train_batch", "predict", "input_grad", "input_gradients", "model", "random"),
+    *("inputs", "targets", "parameters", "no_weights", "h_included"),
+)  # functions, constants and macros of every model
+MAX_LINE = 112
+NUMBER_TYPES = {"pixels": "unsigned char", "label": "unsigned char", "tokens": "int32_t"}
+
+NOTES = (
+    " * No call allocates, can fail, or keeps anything outside of the struct. All processors that round as IEEE 754",
+    " * says give the same bits, which are those of the module in Python.",
+)
+
+
+class Argument(NamedTuple):
+    """A pointer that a caller passes: to the numbers of one part of the inputs or of the targets."""
+
+    name: str
+    part: Part
+    type: str
+
+    def declared(self) -> str:
+        return f"const {self.type} *{self.name}"
+
+
+@dataclass(frozen=True)
+class Model:
+    """What all texts of one model need."""
+
+    program: Program
+    kernels: Kernels
+    name: str
+    functions: dict[str, str]  # output -> its function
+    inputs: list[Argument]
+    targets: list[Argument]
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        return Arithmetic.of(self.program)
+
+    @property
+    def real(self) -> str:
+        return self.arithmetic.type
+
+    @property
+    def noises(self) -> tuple[Noise, ...]:
+        """Those that examples draw, without the seeds of an output's gradients, which are behind them."""
+        return self.program.noises[:-1] if self.kernels.metrics else self.program.noises
+
+    @property
+    def draws(self) -> bool:
+        """Whether training draws random numbers."""
+        return bool(self.noises or self.program.shift)
+
+    @property
+    def has_random(self) -> bool:
+        return self.draws or self.program.initial is not None
+
+    @property
+    def first(self) -> str:
+        return f"struct {self.name}_model *model"
+
+
+def arguments(program: Program, kind: str) -> list[Argument]:
+    parts = program.input_parts if kind == "inputs" else program.target_parts
+    names = unique_names(f"{kind}_{c_identifier(part.name)}" if part.name else kind for part in parts)
+    real = Arithmetic.of(program).type
+    return [Argument(name, part, NUMBER_TYPES.get(part.kind, real)) for name, part in zip(names, parts, strict=True)]
+
+
+def function_names(program: Program, prefix: str, used: set[str]) -> dict[str, str]:
+    own = [f"{prefix}_{word}" for word in OWN]
+    names = [f"{prefix}_{c_identifier(output).lower()}" for output in program.outputs]
+    names = [f"{name}_output" if name == name.upper() else name for name in names]
+    taken = used | {*own, *map(str.upper, own)}
+    return dict(zip(program.outputs, unique_names(names, taken, in_capitals=True), strict=True))
+
+
+def declarations(model: Model) -> dict[str, tuple[str, str]]:
+    """The functions in order: what they do, and their declarations without a semicolon."""
+    name, real, first = model.name, model.real, model.first
+    inputs = [argument.declared() for argument in model.inputs]
+    example = [*inputs, *(argument.declared() for argument in model.targets)]
+    found = {
+        "init": ("The exported weights, without gradients or steps.", f"void {name}_init({first})"),
+        "reset": (
+            "The weights that a seed gives, as those of a fresh module, without gradients or steps.",
+            f"void {name}_reset({first}, uint64_t seed)",
+        ),
+        "set_parameters": (
+            "All parameters, one tensor after the other, each in C order. Gradients and steps stay.",
+            f"void {name}_set_parameters({first}, const {real} *parameters)",
+        ),
+        "get_parameters": ("", f"void {name}_get_parameters(const {first}, {real} *parameters)"),
+        "get_gradients": ("", f"void {name}_get_gradients(const {first}, {real} *gradients)"),
+        "forward": ("The loss of one example.", f"double {name}_forward({', '.join([first, *example])})"),
+        "backward": ("Adds the gradients of the last call, a forward().", f"void {name}_backward({first})"),
+        "zero_grad": ("", f"void {name}_zero_grad({first})"),
+        "update": (
+            "A step, with the gradients divided by batch_size.",
+            f"void {name}_update({first}, double learning_rate, double batch_size)",
+        ),
+        "accumulate": (
+            "Adds the gradients of `count` examples, in order; returns the sum of their losses.",
+            f"double {name}_accumulate({', '.join([first, *example, 'int count'])})",
+        ),
+        "train_batch": (
+            "The same between zero_grad() and update().",
+            f"double {name}_train_batch({', '.join([first, *example, 'int count', 'double learning_rate'])})",
+        ),
+    }
+    if model.program.initial is None:
+        del found["reset"]
+    if model.program.prediction is not None:
+        found["predict"] = ("The most likely class.", f"int {name}_predict({', '.join([first, *inputs])})")
+    if model.program.input_gradients:
+        about = "The gradients of the loss by the inputs of the last call, a backward()."
+        found["input_grad"] = (about, f"void {name}_input_grad(const {first}, {real} *result)")
+    if model.kernels.metrics:
+        about = "The gradient of the sum of an output's elements, each times its weight, by the inputs."
+        arguments = ", ".join([first, *inputs, f"const {real} *weights", f"{real} *result"])
+        found["input_gradients"] = (about, f"void {name}_input_gradients({arguments})")
+    for output, function in model.functions.items():
+        declared = f"void {function}({', '.join([first, *inputs, f'{real} *result'])})"
+        found[f"output {output}"] = (f"Fills `result` with {function.upper()} numbers.", declared)
+    return found
+
+
+def header(model: Model, digest: str) -> str:
+    program, name, real = model.program, model.name, model.real
+    capitals, updates = name.upper(), model.kernels.updates
+    sizes = {
+        f"{capitals}_INPUTS": sum(part.numbers for part in program.input_parts),
+        f"{capitals}_TARGETS": sum(part.numbers for part in program.target_parts),
+        f"{capitals}_PARAMETERS": len(program.parameter_values),
+        **{function.upper(): len(program.outputs[output]) for output, function in model.functions.items()},
+    }
+    declared = declarations(model)
+    public = [*sizes, f"{name}_model", *model.functions.values(), *(f"{name}_{word}" for word in declared)]
+    data, guard = max(model.kernels.data_count, 1), f"{capitals}_H_INCLUDED"
+    state = [f"{INDENT}{real} state[{updates.slots}][{data}];"] if updates is not None and updates.slots else []
+    random = [
+        "/* Python's generator of random numbers. */",
+        f"struct {name}_random {{",
+        f"{INDENT}uint32_t word[624];",
+        f"{INDENT}int position;",
+        "};",
+        "",
+    ]
+    lines = [
+        f"/* Generated by codegen from the graph {digest[:16]}.",
+        f" *{comment_text(program.description)}" if program.description else " *",
+        " *",
+        *NOTES,
+        " */",
+        f"#ifndef {guard}",
+        f"#define {guard}",
+        "",
+        "#include <stddef.h>",
+        "#include <stdint.h>",
+        "",
+        *no_macros(sorted(word for word in public if " " not in word)),
+        "",
+        "#ifdef __cplusplus",
+        'extern "C" {',
+        "#endif",
+        "",
+        "/* Elements of the arrays of one example. */",
+        "enum {",
+        *(f"{INDENT}{size} = {count}," for size, count in sizes.items()),
+        "};",
+        "",
+        *(random if model.has_random else []),
+        "/* A model. Its members are for the functions below; a copy of the struct is another model. */",
+        f"struct {name}_model {{",
+        f"{INDENT}double steps;",
+        f"{INDENT}int nonfinite;",
+        f"{INDENT}{real} data[{data}];",
+        f"{INDENT}{real} grad[{data}];",
+        *state,
+        *([f"{INDENT}struct {name}_random random;"] if model.draws else []),
+        f"{INDENT}{real} value[{max(model.kernels.value_count, 1)}];",
+        "};",
+        "",
+    ]
+    for about, text in declared.values():
+        lines += [*([f"/* {about} */"] if about else []), *wrapped(f"{text};"), ""]
+    return "\n".join([*lines, "#ifdef __cplusplus", "}", "#endif", "", "#endif"]) + "\n"
+
+
+def wrapped(declaration: str) -> list[str]:
+    """A declaration on as many lines as it takes."""
+    indent = " " * (declaration.index("(") + 1)
+    return textwrap.wrap(declaration, MAX_LINE, subsequent_indent=indent, break_long_words=False)

@@ -1,0 +1,65 @@
+"""Groups -> families: groups whose results are read by one group as if they were one array.
+
+Example input: under a causal mask, four tokens mix what they see by sums of one, two, three and four terms
+
+    group 3: 8 roots, mul(R, R)                     group 5: 8 roots, sum(3 x mul(R, R))
+    group 4: 8 roots, add(mul(R, R), mul(R, R))     group 6: 8 roots, sum(4 x mul(R, R))
+    group 7: 32 roots, sum(8 x mul(P, R)), 8 of which read group 3, 8 read group 4 ...
+
+becomes the family (3, 4, 5, 6). Its members are stored one after the other, in the order of their nodes, an equal
+distance apart, so one index formula serves group 7: value[base + 8 * token + k].
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from codegen.reroll.groups import Group, Ints, computed_by
+
+
+def find_families(size: int, groups: list[Group], parts: list[Group]) -> list[list[Group]]:
+    """The parts of groups that are read by one group together, in families of two or more, in the order of their nodes.
+
+    Steps of a recurrence are in none: they are stored in the order in which they run.
+    """
+    owner = computed_by(size, parts)
+    parent = list(range(len(parts)))
+
+    def root(i: int) -> int:
+        while parent[i] != i:
+            parent[i] = parent[parent[i]]
+            i = parent[i]
+        return i
+
+    for group in groups:
+        read = owner[group.leaves]
+        for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
+            together = [i for i in np.unique(read[:, column]).tolist() if i >= 0 and not parts[i].is_step]
+            for i in together[1:]:
+                parent[root(i)] = root(together[0])
+    members: dict[int, list[Group]] = {}
+    for i, part in enumerate(parts):
+        members.setdefault(root(i), []).append(part)
+    return [sorted(family, key=first_root) for family in members.values() if len(family) > 1]
+
+
+def first_root(group: Group) -> int:
+    return int(group.roots.min())
+
+
+def distances(sizes: list[int], padded: int, cache_line: int) -> list[int] | None:
+    """How far each member of a family is from the first, and how far the end is; None to keep them apart.
+
+    Members of one size are `padded` apart. Others follow each other without padding, if they consist of rows of one
+    size: the smallest member's.
+    """
+    row = min(sizes)
+    if len(set(sizes)) == 1:
+        steps = [padded] * len(sizes)
+    elif all(size % row == 0 for size in sizes) and (row > 1 or max(sizes) < cache_line):
+        steps = sizes
+    else:
+        return None
+    ends: Ints = np.cumsum([0, *steps])
+    found: list[int] = ends.tolist()
+    return found
