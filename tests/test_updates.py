@@ -374,4 +374,4 @@ def test_a_program_without_parameters_may_have_a_rule():
     x = models.values(2)
     program = Program(codegen.Floats(x), None, {}, x[0] * x[1], update=optim.adam())
     model = codegen.compile(program, optimize=0)
-    assert model.train([[2.0, 3.0]])[0] == 6.0
+    assert model.train([[2.0, 3.0]], None)[0] == 6.0
