@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -106,7 +107,7 @@ class Row:
     trains: bool = False
 
 
-def program(layers: Sequence[int], **options: Any) -> codegen.Program:
+def program(layers: Sequence[int], is_drawn: bool = False, **options: Any) -> codegen.Program:
     random.seed(1)
     net = MLP(layers[0], layers[1:], init="fan_in")
     x, t = ([Value(0.0) for _ in range(n)] for n in (layers[0], layers[-1]))
@@ -118,13 +119,17 @@ def program(layers: Sequence[int], **options: Any) -> codegen.Program:
         cross_entropy(logits, t),
         {"logits": logits, "probabilities": softmax(logits)},
         dtype="float32",
+        initial=net.initial() if is_drawn else None,
+        order=net.parameters(),
         **options,
     )
 
 
-def trains(update: optim.Rule | None = None) -> Callable[[tuple[int, ...], Path], tuple[str, list[str]]]:
+def trains(
+    update: optim.Rule | None = None, stored: bool = False
+) -> Callable[[tuple[int, ...], Path], tuple[str, list[str]]]:
     def write(layers: tuple[int, ...], folder: Path) -> tuple[str, list[str]]:
-        codegen.build(program(layers, update=update), folder, "model", target="c")
+        codegen.build(program(layers, is_drawn=not stored, update=update), folder, "model", target="c")
         return (
             '#include "model.h"\nstatic struct model_model model;\n'
             "void prepare(void) { model_init(&model); }\n"
@@ -156,7 +161,9 @@ def by_emlearn(layers: tuple[int, ...], folder: Path) -> tuple[str, list[str]]:
     rng = np.random.default_rng(1)
     x, y = rng.random((20 * layers[-1], layers[0]), np.float32), np.arange(20 * layers[-1]) % layers[-1]
     net = MLPClassifier(layers[1:-1], max_iter=2).fit(x, y)
-    emlearn.convert(net, method="inline").save(file=str(folder / "emodel.h"), name="emodel")
+    with chdir(folder):  # it leaves files there
+        converted = emlearn.convert(net, method="inline")
+    converted.save(file=str(folder / "emodel.h"), name="emodel")
     return (
         '#include "emodel.h"\nvoid prepare(void) {}\n'
         f"void predict(void) {{ result = emodel_predict(scaled, {layers[0]}); }}\nvoid train(void) {{}}\n",
@@ -172,6 +179,7 @@ EMPTY = Row(
 def rows() -> list[Row]:
     found = [
         Row("trains", trains(), True),
+        Row("trains, with stored weights", trains(stored=True), True),
         Row("trains with Adam", trains(optim.adam()), True),
         Row("predicts", predicts()),
     ]

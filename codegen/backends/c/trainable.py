@@ -97,7 +97,7 @@ def _inside(model: Model) -> list[str]:
     if updates is None:
         constants.append(("TAKES_NORM", 0))
     passes = ["compute_loss", "compute_gradients"]
-    passes += ["compute_input_gradients"] * bool(kernels.metrics)
+    passes += ["compute_gradients_by_inputs"] * bool(kernels.metrics)
     passes += ["compute_prediction"] * (program.prediction is not None) + ["compute_outputs"] * bool(program.outputs)
     return [
         *defines(constants),
@@ -114,7 +114,7 @@ def _inside(model: Model) -> list[str]:
         *(_expanded(prepare_function(updates, arithmetic)) if updates is not None else []),
         *_rules(model),
         *kernels.functions,
-        *pass_functions(kernels.calls, f"{model.name}_model", passes),
+        *pass_functions(kernels.calls, passes),
         *_setters(model),
     ]
 
@@ -339,7 +339,7 @@ def _bodies(model: Model) -> dict[str, list[str]]:
             *given_inputs,
             f"for (ptrdiff_t i = 0; i < {len(seeds)}; i++)",
             f"{INDENT}w->value[TARGET + {len(model.program.target_leaves) - len(seeds)} + i] = weights[i];",
-            "compute_input_gradients(w);",
+            "compute_gradients_by_inputs(w);",
             *_copied([kernels.metrics.get(str(i), -1) for i in leaves]),
         ],
     }
