@@ -191,8 +191,8 @@ def run_python(folder: Path, *arguments: str) -> str:
 def copy_scripts(folder: Path) -> None:
     for name in ("examples", "docs"):
         (folder / name).mkdir()
-        for script in (ROOT / name).glob("*.py"):
-            shutil.copy(script, folder / name)
+        for file in (*(ROOT / name).glob("*.py"), *(ROOT / name).glob("*.txt")):
+            shutil.copy(file, folder / name)
 
 
 # Pictures

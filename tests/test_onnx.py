@@ -21,7 +21,9 @@ def reference(found, x):
     """What onnx' own evaluator computes, of one example or many."""
     from onnx.reference import ReferenceEvaluator
 
-    (result,) = ReferenceEvaluator(found).run(None, {found.graph.input[0].name: x.astype(np.float32)})
+    (result,) = ReferenceEvaluator(found).run(
+        None, {found.graph.input[0].name: x if x.dtype == int else x.astype(np.float32)}
+    )
     return result
 
 
@@ -167,6 +169,20 @@ def test_the_command_writes_a_module_with_the_same_bits(tmp_path, capsys):
         assert capsys.readouterr().out.split()[0] == str(tmp_path / "net.py")
 
 
+@pytest.mark.parametrize(("scale", "shown"), [(1 / 255, "1 / 255"), (0.3, "0.3"), (3.0, "3.0")])
+def test_images_that_come_as_bytes(tmp_path, scale, shown):
+    path = saved(tmp_path, image_net())
+    program = codegen.from_onnx(path, pixels=scale)
+    assert command("import", path, "-o", tmp_path / "net.py", "--pixels", scale) == 0
+    written = codegen.load(tmp_path / "net.py")
+    for each in (program, written):
+        (part,) = each.input_parts
+        assert (part.kind, part.scale, part.shape) == ("pixels", scale, (2, 8, 8))
+    assert f"Pixels(x[0], {shown})" in (tmp_path / "net.py").read_text()
+    with pytest.raises(ValueError, match="the scale of pixels must be finite"):
+        codegen.from_onnx(path, pixels=float("nan"))
+
+
 def test_a_module_needs_no_onnx(tmp_path, monkeypatch):
     command("import", saved(tmp_path, perceptron()), "-o", tmp_path / "net.py")
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
@@ -236,8 +252,12 @@ FILES = sorted((ROOT / "tests" / "onnx").glob("*.onnx"))
 def test_files_of_pytorch(path, tmp_path):
     """Written by torch.onnx.export(dynamo=False)."""
     program = codegen.from_onnx(path)
-    x = np.random.default_rng(0).normal(size=(1, *(program.input_parts[0].shape or [program.input_parts[0].count])))
-    expected = reference(onnx.load(path), x).ravel()
+    part, rng = program.input_parts[0], np.random.default_rng(0)
+    given = x = rng.normal(size=(1, *(part.shape or [part.count])))
+    if part.kind == "tokens":
+        given = rng.integers(0, part.classes, (1, part.numbers))
+        x = np.eye(part.classes)[given]
+    expected = reference(onnx.load(path), given).ravel()
     assert np.allclose(interpreted(program, x)["y"], expected, atol=1e-6)
     command("import", path, "-o", tmp_path / "net.py")
     written = codegen.load(tmp_path / "net.py")

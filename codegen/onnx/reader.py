@@ -22,6 +22,7 @@ from codegen.onnx.shapes import TYPES
 from codegen.onnx.tensors import OnnxError, Tensor
 
 OLDEST = 7  # the first version of ONNX with NumPy's broadcasting
+MAX_INPUTS = 1000
 STRINGS = 8  # their TensorProto.DataType
 STORED: dict[int, Any] = {1: np.float32, 10: np.float16, 16: np.uint16}  # how floats lie in a file
 MAX_LABEL = 1000  # letters
@@ -113,6 +114,8 @@ class _File:
         initializers = {each.name: self.tensor(each) for each in self.graph.initializer}
         nodes = [self.node(number, each) for number, each in enumerate(self.graph.node)]
         inputs = [self.input(each) for each in self.graph.input if each.name not in initializers]
+        if len(inputs) > MAX_INPUTS:
+            raise OnnxError(f"{len(inputs)} inputs are more than {MAX_INPUTS}")
         producer = f"{self.model.producer_name} {self.model.producer_version}".strip()
         outputs = [each.name for each in self.graph.output]
         found = File(self.path, producer, inputs, outputs, nodes, initializers, versions)
