@@ -24,6 +24,7 @@ from codegen.onnx.graph import Decision, Graph, run
 from codegen.onnx.prepare import prepared, weights_of
 from codegen.onnx.reader import File, Input, read, sizes_of
 from codegen.onnx.tensors import LIMIT, OnnxError, Tensor, limited, spend
+from codegen.pipeline import no_garbage_collection
 from codegen.program import Floats, Pixels, Program, Tokens
 from micrograd.arrays import Array, array
 from micrograd.engine import Value
@@ -96,7 +97,7 @@ def imported_file(
     pixels = None if pixels is None else number("the scale of pixels", pixels)
     try:
         file = prepared(file)
-        with limited(limit):
+        with limited(limit), no_garbage_collection():
             weights = weights_of(file)
             inputs = {each.name: sizes_of(each, _checked(dimensions, file)) for each in file.inputs}
             spend(sum(file.initializers[name].size for name in weights))
