@@ -16,6 +16,7 @@ from commands import environment
 
 from codegen import build
 from codegen.mnist import program
+from codegen.passes.narrow import rounded
 from codegen.weights import read_weights
 from micrograd.__main__ import main
 from micrograd.commands import check as check_command
@@ -94,7 +95,8 @@ def test_the_examples_are_telling(expected: Numbers) -> None:
 def test_the_recorded_logits_are_the_engines() -> None:
     """Of nn_infer's weights. Where those are trained again: Interpreted().load() them, and record outputs() again."""
     engine = Interpreted()
-    engine.load({name: array("d", tensor.astype("f8").ravel()) for name, tensor in read_weights(WEIGHTS).items()})
+    weights = {name: rounded("int8", tensor.astype("f8")) for name, tensor in read_weights(WEIGHTS).items()}
+    engine.load({name: array("d", tensor.ravel()) for name, tensor in weights.items()})
     for name, texts in FROZEN_LOGITS.items():
         assert [x.hex() for x in engine.outputs(examples()[name][1])["logits"]] == texts
     assert nn_infer.info()["weights"].startswith(FROZEN_WEIGHTS)

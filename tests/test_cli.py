@@ -18,6 +18,8 @@ from commands import PLAIN, environment, error, good, run, same_bits
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
+from codegen.passes.narrow import rounded
+from codegen.weights import read_weights
 from micrograd.__main__ import main
 from micrograd.commands.images import read_image
 from micrograd.commands.predict import picture
@@ -251,12 +253,14 @@ def test_eval(data: Path, trained: tuple[str, Path]) -> None:
 
 
 def test_eval_rates_the_shipped_weights(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    weights = ROOT / "weights" / "mnist.safetensors"
+    weights = data / "rounded.safetensors"
+    shipped_ones = read_weights(ROOT / "weights" / "mnist.safetensors")
+    save_file({name: rounded("int8", np.float64(tensor)) for name, tensor in shipped_ones.items()}, weights)
     assert main(["eval", "--data", str(data)]) == 0
     shipped = capsys.readouterr().out
     assert main(["eval", "--data", str(data), "--load", str(weights)]) == 0
-    assert "weights        those of nn_infer, e719cfc6210b81dd\n" in shipped
-    loaded = capsys.readouterr().out.replace(str(weights), "those of nn_infer, e719cfc6210b81dd")
+    assert "weights        those of nn_infer, 40cf76f9aa00c15c\n" in shipped
+    loaded = capsys.readouterr().out.replace(str(weights), "those of nn_infer, 40cf76f9aa00c15c")
     assert shipped == loaded
 
 

@@ -26,6 +26,7 @@ from models import REGULAR, affine, random_programs, values, weights
 from codegen import Floats, Pixels, Program, freeze, load_extension
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program, weights_of
+from codegen.passes.narrow import rounded
 from codegen.pipeline import compile_program
 from codegen.weights import read_weights
 from micrograd.data import mnist
@@ -222,12 +223,13 @@ def test_a_program_without_a_loss_declares_no_more_than_outputs():
 
 
 def test_the_wheels_nn_infer_is_nn_with_its_weights(digits):
+    """Which are those of the file, rounded to int8."""
     import nn
     import nn_infer
 
     before = {name: np.array(view) for name, view in nn.state_dict().items()}
     try:
-        nn.load_state_dict({name: np.float64(w) for name, w in read_weights(WEIGHTS).items()})
+        nn.load_state_dict({name: rounded("int8", np.float64(w)) for name, w in read_weights(WEIGHTS).items()})
         images, _ = digits(300)
         assert nn_infer.predict_batch(images) == nn.predict_batch(images)
         for i in range(300):
@@ -419,7 +421,7 @@ def test_the_example_reads_a_picture(tmp_path):
 
     from micrograd.data import digits as built_in
 
-    freeze(mnist_program(), read_weights(WEIGHTS), tmp_path, target="c")
+    freeze(replace(mnist_program(), storage="int8"), read_weights(WEIGHTS), tmp_path, target="c")
     flags = ["-std=c11", "-pedantic", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off"]
     flags = flags if COMPILERS[0] != "tcc" else []
     command = [COMPILERS[0], *flags, f"-I{tmp_path}", ROOT / "examples" / "c" / "main.c", "nn_infer.c", "-lm"]

@@ -2,8 +2,8 @@
 
 It takes the real MNIST, which the README says how to get, and an installed nn. 55,000 of the training images, each
 epoch moved by at most one pixel in each direction, 60 epochs in batches of 8, the learning rate falling along a cosine:
-of five such recipes the one that did best on the other 5,000. The weights are rounded to float16, which is how they are
-stored; nn and nn_infer compute with these numbers in float64.
+of five such recipes the one that did best on the other 5,000. The weights are rounded to float16, which is how the file
+stores them. nn_infer stores them as int8, and reads 98.21 % of the test set instead of 98.20 %.
 """
 
 from __future__ import annotations
