@@ -56,11 +56,13 @@ def test_a_perceptron_predicts_what_onnx_says(tmp_path, unoptimized):
         ("2.bias", (3,)),
     ]
     assert program.loss is None
-    assert list(program.outputs) == ["p"]
+    assert list(program.outputs) == ["p", "probabilities"]
     x = np.random.default_rng(0).normal(size=(5, 4))
     model = codegen.compile(program)
     got = np.asarray(model.outputs_batch(x)["p"])
     assert np.allclose(got, reference(found, x), atol=1e-6)
+    assert np.asarray(model.probabilities_batch(x)).tolist() == got.tolist()
+    assert list(model.predict_batch(x)) == got.argmax(axis=1).tolist()
     for row, one in zip(x, got, strict=True):
         assert interpreted(program, row)["p"].tolist() == one.tolist()  # bits
 
@@ -143,7 +145,7 @@ def test_argmax_is_the_prediction(tmp_path):
     found.graph.initializer.append(onnx.numpy_helper.from_array(np.array([7, 8, 9]), "classes"))
     found.graph.output.insert(0, onnx.helper.make_tensor_value_info("label", 7, None))
     program = codegen.from_onnx(saved(tmp_path, found))
-    assert list(program.outputs) == ["p"]
+    assert list(program.outputs) == ["p", "probabilities"]
     assert program.prediction == "p"
     x = np.random.default_rng(0).normal(size=4)
     assert np.allclose(interpreted(program, x)["p"], reference(perceptron(), x[None]), atol=1e-6)
@@ -160,6 +162,9 @@ def test_the_command_writes_a_module_with_the_same_bits(tmp_path, capsys):
         for each in (written, program):
             interpreted(each, x)
             each.target_values[0].data = 1.0
+        assert [value.data for value in written.outputs["probabilities"]] == [
+            value.data for value in program.outputs["probabilities"]
+        ]
         assert written.loss.recompute() == program.loss.recompute()
         written.loss.backward()
         program.loss.backward()
@@ -186,7 +191,7 @@ def test_images_that_come_as_bytes(tmp_path, scale, shown):
 def test_a_module_needs_no_onnx(tmp_path, monkeypatch):
     command("import", saved(tmp_path, perceptron()), "-o", tmp_path / "net.py")
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    assert codegen.load(tmp_path / "net.py").prediction is None
+    assert codegen.load(tmp_path / "net.py").prediction == "p"
     with pytest.raises(ImportError, match="pip install 'micrograd-nn\\[onnx\\]'"):
         codegen.from_onnx(tmp_path / "model.onnx")
 
@@ -205,7 +210,7 @@ def test_names_in_a_file_are_only_names(tmp_path):
     path = saved(tmp_path, found)
     command("import", path, "-o", tmp_path / "net.py")
     program, written = codegen.from_onnx(path), codegen.load(tmp_path / "net.py")
-    assert list(written.outputs) == ['"""' + evil] == list(program.outputs)
+    assert list(written.outputs) == ['"""' + evil, "probabilities"] == list(program.outputs)
     assert (
         interpreted(written, np.ones(4))[names["p"]].tolist() == interpreted(program, np.ones(4))[names["p"]].tolist()
     )

@@ -42,6 +42,12 @@ RESERVED = {
     "Floats",
     "Label",
     "Pixels",
+    "cross_entropy",
+    "softmax",
+    "mse",
+    "nll",
+    "binary_cross_entropy",
+    "read_weights",
     "Tokens",
     "Path",
     "FOLDER",
@@ -92,8 +98,10 @@ class Module:
         if self.weights:
             lines.append("from codegen.weights import read_weights")
         lines.append("from micrograd.arrays import array")
-        if self.loss in ("cross_entropy", "mse"):
-            lines.append(f"from micrograd.functional import {self.loss}")
+        source = losses.probabilities(self.loss, self.model)
+        functions = [self.loss] * (self.loss in ("cross_entropy", "mse")) + ["softmax"] * bool(source and source[1])
+        if functions:
+            lines.append(f"from micrograd.functional import {', '.join(map(str, functions))}")
         return "\n".join([*lines, "", "FOLDER = Path(__file__).resolve().parent", ""])
 
     def _leaves(self) -> Iterable[str]:
@@ -127,7 +135,12 @@ class Module:
                 own["threshold"] = repr(made["threshold"])
             lines.append(f"target = array(np.zeros({size}))")
             made = {"targets": f"{kind}(target)", "loss": call}
-        outputs = ", ".join(f"{_text(name)}: np.ravel(array({self._argument(name)}))" for name in self.model.outputs)
+        found = {name: f"np.ravel(array({self._argument(name)}))" for name in self.model.outputs}
+        prediction = self.model.prediction
+        if (source := losses.probabilities(self.loss, self.model)) is not None:
+            prediction, is_logits = source
+            found["probabilities"] = f"softmax({found[prediction]})" if is_logits else found[prediction]
+        outputs = ", ".join(f"{_text(name)}: {values}" for name, values in found.items())
         fields = {
             "inputs": self._inputs(),
             "parameters": "w" if self.weights else "{}",
@@ -136,8 +149,8 @@ class Module:
             **own,
             "description": _text(self.model.title),
         }
-        if self.model.prediction is not None:
-            fields["prediction"] = _text(self.model.prediction)
+        if prediction is not None:
+            fields["prediction"] = _text(prediction)
         return [*lines, "return Program(", *(f"    {name}={value}," for name, value in fields.items()), ")"]
 
     def _inputs(self) -> str:

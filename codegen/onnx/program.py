@@ -27,6 +27,7 @@ from codegen.onnx.tensors import LIMIT, OnnxError, Tensor, limited, spend
 from codegen.program import Floats, Pixels, Program, Tokens
 from micrograd.arrays import Array, array
 from micrograd.engine import Value
+from micrograd.functional import softmax
 
 OwnLoss: TypeAlias = "Callable[[dict[str, Any]], tuple[Value, Targets]]"
 
@@ -163,11 +164,16 @@ def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
     try:
         if isinstance(loss, str):
             made = losses.of(loss, model)
+        prediction = model.prediction
+        if (source := losses.probabilities(loss, model)) is not None:
+            prediction, is_logits = source
+            values = outputs[prediction].ravel()
+            outputs["probabilities"] = np.array(softmax(values)) if is_logits else values
         return Program(
             inputs=next(iter(parts.values())) if len(parts) == 1 else parts,
             parameters={name: model.leaves[name] for name in model.weights},
             outputs={name: values.ravel() for name, values in outputs.items()},
-            prediction=model.prediction,
+            prediction=prediction,
             description=model.title,
             **made,
         )

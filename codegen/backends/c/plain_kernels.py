@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import INDENT, Call, Printer, comment_lines, over_kernels
+from codegen.backends.c.kernels import Call, comment_lines, over_kernels
+from codegen.backends.c.printer import INDENT, Printer
 from codegen.backends.shared import together
 from codegen.ir.loops import (
     DATA,

@@ -22,10 +22,11 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import fits_float32
-from codegen.backends.c.kernels import INDENT, Kernels, statement_lines
+from codegen.backends.c.kernels import Kernels
 from codegen.backends.c.module import SLACK, defines, offsets, spans_of, table, weights_text
 from codegen.backends.c.plain_header import Model, arguments, declarations, function_names, header, wrapped
 from codegen.backends.c.plain_kernels import pass_functions
+from codegen.backends.c.printer import INDENT, statement_lines
 from codegen.backends.c.standalone import WORD, amalgamated
 from codegen.backends.c.updates import prepare_function, rule_constants
 from codegen.backends.shared import drawn_from, noise_rows, walk
