@@ -211,14 +211,14 @@ def definitions(rows: Iterable[ops.Row], updates: Updates | None, arithmetic: Ar
 def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
     """Names for places in value[], if anything calls them that: of the steps of a loop over kernels the first has one.
 
-    INPUT and TARGET are always defined, LOSS if the graph has one.
+    INPUT and TARGET are always defined, NOISE and LOSS if there are any.
     """
     regions = printed[0].regions[VALUE]
     named = [*found.observed, *found.input_gradients.values(), *(row.factor for row in found.rows.values())]
     named += [place.index.base for loops in printed for place in all_places(loops) if place.array in (VALUE, SHARED)]
     starts = {regions.at(base).start for base in named}
     places = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    places |= {region.name: region.start for region in regions if region.start in starts}
+    places |= {region.name: region.start for region in regions if region.start in starts or region.name == "NOISE"}
     if found.graph.loss >= 0:
         places.setdefault("LOSS", found.place_of(found.graph.loss))
     return list(places.items())
