@@ -366,6 +366,20 @@ def test_weights_are_widened_to_what_they_were_rounded_to(show: Any, tmp_path: P
     assert (3.1 in right["b"]) == (storage is None)
 
 
+def test_a_loss_without_targets_is_trained_too(show: Any, tmp_path: Path):
+    (x,), (w,) = models.values(1), models.values(1)
+    program = Program(Floats([x]), None, {"w": w}, (w * x - x) ** 2, {"y": [w * x, x * 0.25]})
+    page, model = show(write_page(program, tmp_path / "page.html")), codegen.compile(program)
+    number(page, "input0.0").fill("0.5")
+    page.fill("#steps", "1")
+    page.get_by_role("button", name="Train").click()
+    model.forward(None, [0.5])
+    model.backward()
+    model.update()
+    same(page, model, [0.5])
+    assert "%" not in "".join(page.locator("#bars .number").all_inner_texts())  # they do not add up to 1
+
+
 def test_a_model_with_noise_only_predicts(show: Any, tmp_path: Path):
     x, w, mask = models.values(2), models.values(2), models.values(2)
     for value in w:

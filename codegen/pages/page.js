@@ -82,7 +82,7 @@ const bars = model.outputs.map((output, i) => {
 $("more").hidden = model.outputs.length < 2;
 
 function showBars(rows, numbers, best) {
-  const isShare = numbers.every((x) => x >= 0 && x <= 1);
+  const isShare = numbers.length > 1 && Math.min(...numbers) >= 0 && Math.abs(numbers.reduce((a, x) => a + x) - 1) < 1e-4;
   const low = isShare ? 0 : Math.min(0, ...numbers);
   const width = (isShare ? 1 : Math.max(0, ...numbers)) - low || 1;
   rows.forEach((row, i) => {
@@ -90,7 +90,7 @@ function showBars(rows, numbers, best) {
     row.bar.style.left = `${(100 * (Math.min(x, 0) - low)) / width}%`;
     row.bar.style.width = `${(100 * Math.abs(x)) / width}%`;
     row.bar.className = x < 0 ? "below" : "";
-    row.number.textContent = isShare && numbers.length > 1 ? `${(100 * x).toFixed(1)} %` : shown(x);
+    row.number.textContent = isShare ? `${(100 * x).toFixed(1)} %` : shown(x);
     for (const part of [row.name, row.number]) part.classList.toggle("best", i === best);
   });
 }
@@ -357,7 +357,7 @@ start()
   .then(() => {
     if (model.picture) preparePad();
     else prepareForm();
-    if (model.targets.length) prepareTraining();
+    if (model.trains) prepareTraining();
     document.body.dataset.ready = "";
   })
   .catch((error) => {

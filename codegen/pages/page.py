@@ -5,7 +5,8 @@ draws; for all others there is a form. What page.js is told about the model is a
 
     title, wasm             the latter compressed, in base64
     dtype                   of the numbers that WebAssembly takes and gives
-    inputs, targets         kind, name and count of each part; ranges of sliders. No targets: the model only predicts
+    inputs, targets         kind, name and count of each part; ranges of sliders
+    trains                  whether it does, or only predicts
     picture                 what is drawn: its height, width and box, and the numbers of no and of full ink; or null
     outputs, main           name and count of each output, and which is shown on top
     classCount, classes     of the prediction, 0 if it has none; what they are called, or null
@@ -289,7 +290,8 @@ def _code(program: Program, picture: Picture | None, compiler: str | None) -> di
     return {
         "wasm": _packed(wasm),
         "dtype": program.dtype,
-        "targets": [_part(part) for part in model.target_parts] if trains else [],
+        "targets": [_part(part) for part in model.target_parts],
+        "trains": trains,
         "weights": _weights(model),
         "rate": program.rate,
         "looks": gradients_of is not None,
