@@ -5,7 +5,7 @@
 
 Times and instructions are those of a prediction / a training step, of one image. Flash and RAM are what a program for a
 Cortex-M4 with hardware for floats grows by, compiled with -Os; its instructions are counted by qemu. emlearn, if
-installed, converts scikit-learn's MLPClassifier of the same layers. onnx2c is in no package index; neither can train.
+installed, converts scikit-learn's MLPClassifier of the same layers. onnx2c is in no package index. Neither can train.
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from models import REGULAR, affine, mlp, mlp_of_floats, recurrence, values, weig
 from plain_c import COMPILERS, FLAGS, PlainC, flat, in_python, written
 
 import codegen
+from benchmarks import microcontrollers
 from micrograd import optim
 from micrograd.functional import cross_entropy, mse, total
 from micrograd.initial import Normal
@@ -270,3 +271,19 @@ def test_what_plain_c_cannot_do_is_refused():
         codegen.compile_program(mlp(), target="c", gradients_of="nowhere")
     with pytest.raises(ValueError, match="gradients_of is for plain C that trains"):
         codegen.compile_program(mlp(), gradients_of="logits")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not all(map(which, ("arm-none-eabi-gcc", "qemu-system-arm"))), reason="no compiler for ARM, or no qemu"
+)
+def test_flash_memory_and_instructions_of_a_microcontroller(tmp_path: Path):
+    row = microcontrollers.Row("trains", microcontrollers.trains(), True)
+    (line,) = microcontrollers.measured("16-16-4", [row], tmp_path)
+    net, name, flash, memory, *_, instructions = line.strip("| ").split(" | ")
+    assert (net, name) == ("16-16-4", "trains")
+    parameters = 16 * 16 + 16 + 16 * 4 + 4
+    assert 3000 < int(flash.replace(",", "")) < 6000
+    assert 8 * parameters < int(memory.replace(",", "")) < 12 * parameters
+    predict, train = (int(x.replace(",", "")) for x in instructions.split(" / "))
+    assert 2 * parameters < predict < train < 50 * parameters

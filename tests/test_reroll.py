@@ -1,15 +1,18 @@
 """The loops are found again: what regular models become, and that irregular ones still compile."""
 
 import random
+from itertools import pairwise
 
 import models
 import numpy as np
 import pytest
 
 from codegen import Label, Pixels, Program, compile_program
+from codegen.pipeline import build_graph, reroll
 from codegen.reroll.affine import fit
 from codegen.schedule.nest import root_loops
 from micrograd.engine import Value
+from tools.cross import functions
 
 
 def counts(program):
@@ -144,3 +147,12 @@ def test_a_long_chain_that_is_one_sum_stays_one_loop():
     program = Program(inputs=Pixels(x), targets=None, parameters={"w": w}, loss=models.dot(w, x))
     _, loops, statements = counts(program)
     assert (loops, statements) == (1, 1)
+
+
+def test_no_group_is_padded_into_the_next():
+    """Groups that are read as one array are stored as one, and have no padding between them."""
+    program = functions.program()
+    found = reroll(build_graph(program), program, 8)
+    regions = found.loops.regions["value"]
+    for region, after in pairwise(regions):
+        assert region.start + region.extent <= after.start, (region, after)

@@ -229,9 +229,13 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
     if noise:
         values.append(Region(layout.target_offset + targets, "NOISE", "noise", noise, noise, noise))
     stored = sorted([group for group in layout.groups if group.offset >= 0], key=lambda group: group.offset)
-    for group, (name, title) in zip(stored, group_names(graph, stored), strict=True):
+    ends = [*(group.offset for group in stored[1:]), layout.value_count]
+    for group, end, (name, title) in zip(stored, ends, group_names(graph, stored), strict=True):
         count = len(group.group.roots)
-        values.append(Region(group.offset, name, title, count, padded(count, line), padded(count, line)))
+        room = min(
+            padded(count, line), end - group.offset
+        )  # groups that are stored as one have no padding between them
+        values.append(Region(group.offset, name, title, count, room, room))
     tensors = []
     for place, name in zip(layout.tensors, tensor_names(place.tensor.name for place in layout.tensors), strict=True):
         row, row_length = place.row
