@@ -3,9 +3,9 @@
     python -m benchmarks.microcontrollers            prints the table of docs/plain_c.md
     python -m benchmarks.microcontrollers --nets 64-32-10 --rows trains
 
-Flash and RAM are what a program for a Cortex-M4 with hardware for floats grows by, compiled with -Os. Its instructions
-are counted by qemu. emlearn, if installed, converts scikit-learn's MLPClassifier of the same layers. onnx2c is in no
-package index, and neither can train.
+Times and instructions are those of a prediction / a training step, of one image. Flash and RAM are what a program for a
+Cortex-M4 with hardware for floats grows by, compiled with -Os; its instructions are counted by qemu. emlearn, if
+installed, converts scikit-learn's MLPClassifier of the same layers. onnx2c is in no package index; neither can train.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import chdir
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -35,14 +36,33 @@ from micrograd.functional import cross_entropy, softmax
 from micrograd.nn import MLP
 from tools.cross.trained import BOARD, CORTEX_M4, PLAIN
 
+NODE = """
+const { readFileSync } = require("fs");
+WebAssembly.instantiate(readFileSync(process.argv[2]), {}).then(({ instance }) => {
+    const { prepare, predict, train } = instance.exports;
+    prepare();
+    const shortest = (once) => {
+        let best = 1e9;
+        for (let round = 0; round < 50; round++) {
+            const start = process.hrtime.bigint();
+            for (let i = 0; i < 1000; i++)
+                once();
+            best = Math.min(best, Number(process.hrtime.bigint() - start) / 1e6);
+        }
+        return best;
+    };
+    console.log(shortest(predict), shortest(train));
+});
+"""
+WASM = ("--target=wasm32-wasi", "--sysroot=/usr", "-O3", "-msimd128", "-nostartfiles", "-Wl,--no-entry")
+EXPORTS = tuple(f"-Wl,--export={name}" for name in ("prepare", "predict", "train"))
 NETS = ("784-50-10", "64-32-10", "16-16-4")
 BOARD_FLAGS = ("--specs=rdimon.specs", "-T", str(PLAIN / "cortex.ld"), str(PLAIN / "cortex.c"))
 SMALL = ("-ffunction-sections", "-fdata-sections", "-Wl,--gc-sections")
-ROUNDS = 9
+ROUNDS = 5
 TICK = 40  # instructions: qemu runs 1e9 a second, and the board's timer has 25 MHz
 
 COMMON = """
-#include <stdio.h>
 extern const unsigned char image[];
 extern float scaled[];
 extern volatile int result;
@@ -85,6 +105,7 @@ static double shortest(void (*once)(void))
 }
 """
 MAIN = """
+#include <stdio.h>
 int main(void)
 {
     for (int i = 0; i < %d; i++)
@@ -106,7 +127,7 @@ class Row:
     trains: bool = False
 
 
-def program(layers: Sequence[int], **options: Any) -> codegen.Program:
+def program(layers: Sequence[int], is_drawn: bool = False, **options: Any) -> codegen.Program:
     random.seed(1)
     net = MLP(layers[0], layers[1:], init="fan_in")
     x, t = ([Value(0.0) for _ in range(n)] for n in (layers[0], layers[-1]))
@@ -118,13 +139,17 @@ def program(layers: Sequence[int], **options: Any) -> codegen.Program:
         cross_entropy(logits, t),
         {"logits": logits, "probabilities": softmax(logits)},
         dtype="float32",
+        initial=net.initial() if is_drawn else None,
+        order=net.parameters(),
         **options,
     )
 
 
-def trains(update: optim.Rule | None = None) -> Callable[[tuple[int, ...], Path], tuple[str, list[str]]]:
+def trains(
+    update: optim.Rule | None = None, stored: bool = False
+) -> Callable[[tuple[int, ...], Path], tuple[str, list[str]]]:
     def write(layers: tuple[int, ...], folder: Path) -> tuple[str, list[str]]:
-        codegen.build(program(layers, update=update), folder, "model", target="c")
+        codegen.build(program(layers, is_drawn=not stored, update=update), folder, "model", target="c")
         return (
             '#include "model.h"\nstatic struct model_model model;\n'
             "void prepare(void) { model_init(&model); }\n"
@@ -156,7 +181,9 @@ def by_emlearn(layers: tuple[int, ...], folder: Path) -> tuple[str, list[str]]:
     rng = np.random.default_rng(1)
     x, y = rng.random((20 * layers[-1], layers[0]), np.float32), np.arange(20 * layers[-1]) % layers[-1]
     net = MLPClassifier(layers[1:-1], max_iter=2).fit(x, y)
-    emlearn.convert(net, method="inline").save(file=str(folder / "emodel.h"), name="emodel")
+    with chdir(folder):  # it leaves files there
+        converted = emlearn.convert(net, method="inline")
+    converted.save(file=str(folder / "emodel.h"), name="emodel")
     return (
         '#include "emodel.h"\nvoid prepare(void) {}\n'
         f"void predict(void) {{ result = emodel_predict(scaled, {layers[0]}); }}\nvoid train(void) {{}}\n",
@@ -172,6 +199,7 @@ EMPTY = Row(
 def rows() -> list[Row]:
     found = [
         Row("trains", trains(), True),
+        Row("trains, with stored weights", trains(stored=True), True),
         Row("trains with Adam", trains(optim.adam()), True),
         Row("predicts", predicts()),
     ]
@@ -212,7 +240,15 @@ def compiled(row: Row, layers: tuple[int, ...], folder: Path) -> tuple[Path, Pat
     run(["gcc", "-O2", *gcc, "row.c", "here.c", *more, "-lm", "-o", "here"], folder)
     board = ["arm-none-eabi-gcc", *CORTEX_M4, *SMALL, *gcc, *BOARD_FLAGS]
     run([*board, "row.c", "board.c", *more, "-lm", "-o", "board"], folder)
+    if has_wasm():
+        (folder / "data.c").write_text(shared)
+        (folder / "run.js").write_text(NODE)
+        run(["clang", *WASM, *EXPORTS, "-w", "row.c", "data.c", *more, "-lm", "-o", "row.wasm"], folder)
     return folder / "here", folder / "board"
+
+
+def has_wasm() -> bool:
+    return all(map(shutil.which, ("clang", "wasm-ld", "node")))
 
 
 def run(command: Sequence[str], folder: Path) -> str:
@@ -235,15 +271,18 @@ def measured(net: str, chosen: Sequence[Row], folder: Path) -> list[str]:
     took: dict[str, list[tuple[float, ...]]] = {}
     for _ in range(ROUNDS):  # in turns
         for name, (here, _) in made.items():
-            took.setdefault(name, []).append(tuple(map(float, run([str(here)], here.parent).split())))
+            found = run([str(here)], here.parent).split()
+            found += run(["node", "run.js", "row.wasm"], here.parent).split() if has_wasm() else ["nan"] * 2
+            took.setdefault(name, []).append(tuple(map(float, found)))
     lines = []
     for row in chosen:
         here, board = made[row.name]
         more, memory = sizes(board)
         ticks = [float(x) for x in run([*BOARD[:-1], "-icount", "shift=0", BOARD[-1], str(board)], folder).split()]
         best = [min(column) for column in zip(*took[row.name], strict=True)]
-        cells = [f"{best[0]:.1f}", f"{best[1]:.1f}" if row.trains else "", f"{ticks[0] * TICK:,.0f}"]
-        cells.append(f"{ticks[1] * TICK:,.0f}" if row.trains else "")
+        numbers = [f"{best[0]:.2f}", f"{best[2]:.2f}", f"{ticks[0] * TICK:,.0f}"]
+        steps = [f"{best[1]:.1f}", f"{best[3]:.1f}", f"{ticks[1] * TICK:,.0f}"]
+        cells = [f"{one} / {step}" if row.trains else one for one, step in zip(numbers, steps, strict=True)]
         lines.append(f"| {net} | {row.name} | {more - flash:,} | {memory - ram:,} | {' | '.join(cells)} |")
     return lines
 
@@ -258,10 +297,10 @@ def main() -> int:
         parser.error(f"not installed: {', '.join(missing)}")
     digit()  # before emlearn, which makes NumPy raise where numbers underflow
     chosen = [row for row in rows() if not options.rows or any(part in row.name for part in options.rows)]
-    for tool in ("gcc", "arm-none-eabi-gcc", "qemu-system-arm"):
+    for tool in ("gcc", "arm-none-eabi-gcc", "qemu-system-arm", *(("clang", "node") if has_wasm() else ())):
         print(run([tool, "--version"], Path()).splitlines()[0])
-    print("\n| net | float32 | flash | RAM | µs here, prediction | step | instructions, prediction | step |")
-    print("|---|---|---:|---:|---:|---:|---:|---:|")
+    print("\n| net, float32 | | flash | RAM | µs here | µs, WebAssembly | instructions |")
+    print("|---|---|---:|---:|---:|---:|---:|")
     with tempfile.TemporaryDirectory() as folder:
         for net in options.nets:
             print("\n".join(measured(net, chosen, Path(folder))), flush=True)

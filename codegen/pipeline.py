@@ -174,20 +174,27 @@ def compile_traced(
             compiled = Compiled(graph, digest, lowering, updates=updates)
         else:
             by_index = token_parts(program) if target == "extension" else ()
-            is_plain = target == "c" and program.loss is not None
-            is_narrow = target == "c" and not is_plain and program.storage is not None
-            is_packed = target == "python" or is_plain or is_narrow
-            found = reroll(graph, program, 1 if is_packed else Target.of(program).cache_line, by_index)
+            cache_line = Target.of(program).cache_line if target == "extension" else 1  # else rows have no padding
+            found = reroll(graph, program, cache_line, by_index)  # -> plain loops
             batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
-            phases = batch.phases if batch is not None else {}
-            passes = python_passes(found) if target == "python" else c_passes(found, Target.of(program), phases)
-            if is_narrow:
-                passes = _with_narrow_weights(passes, program, found.layout.tensors)
-            loops = plain_loops(found, Target.of(program)) if is_plain else schedule(found, passes)  # -> as they run
+            loops = scheduled(found, program, target, batch)  # -> loops as they run
             compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
     return compiled
+
+
+def scheduled(found: Rerolled, program: Program, target: str, batch: Batch | None) -> Loops:
+    """The loops of single images as a target runs them."""
+    to = Target.of(program)
+    if target == "python":
+        return schedule(found, python_passes(found))
+    if target == "c" and program.loss is not None:
+        return plain_loops(found, to)
+    passes = c_passes(found, to, batch.phases if batch is not None else {})
+    if target == "c" and program.storage is not None:
+        passes = _with_narrow_weights(passes, program, found.layout.tensors)
+    return schedule(found, passes)
 
 
 def _with_narrow_weights(
@@ -211,7 +218,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
     if target == "c" and program.loss is not None:
         assert found is not None
         assert loops is not None
-        printed = plain_functions(loops, found, Arithmetic.of(program), f"{name}_model")
+        printed = plain_functions(loops, found, Arithmetic.of(program))
         return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
     kernels = (
         kernels_of(found, loops, program, compiled.batch, updates)

@@ -40,7 +40,7 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
     if len(content) < 8 or not 2 <= length <= min(len(content) - 8, MAX_HEADER):
         raise ValueError(f"{path}: not a safetensors file: {len(content)} bytes with a header of {length}")
     try:
-        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_members)
+        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_members, parse_constant=_no_number)
         header.pop("__metadata__", None)
         entries = {str(name): _entry(entry) for name, entry in header.items()}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
@@ -79,6 +79,10 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(members) < len(pairs):
         raise ValueError(f"a name that stands there twice, among {[name for name, _ in pairs]}")
     return members
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} is no number of JSON")
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:

@@ -35,6 +35,7 @@ CONTENTS = {
     "Use": [
         "examples",
         "microgpt",
+        "trained_elsewhere",
         "coming_from",
         "own_model",
         "numpy",

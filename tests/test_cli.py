@@ -385,6 +385,24 @@ def test_missing_and_damaged_weights(data: Path, trained: tuple[str, Path], tmp_
     assert "'layers.1.bias' has the shape (11,), expected (10,)" in message
 
 
+def test_weights_of_other_names_are_loaded_by_map_and_match(
+    data: Path, trained: tuple[str, Path], tmp_path: Path
+) -> None:
+    names = {f"layers.{i}.{part}": f"fc{i}.{part}" for i in range(2) for part in ("weight", "bias")}
+    renamed, transposed = tmp_path / "renamed", tmp_path / "transposed"
+    save_file({names[name]: tensor for name, tensor in load_file(trained[1]).items()}, renamed)
+    save_file({name: np.ascontiguousarray(tensor.T) for name, tensor in load_file(trained[1]).items()}, transposed)
+    expected = good("eval", "--data", data, "--load", trained[1])
+    assert "shapes leave one way: --map fc" in error("eval", "--data", data, "--load", renamed)
+    maps = [word for name, other in names.items() for word in ("--map", f"{other}={name}")]
+    for path, options in ((renamed, ["--match"]), (renamed, maps), (transposed, ["--transpose", "*.weight"])):
+        found = good("eval", "--data", data, "--load", path, *options)
+        assert found.replace(str(path), str(trained[1])) == expected
+    for command in ("train", "eval", "predict"):
+        message = error(command, "--data", data, "--match")
+        assert message == "error: --map, --transpose and --match are for --load FILE\n"
+
+
 def test_a_place_that_cannot_be_saved_to_is_noticed_before_training(tmp_path: Path) -> None:
     result = run("train", "--data", "nowhere", "--save", tmp_path)
     assert result.stderr.startswith(f"error: {tmp_path}: ")

@@ -134,7 +134,15 @@ def test_the_page_about_training_runs(unoptimized):
 
 # Whose listings tests compare with what they are taken from, or run, here or in a file of their own.
 PAGES_WITH_TESTS = {"README.md", "architecture.md", "essay.md", "examples.md", "functions.md", "numpy.md"}
-PAGES_WITH_TESTS |= {"microgpt.md", "onnx.md", "own_model.md", "pages.md", "training.md", "wheel.md"}
+PAGES_WITH_TESTS |= {
+    "microgpt.md",
+    "onnx.md",
+    "own_model.md",
+    "pages.md",
+    "trained_elsewhere.md",
+    "training.md",
+    "wheel.md",
+}
 
 
 @pytest.mark.parametrize(

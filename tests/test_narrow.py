@@ -85,9 +85,12 @@ def test_rounding_again_changes_nothing(storage):
             ).all()
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("storage", STORAGES)
-def test_a_narrow_module_has_the_bits_of_one_with_the_widened_weights(storage, dtype, tmp_path):
+CASES = [(storage, dtype) for storage in STORAGES for dtype in ("float32", "float64")]
+
+
+@pytest.mark.parametrize("case", slow_but([CASES[0], CASES[3]], CASES), ids=str)
+def test_a_narrow_module_has_the_bits_of_one_with_the_widened_weights(case, tmp_path):
+    storage, dtype = case
     program = replace(REGULAR["convolution"](), dtype=dtype, storage=storage)
     given = weights_of(program)
     modules = frozen_modules(program, tmp_path)
@@ -159,13 +162,15 @@ PLAIN = {name: REGULAR[name] for name in ("mlp", "convolution", "attention", "re
     "random": rows_at_random,
 }
 PLAIN_CASES = [(name, storage, "float32") for name in PLAIN for storage in ("int8", "float16")]
+QUICK = [("odd", "int8", "float32"), ("convolution", "float16", "float32")]
 PLAIN_CASES += [("mlp", "bfloat16", "float32"), ("mlp", "int8", "float64"), ("odd", "float16", "float64")]
 
 
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
-@pytest.mark.parametrize(("name", "storage", "dtype"), PLAIN_CASES)
+@pytest.mark.parametrize("case", slow_but(QUICK, PLAIN_CASES), ids=str)
 @pytest.mark.parametrize("compiler", slow_but(COMPILERS[:1], COMPILERS))
-def test_plain_c_has_the_bits_of_the_module(name, storage, dtype, compiler, tmp_path):
+def test_plain_c_has_the_bits_of_the_module(case, compiler, tmp_path):
+    name, storage, dtype = case
     program = PLAIN[name]()
     first = next(iter(program.outputs.values()))
     program = replace(program, dtype=dtype, storage=storage, outputs={"out": first}, prediction=None)

@@ -21,7 +21,9 @@ def reference(found, x):
     """What onnx' own evaluator computes, of one example or many."""
     from onnx.reference import ReferenceEvaluator
 
-    (result,) = ReferenceEvaluator(found).run(None, {found.graph.input[0].name: x.astype(np.float32)})
+    (result,) = ReferenceEvaluator(found).run(
+        None, {found.graph.input[0].name: x if x.dtype == int else x.astype(np.float32)}
+    )
     return result
 
 
@@ -54,11 +56,13 @@ def test_a_perceptron_predicts_what_onnx_says(tmp_path, unoptimized):
         ("2.bias", (3,)),
     ]
     assert program.loss is None
-    assert list(program.outputs) == ["p"]
+    assert list(program.outputs) == ["p", "probabilities"]
     x = np.random.default_rng(0).normal(size=(5, 4))
     model = codegen.compile(program)
     got = np.asarray(model.outputs_batch(x)["p"])
     assert np.allclose(got, reference(found, x), atol=1e-6)
+    assert np.asarray(model.probabilities_batch(x)).tolist() == got.tolist()
+    assert list(model.predict_batch(x)) == got.argmax(axis=1).tolist()
     for row, one in zip(x, got, strict=True):
         assert interpreted(program, row)["p"].tolist() == one.tolist()  # bits
 
@@ -141,7 +145,7 @@ def test_argmax_is_the_prediction(tmp_path):
     found.graph.initializer.append(onnx.numpy_helper.from_array(np.array([7, 8, 9]), "classes"))
     found.graph.output.insert(0, onnx.helper.make_tensor_value_info("label", 7, None))
     program = codegen.from_onnx(saved(tmp_path, found))
-    assert list(program.outputs) == ["p"]
+    assert list(program.outputs) == ["p", "probabilities"]
     assert program.prediction == "p"
     x = np.random.default_rng(0).normal(size=4)
     assert np.allclose(interpreted(program, x)["p"], reference(perceptron(), x[None]), atol=1e-6)
@@ -158,6 +162,9 @@ def test_the_command_writes_a_module_with_the_same_bits(tmp_path, capsys):
         for each in (written, program):
             interpreted(each, x)
             each.target_values[0].data = 1.0
+        assert [value.data for value in written.outputs["probabilities"]] == [
+            value.data for value in program.outputs["probabilities"]
+        ]
         assert written.loss.recompute() == program.loss.recompute()
         written.loss.backward()
         program.loss.backward()
@@ -167,10 +174,24 @@ def test_the_command_writes_a_module_with_the_same_bits(tmp_path, capsys):
         assert capsys.readouterr().out.split()[0] == str(tmp_path / "net.py")
 
 
+@pytest.mark.parametrize(("scale", "shown"), [(1 / 255, "1 / 255"), (0.3, "0.3"), (3.0, "3.0")])
+def test_images_that_come_as_bytes(tmp_path, scale, shown):
+    path = saved(tmp_path, image_net())
+    program = codegen.from_onnx(path, pixels=scale)
+    assert command("import", path, "-o", tmp_path / "net.py", "--pixels", scale) == 0
+    written = codegen.load(tmp_path / "net.py")
+    for each in (program, written):
+        (part,) = each.input_parts
+        assert (part.kind, part.scale, part.shape) == ("pixels", scale, (2, 8, 8))
+    assert f"Pixels(x[0], {shown})" in (tmp_path / "net.py").read_text()
+    with pytest.raises(ValueError, match="the scale of pixels must be finite"):
+        codegen.from_onnx(path, pixels=float("nan"))
+
+
 def test_a_module_needs_no_onnx(tmp_path, monkeypatch):
     command("import", saved(tmp_path, perceptron()), "-o", tmp_path / "net.py")
     monkeypatch.setitem(__import__("sys").modules, "onnx", None)
-    assert codegen.load(tmp_path / "net.py").prediction is None
+    assert codegen.load(tmp_path / "net.py").prediction == "p"
     with pytest.raises(ImportError, match="pip install 'micrograd-nn\\[onnx\\]'"):
         codegen.from_onnx(tmp_path / "model.onnx")
 
@@ -189,7 +210,7 @@ def test_names_in_a_file_are_only_names(tmp_path):
     path = saved(tmp_path, found)
     command("import", path, "-o", tmp_path / "net.py")
     program, written = codegen.from_onnx(path), codegen.load(tmp_path / "net.py")
-    assert list(written.outputs) == ['"""' + evil] == list(program.outputs)
+    assert list(written.outputs) == ['"""' + evil, "probabilities"] == list(program.outputs)
     assert (
         interpreted(written, np.ones(4))[names["p"]].tolist() == interpreted(program, np.ones(4))[names["p"]].tolist()
     )
@@ -236,8 +257,12 @@ FILES = sorted((ROOT / "tests" / "onnx").glob("*.onnx"))
 def test_files_of_pytorch(path, tmp_path):
     """Written by torch.onnx.export(dynamo=False)."""
     program = codegen.from_onnx(path)
-    x = np.random.default_rng(0).normal(size=(1, *(program.input_parts[0].shape or [program.input_parts[0].count])))
-    expected = reference(onnx.load(path), x).ravel()
+    part, rng = program.input_parts[0], np.random.default_rng(0)
+    given = x = rng.normal(size=(1, *(part.shape or [part.count])))
+    if part.kind == "tokens":
+        given = rng.integers(0, part.classes, (1, part.numbers))
+        x = np.eye(part.classes)[given]
+    expected = reference(onnx.load(path), given).ravel()
     assert np.allclose(interpreted(program, x)["y"], expected, atol=1e-6)
     command("import", path, "-o", tmp_path / "net.py")
     written = codegen.load(tmp_path / "net.py")

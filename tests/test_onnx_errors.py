@@ -177,6 +177,16 @@ def test_graphs_that_are_none(tmp_path):
     refused(tmp_path, one("Identity", ["c"], {"c": np.ones(3)}), "no output depends")
 
 
+@pytest.mark.parametrize("name", [b"Relu", b"logits", b"0.weight", b"batch", b"transB", b"test"])
+def test_names_that_are_no_text(tmp_path, name):
+    """Protobuf reads them as bytes."""
+    path = tmp_path / "model.onnx"
+    content = perceptron().SerializeToString()
+    assert name in content
+    path.write_bytes(content.replace(name, b"\xff" + name[1:]))
+    refused(tmp_path, path, "a name is no text")
+
+
 def test_what_is_decided_only_when_a_model_runs(tmp_path):
     refused(tmp_path, one("Floor", ["x"]), "Floor", "must be constant")
     refused(tmp_path, one("Cast", ["x"], to=7), "int64", "when the graph is made")

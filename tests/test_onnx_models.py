@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import codegen
 from tools import onnx_nodes
 
+FILES = sorted((Path(__file__).resolve().parent / "onnx").glob("*.onnx"))
 pytestmark = pytest.mark.slow
 
 
@@ -99,11 +101,24 @@ def test_models_of_scikit_learn(tmp_path, unoptimized):
             wanted = np.array([list(row.values()) for row in wanted])
         program = codegen.from_onnx(path)
         model = codegen.compile(program)
-        (found,) = (np.asarray(output) for output in model.outputs_batch(X).values())
+        found = np.asarray(next(iter(model.outputs_batch(X).values())))
         assert np.allclose(found, wanted.reshape(found.shape), atol=2e-5), name
         if more:
             classes = np.unique(targets[kind])
             assert (classes[list(model.predict_batch(X))] == labels).mean() > 0.99, name
+
+
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in FILES])
+def test_files_of_pytorch(path, unoptimized):
+    ort = pytest.importorskip("onnxruntime")
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    model = codegen.compile(codegen.from_onnx(path))
+    rng = np.random.default_rng(0)
+    (given,) = session.get_inputs()
+    shape = (50, *given.shape[1:])
+    x = rng.integers(0, 11, shape) if "int" in given.type else rng.normal(size=shape).astype(np.float32)
+    found = np.asarray(model.outputs_batch(x.reshape(50, -1))["y"])
+    assert np.allclose(found, session.run(None, {given.name: x})[0].reshape(50, -1), atol=2e-6)
 
 
 def test_a_model_of_scikit_learn_goes_on_training(tmp_path, unoptimized):

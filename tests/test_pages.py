@@ -214,3 +214,25 @@ def test_the_page_about_pages_is_true(
     exec(listing, {})
     assert "<h1>Digits</h1>" in Path("digits.html").read_text(encoding="utf-8")
     assert "digits.html" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--title", "Digits", "--train"], "--title needs --html"),
+        (["--data", "X.npy", "--train"], "--data needs --html"),
+        (["--int8", "--train"], "--int8 is for WEIGHTS that become constants, or for --html"),
+    ],
+)
+def test_plain_c_takes_no_options_of_pages(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["export", "codegen.mnist", *arguments]) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
+
+
+def test_plain_c_with_narrow_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    weights = ROOT / "weights" / "mnist.safetensors"
+    assert main(["export", "codegen.mnist", str(weights), "--int8", "--name", "small", "-o", str(tmp_path)]) == 0
+    text = (tmp_path / "small.c").read_text(encoding="utf-8")
+    assert "signed char" in text or "int8_t" in text
+    assert len(text) < 300_000
+    assert capsys.readouterr().out.endswith("small.c\n")

@@ -11,6 +11,7 @@ from pathlib import Path
 import models
 import pytest
 
+from benchmarks.small.models import lstm
 from codegen import Floats, Program, compile_program, load
 from codegen.backends.text import Work, formulas, work
 from codegen.ir.graph import Op
@@ -140,3 +141,12 @@ def test_the_command_prints_the_groups_of_a_file(capsys):
 def test_the_command_says_when_there_is_no_file(capsys, tmp_path):
     assert main(["explain", str(tmp_path / "none.py")]) == 2
     assert "No such file" in capsys.readouterr().err
+
+
+def test_steps_of_a_recurrence_are_told_once():
+    """In a loop, with the groups of the first one; what is before and behind it as ever."""
+    program = lstm(models.values(40), models.values(2), steps=10, hidden=4)
+    lines = compile_program(program).explanation().splitlines()
+    assert [line for line in lines if line.endswith(" times")][:2] == ["8 times", "9 times"]
+    told = [line.startswith("    " * 2) for line in lines if "tanh(" in line]
+    assert told == [False, True, True, False, False, False]  # gates and states of step 1, of the loop, and behind it

@@ -367,3 +367,11 @@ def test_fields_that_are_set_later_count():
 def test_a_constant_that_float32_does_not_have():
     with pytest.raises(ValueError, match="the rule adam has the constant 1e-50, which is 0"):
         updates_of(replace(models.xor(), update=optim.adam(eps=1e-50), dtype="float32"))
+
+
+def test_a_program_without_parameters_may_have_a_rule():
+    """It has no state, and nothing to move."""
+    x = models.values(2)
+    program = Program(codegen.Floats(x), None, {}, x[0] * x[1], update=optim.adam())
+    model = codegen.compile(program, optimize=0)
+    assert model.train([[2.0, 3.0]], None)[0] == 6.0

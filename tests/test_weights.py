@@ -40,6 +40,7 @@ HUGE = ENTRY | {"shape": [0, 2**64], "data_offsets": [0, 0]}
     [
         (f'{{"a": {json.dumps(ENTRY)}, "a": {json.dumps(ENTRY)}}}', "stands there twice, among .'a', 'a'"),
         ('{"a": {"dtype": "F64", "dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}', "stands there twice"),
+        (json.dumps({"a": ENTRY | {"more": math.nan}}), "NaN is no number of JSON"),
         (json.dumps({"a": HUGE, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 18446744073709551616\)"),
         (json.dumps({"a": HUGE | {"shape": [0] * 65}, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 0, "),
     ],

@@ -31,7 +31,7 @@ from codegen.onnx.shapes import TYPES
 from codegen.onnx.tensors import LIMIT, OnnxError, limited
 from micrograd.arrays import array, data
 
-OF_NUMBERS = {"ArgMax", "Dropout", "Range", "Floor", "Ceil", "Round", "Mod"}  # which take constants
+OF_NUMBERS = {"ArgMax", "Dropout", "Resize", "Range", "Floor", "Ceil", "Round", "Mod"}  # which take constants
 UNSUPPORTED = "not supported"
 # What errors say, and why such a test is skipped
 EXCUSES = {
@@ -43,6 +43,7 @@ EXCUSES = {
     "the type ": "numbers of 8 bits or fewer, or strings",
     "is not a tensor": "a sequence or an optional",
     "with ...": "an einsum with ...",
+    "a resize": "not of nearest elements",
 }
 
 
@@ -130,7 +131,7 @@ def as_array(name: str, given: Any) -> np.ndarray[Any, Any]:
 def is_number(case: Any, name: str) -> bool:
     """Whether a float is a bound or a ratio, which a model has as a constant."""
     return any(
-        name in list(node.input)[1 if node.op_type == "Dropout" else 0 :]
+        name in list(node.input)[1 if node.op_type in ("Dropout", "Resize") else 0 :]
         for node in case.model.graph.node
         if node.op_type in OF_NUMBERS
     )

@@ -27,10 +27,12 @@ from codegen.ir.loops import (
     Let,
     Loops,
     Name,
+    Nest,
     Phase,
     Place,
     Store,
     expressions,
+    is_rolled,
     reads,
     statements,
     subexpressions,
@@ -40,6 +42,7 @@ from codegen.ir.print_loops import index_text
 from codegen.reroll.loops import is_neutral
 from codegen.schedule.copies import Batch
 from codegen.schedule.nest import root_loops
+from codegen.schedule.roll import roll
 
 REDUCTIONS = {int(Op.ADD): "sum", int(Op.MAX): "max"}
 
@@ -87,17 +90,40 @@ def summary(loops: Loops, kernel: Kernel) -> str:
 
 
 def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
-    """All groups: a line with the number of roots and how they run in a batch, then one line per nest."""
+    """All groups: a line with the number of roots and how they run in a batch, then one line per nest.
+
+    Groups that come again and again, as those of time steps and layers, are told once: the first ones.
+    """
     phases = batch.phases if batch is not None else {}
-    lines = []
-    for kernel in loops.kernels:
+    kernels = {kernel.number: kernel for kernel in loops.kernels}
+
+    def about(kernel: Kernel) -> list[str]:
         head = f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}"
         if batch is not None and kernel.number in phases:
             cost = batch.costs[kernel.number]
             head += f", {phases[kernel.number].value}: {cost.by_image:,.0f} or {cost.side_by_side:,.0f}"
-        lines.append(head)
-        lines += [f"    {formula}" for formula in formulas(loops, kernel)]
-    return lines
+        return [head, *(f"    {formula}" for formula in formulas(loops, kernel))]
+
+    def inside(body: Body) -> list[str]:
+        lines: list[str] = []
+        before = -1
+        for stmt in body:
+            if type(stmt) is For:
+                lines += [f"{stmt.count} times", *(f"    {line}" for line in inside(stmt.body))]
+            elif type(stmt) is Nest and stmt.number != before:
+                before = stmt.number
+                lines += about(kernels[stmt.number])
+        return lines
+
+    found: list[str] = []
+    for kernel in roll(loops, phases).kernels:
+        is_whole = len(kernel.nests) == 1 and is_rolled(kernel.nests[0])
+        found += (
+            inside(kernel.nests[0])
+            if is_whole and kernel.roots > kernels[kernel.number].roots
+            else about(kernels[kernel.number])
+        )
+    return found
 
 
 def in_batches(batch: Batch | None) -> str:

@@ -9,7 +9,7 @@ NumPy, and two steps are left
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -21,7 +21,8 @@ from codegen.onnx.tensors import OnnxError, Tensor, is_graph
 
 PASSES = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "ZipMap", "LabelEncoder"}  # a decision on
 PASSES |= {"ArrayFeatureExtractor", "Gather"}
-KEEPS = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Normalizer"}  # order and signs
+KEEPS = {"Identity", "Cast", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Normalizer"}  # elements, but for a factor
+RANKS = KEEPS | {"Softmax", "Softmax_1", "LogSoftmax", "LogSoftmax_1", "Sigmoid"}
 
 
 @dataclass(frozen=True)
@@ -51,28 +52,32 @@ class Graph:
 
     tensors: dict[str, Known]
     steps: list[Step] = field(default_factory=list)
+    makers: dict[str, Step] = field(default_factory=dict)
 
     def values(self, name: str) -> Tensor | None:
         """A tensor of Values; None for a constant and a decision."""
         found = self.tensors[name]
         return found if isinstance(found, np.ndarray) and is_graph(found) else None
 
-    def maker(self, name: str, over: Iterable[str] = KEEPS) -> Step | None:
+    def maker(self, name: str) -> Step | None:
         """The step that computed a tensor. Those are passed over that keep its elements and their order."""
-        while True:
-            step = next((each for each in self.steps if name in each.results), None)
-            if step is None or step.op not in over:
-                return step
-            name = step.arguments[0]
+        step = self._makers().get(name)
+        while step is not None and step.op in KEEPS:
+            step = self._makers().get(step.arguments[0])
+        return step
 
-    def is_of(self, name: str, origin: str) -> bool:
-        """Whether the largest element of one tensor is that of another, which it was computed from."""
-        while name != origin:
-            step = next((each for each in self.steps if name in each.results), None)
-            if step is None or step.op not in KEEPS | {"Softmax", "Softmax_1", "LogSoftmax", "Sigmoid"}:
-                return False
-            name = step.arguments[0]
-        return True
+    def _makers(self) -> dict[str, Step]:
+        if not self.makers:
+            self.makers = {name: step for step in self.steps for name in step.results}
+        return self.makers
+
+    def ranked_as(self, name: str) -> set[str]:
+        """The tensors whose largest element is that of this one, which they were computed from."""
+        found = {name}
+        for step in self.steps:
+            if step.op in RANKS and step.arguments[0] in found:
+                found.update(step.results[:1])
+        return found
 
 
 def run(file: File, tensors: Mapping[str, Known]) -> Graph:

@@ -32,6 +32,17 @@ def place(loss: str, model: Imported) -> tuple[str, str]:
     return output, last.arguments[0] if is_left_out and last is not None else output
 
 
+def probabilities(loss: object, model: Imported) -> tuple[str, bool] | None:
+    """The output that is `probabilities` too, if the file has none of this name: that of a Softmax over one row; or
+    logits that a cross-entropy is of, and True, since they need a softmax."""
+    output = model.prediction or next(iter(model.outputs))
+    last, values = model.graph.maker(output), model.outputs[output]
+    is_softmax = last is not None and last.op.startswith("Softmax") and max(values.shape) == values.size
+    if "probabilities" in model.outputs or not (is_softmax or loss == "cross_entropy"):
+        return None
+    return output, not is_softmax
+
+
 def of(loss: str, model: Imported) -> dict[str, Any]:
     """What Program takes: loss, targets, prediction, and for two classes the threshold."""
     output, name = place(loss, model)

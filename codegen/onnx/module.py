@@ -41,6 +41,13 @@ RESERVED = {
     "Program",
     "Floats",
     "Label",
+    "Pixels",
+    "cross_entropy",
+    "softmax",
+    "mse",
+    "nll",
+    "binary_cross_entropy",
+    "read_weights",
     "Tokens",
     "Path",
     "FOLDER",
@@ -57,6 +64,7 @@ class Module:
         self.model, self.stem = model, stem
         self.loss = None if loss is None else losses.checked(loss)
         self.names: dict[str, str] = {}  # of tensors -> of variables
+        self.taken: dict[str, int] = {}  # names of variables, and how many more begin so
         self.constants: dict[str, Tensor] = {}
         self.weights = {name: _stored(model.file.initializers[name]) for name in model.weights}
         lines = [*self._leaves(), *self._calls()]
@@ -72,9 +80,11 @@ class Module:
 
     def _imports(self) -> str:
         kinds = ["Program"] + ["Label"] * (self.loss in ("cross_entropy", "nll"))
-        kinds += ["Tokens"] * any(each.words for each in self.model.file.inputs)
-        if self.loss in ("mse", "binary_cross_entropy") or not all(each.words for each in self.model.file.inputs):
-            kinds.append("Floats")
+        inputs = {
+            "Tokens" if each.words else "Floats" if self.model.pixels is None else "Pixels"
+            for each in self.model.file.inputs
+        }
+        kinds += inputs | ({"Floats"} if self.loss in ("mse", "binary_cross_entropy") else set())
         lines = [f'"""{_comment(self.model.title)}, imported. An edited copy needs the files beside it."""', ""]
         lines += [
             "from pathlib import Path",
@@ -88,8 +98,10 @@ class Module:
         if self.weights:
             lines.append("from codegen.weights import read_weights")
         lines.append("from micrograd.arrays import array")
-        if self.loss in ("cross_entropy", "mse"):
-            lines.append(f"from micrograd.functional import {self.loss}")
+        source = losses.probabilities(self.loss, self.model)
+        functions = [self.loss] * (self.loss in ("cross_entropy", "mse")) + ["softmax"] * bool(source and source[1])
+        if functions:
+            lines.append(f"from micrograd.functional import {', '.join(map(str, functions))}")
         return "\n".join([*lines, "", "FOLDER = Path(__file__).resolve().parent", ""])
 
     def _leaves(self) -> Iterable[str]:
@@ -123,7 +135,12 @@ class Module:
                 own["threshold"] = repr(made["threshold"])
             lines.append(f"target = array(np.zeros({size}))")
             made = {"targets": f"{kind}(target)", "loss": call}
-        outputs = ", ".join(f"{_text(name)}: np.ravel(array({self._argument(name)}))" for name in self.model.outputs)
+        found = {name: f"np.ravel(array({self._argument(name)}))" for name in self.model.outputs}
+        prediction = self.model.prediction
+        if (source := losses.probabilities(self.loss, self.model)) is not None:
+            prediction, is_logits = source
+            found["probabilities"] = f"softmax({found[prediction]})" if is_logits else found[prediction]
+        outputs = ", ".join(f"{_text(name)}: {values}" for name, values in found.items())
         fields = {
             "inputs": self._inputs(),
             "parameters": "w" if self.weights else "{}",
@@ -132,8 +149,8 @@ class Module:
             **own,
             "description": _text(self.model.title),
         }
-        if self.model.prediction is not None:
-            fields["prediction"] = _text(self.model.prediction)
+        if prediction is not None:
+            fields["prediction"] = _text(prediction)
         return [*lines, "return Program(", *(f"    {name}={value}," for name, value in fields.items()), ")"]
 
     def _inputs(self) -> str:
@@ -141,7 +158,9 @@ class Module:
         for each in self.model.file.inputs:
             name, sizes, variable = each.name, self.model.inputs[each.name], self.names[each.name]
             is_batch = len(sizes) > 1 and sizes[0] == 1
-            parts[name] = f"Floats({variable}[0])" if is_batch else f"Floats(np.atleast_1d({variable}))"
+            values = f"{variable}[0]" if is_batch else f"np.atleast_1d({variable})"
+            scale = self.model.pixels
+            parts[name] = f"Floats({values})" if scale is None else f"Pixels({values}, {_scale(scale)})"
             if each.words:
                 parts[name] = f"Tokens({variable}.reshape(-1, {each.words}))"
         if len(parts) == 1:
@@ -175,9 +194,11 @@ class Module:
         stem = re.sub(r"[^A-Za-z0-9_]+", "_", name).strip("_").lower()[:40] or "t"
         if stem[0].isdigit() or keyword.iskeyword(stem) or stem in RESERVED:
             stem = f"t_{stem}"
-        taken, found, number = set(self.names.values()), stem, 1
-        while found in taken:
-            found, number = f"{stem}_{number}", number + 1
+        found = stem
+        while found in self.taken:
+            self.taken[stem] += 1
+            found = f"{stem}_{self.taken[stem]}"
+        self.taken[found] = 0
         self.names[name] = found
         return found
 
@@ -187,6 +208,10 @@ def _stored(x: Tensor) -> Tensor:
     with np.errstate(over="ignore"):
         narrow = x.astype(np.float32)
     return narrow if np.array_equal(narrow, x) else x
+
+
+def _scale(scale: float) -> str:
+    return f"1 / {round(1 / scale)}" if 1e-6 < scale < 1 and 1 / round(1 / scale) == scale else repr(scale)
 
 
 def _call(function: str, arguments: list[str]) -> list[str]:

@@ -61,6 +61,8 @@ def _looked_up(file: File, given: Input) -> File:
                 raise OnnxError(f"{node.where}: tokens look up rows of one table of weights, and nothing else")
             words.add(len(table))
             nodes.append(replace(node, op="MatMul", inputs=[given.name, node.inputs[0]], attributes={}))
+        elif node.op == "Shape":
+            nodes.append(replace(node, inputs=[given.name], attributes=_own_axes(node, len(given.shape))))
         elif node.op == "Cast" and node.attributes.get("to") not in FLOATS:
             names.update(node.outputs)
         elif node.op == "Cast":
@@ -75,6 +77,14 @@ def _looked_up(file: File, given: Input) -> File:
         raise OnnxError(f"the input {shown(given.name)} looks up rows of tables of several lengths, or is a number too")
     tokens = replace(given, words=words.pop())
     return replace(file, nodes=nodes, inputs=[tokens if each is given else each for each in file.inputs])
+
+
+def _own_axes(node: Node, dimensions: int) -> dict[str, Any]:
+    """Which axes Shape is of, without that of words, which comes behind them."""
+    ends = {"start": 0, "end": dimensions} | node.attributes
+    if not all(isinstance(end, int) for end in ends.values()):
+        raise OnnxError(f"{node.where}: start and end must be integers")
+    return {name: min(end + dimensions if end < 0 else end, dimensions) for name, end in ends.items()}
 
 
 def _constant(node: Node) -> Tensor:
@@ -123,9 +133,9 @@ def _linear(node: Node, initializers: dict[str, Tensor]) -> Iterable[Node]:
 
 def weights_of(file: File) -> list[str]:
     """The initializers that are weights, by what reads them, in the order of the file."""
-    computed: set[str] = set()  # from weights: what is before them scales inputs, and does not train
+    computed: set[str] = set()  # from weights, or normalised: what is before scales inputs, and does not train
     for node in file.nodes:
-        if node.op in WEIGHTS or not computed.isdisjoint(node.inputs):
+        if node.op in WEIGHTS or node.op.startswith("Reduce") or not computed.isdisjoint(node.inputs):
             computed.update(node.outputs)
     products = {name for node in file.nodes if node.op in WEIGHTS for name in node.outputs}
     found: set[str] = set()

@@ -17,16 +17,17 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from codegen.checks import shown
+from codegen.checks import number, shown
 from codegen.kinds import Targets
 from codegen.onnx import losses
 from codegen.onnx.graph import Decision, Graph, run
 from codegen.onnx.prepare import prepared, weights_of
 from codegen.onnx.reader import File, Input, read, sizes_of
 from codegen.onnx.tensors import LIMIT, OnnxError, Tensor, limited, spend
-from codegen.program import Floats, Program, Tokens
+from codegen.program import Floats, Pixels, Program, Tokens
 from micrograd.arrays import Array, array
 from micrograd.engine import Value
+from micrograd.functional import softmax
 
 OwnLoss: TypeAlias = "Callable[[dict[str, Any]], tuple[Value, Targets]]"
 
@@ -42,6 +43,7 @@ class Imported:
     prediction: str | None
     graph: Graph
     leaves: dict[str, Any]  # the Values of weights and inputs
+    pixels: float | None  # the scale of inputs that are bytes
 
     @property
     def title(self) -> str:
@@ -54,6 +56,7 @@ def from_onnx(
     loss: str | OwnLoss | None = None,
     *,
     dimensions: Mapping[str, int] | None = None,
+    pixels: float | None = None,
     limit: int = LIMIT,
 ) -> Program:
     """The Program of an ONNX file.
@@ -64,6 +67,7 @@ def from_onnx(
                 or of the first output. A last Softmax or Sigmoid is left out of cross-entropies, which take logits.
                 Or a function: of the outputs by name, arrays of Values, it returns the loss and the targets
     dimensions  name -> length of dimensions that may vary, except that of examples, which is 1
+    pixels      a scale, as 1 / 255, for images that come as unsigned bytes, as Pixels; else inputs are Floats
     limit       how many scalars may be made; an operation, a weight and a constant count as one each
 
     Weights are parameters of their ONNX names: what ops like Gemm, Conv and LSTM take as weights and biases, and arrays
@@ -72,17 +76,24 @@ def from_onnx(
     Raises OSError, OnnxError (a ValueError) for a file that is damaged, too large or has an op that is not supported,
     which it names with its node, and ImportError without the package onnx.
     """
-    return program_of(imported(path, dimensions=dimensions, limit=limit), loss)
+    return program_of(imported(path, dimensions=dimensions, pixels=pixels, limit=limit), loss)
 
 
 def imported(
-    path: str | os.PathLike[str], *, dimensions: Mapping[str, int] | None = None, limit: int = LIMIT
+    path: str | os.PathLike[str],
+    *,
+    dimensions: Mapping[str, int] | None = None,
+    pixels: float | None = None,
+    limit: int = LIMIT,
 ) -> Imported:
-    return imported_file(read(path), dimensions, limit)
+    return imported_file(read(path), dimensions, pixels, limit)
 
 
-def imported_file(file: File, dimensions: Mapping[str, int] | None = None, limit: int = LIMIT) -> Imported:
+def imported_file(
+    file: File, dimensions: Mapping[str, int] | None = None, pixels: float | None = None, limit: int = LIMIT
+) -> Imported:
     """Computes a file's graph. Raises OnnxError."""
+    pixels = None if pixels is None else number("the scale of pixels", pixels)
     try:
         file = prepared(file)
         with limited(limit):
@@ -100,7 +111,7 @@ def imported_file(file: File, dimensions: Mapping[str, int] | None = None, limit
     except OnnxError as error:
         told = str(error)
         raise error if told.startswith(f"{file.path}: ") else type(error)(f"{file.path}: {told}") from error
-    return Imported(file, weights, inputs, outputs, prediction, graph, leaves)
+    return Imported(file, weights, inputs, outputs, prediction, graph, leaves, pixels)
 
 
 def values_of(x: Tensor) -> Any:
@@ -127,7 +138,8 @@ def _outputs(file: File, graph: Graph) -> tuple[dict[str, Tensor], str | None]:
         known = graph.tensors[name]
         at = known.scores if isinstance(known, Decision) else name
         if isinstance(known, Decision):
-            prediction = prediction or next((own for own in file.outputs if graph.is_of(own, at)), at)
+            same = graph.ranked_as(at)
+            prediction = prediction or next((own for own in file.outputs if own in same), at)
             at = prediction
         values = graph.values(at)
         if values is not None and values.size:
@@ -140,7 +152,7 @@ def _outputs(file: File, graph: Graph) -> tuple[dict[str, Tensor], str | None]:
 def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
     """The Program, with one of the known losses or with that of a function."""
     outputs = {name: values_of(values) for name, values in model.outputs.items()}
-    parts = {each.name: _part(each, model.leaves[each.name]) for each in model.file.inputs}
+    parts = {each.name: _part(each, model.leaves[each.name], model.pixels) for each in model.file.inputs}
     made: dict[str, Any] = {"loss": None, "targets": None}
     if callable(loss):
         found = loss(dict(outputs))
@@ -152,11 +164,16 @@ def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
     try:
         if isinstance(loss, str):
             made = losses.of(loss, model)
+        prediction = model.prediction
+        if (source := losses.probabilities(loss, model)) is not None:
+            prediction, is_logits = source
+            values = outputs[prediction].ravel()
+            outputs["probabilities"] = np.array(softmax(values)) if is_logits else values
         return Program(
             inputs=next(iter(parts.values())) if len(parts) == 1 else parts,
             parameters={name: model.leaves[name] for name in model.weights},
             outputs={name: values.ravel() for name, values in outputs.items()},
-            prediction=model.prediction,
+            prediction=prediction,
             description=model.title,
             **made,
         )
@@ -164,8 +181,9 @@ def program_of(model: Imported, loss: str | OwnLoss | None) -> Program:
         raise OnnxError(f"{model.file.path}: {error}") from error
 
 
-def _part(given: Input, values: Any) -> Floats | Tokens:
+def _part(given: Input, values: Any, pixels: float | None) -> Floats | Pixels | Tokens:
     """Without the dimension of the examples, which has one."""
     if given.words:
         return Tokens(values.reshape(-1, given.words))
-    return Floats(values[0] if values.ndim > 1 and len(values) == 1 else np.atleast_1d(values))
+    example = values[0] if values.ndim > 1 and len(values) == 1 else np.atleast_1d(values)
+    return Floats(example) if pixels is None else Pixels(example, pixels)

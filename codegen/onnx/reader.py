@@ -22,6 +22,7 @@ from codegen.onnx.shapes import TYPES
 from codegen.onnx.tensors import OnnxError, Tensor
 
 OLDEST = 7  # the first version of ONNX with NumPy's broadcasting
+MAX_INPUTS = 1000
 STRINGS = 8  # their TensorProto.DataType
 STORED: dict[int, Any] = {1: np.float32, 10: np.float16, 16: np.uint16}  # how floats lie in a file
 MAX_LABEL = 1000  # letters
@@ -105,16 +106,18 @@ class _File:
             raise OnnxError("not an ONNX model: its graph has no outputs")
         versions = {"": OLDEST} if not self.model.opset_import else {}
         for each in self.model.opset_import:
-            versions[DOMAINS.get(each.domain, each.domain)] = int(each.version)
+            versions[_domain(each.domain)] = int(each.version)
         if self.graph.node and versions.get("", OLDEST) < OLDEST:
             raise OnnxError(f"version {versions['']} of the ops is too old: from {OLDEST} on they are supported")
         if self.graph.sparse_initializer:
             raise OnnxError("sparse initializers are not supported")
-        initializers = {each.name: self.tensor(each) for each in self.graph.initializer}
+        initializers = {_text(each.name): self.tensor(each) for each in self.graph.initializer}
         nodes = [self.node(number, each) for number, each in enumerate(self.graph.node)]
         inputs = [self.input(each) for each in self.graph.input if each.name not in initializers]
-        producer = f"{self.model.producer_name} {self.model.producer_version}".strip()
-        outputs = [each.name for each in self.graph.output]
+        if len(inputs) > MAX_INPUTS:
+            raise OnnxError(f"{len(inputs)} inputs are more than {MAX_INPUTS}")
+        producer = f"{_text(self.model.producer_name)} {_text(self.model.producer_version)}".strip()
+        outputs = [_text(each.name) for each in self.graph.output]
         found = File(self.path, producer, inputs, outputs, nodes, initializers, versions)
         _check_names(found)
         return found
@@ -128,13 +131,13 @@ class _File:
         shape = [_dimension(each) for each in kind.shape.dim]
         if any(isinstance(size, int) and size < 0 for size in shape) or len(shape) > MAX_DIMENSIONS:
             raise OnnxError(f"the input {shown(info.name)} has the shape {shape[:MAX_DIMENSIONS]}")
-        return Input(info.name, int(kind.elem_type), tuple(shape))
+        return Input(_text(info.name), int(kind.elem_type), tuple(shape))
 
     def node(self, number: int, node: Any) -> Node:
-        domain = DOMAINS.get(node.domain, node.domain)
-        where = f"node {shown(node.name or number)} ({f'{domain}.' * bool(domain)}{node.op_type})"
-        attributes = {each.name: self.attribute(where, each) for each in node.attribute}
-        return Node(where, domain, node.op_type, _named(node.input), _named(node.output), attributes)
+        domain, op = _domain(node.domain), _text(node.op_type)
+        where = f"node {shown(node.name or number)} ({f'{domain}.' * bool(domain)}{op})"
+        attributes = {_text(each.name): self.attribute(where, each) for each in node.attribute}
+        return Node(where, domain, op, _named(node.input), _named(node.output), attributes)
 
     def attribute(self, where: str, given: Any) -> Any:
         kinds = type(given)
@@ -173,7 +176,7 @@ class _File:
 
     def external(self, what: str, given: Any, shape: Sequence[int]) -> Tensor:
         """Numbers in a file beside the model's, which no link may lead away from."""
-        says = {each.key: each.value for each in given.external_data}
+        says = {_text(each.key): _text(each.value) for each in given.external_data}
         location = says.get("location", "")
         file = (self.folder / location).resolve() if location and "\0" not in location else self.folder
         if Path(location).is_absolute() or not file.is_relative_to(self.folder) or not file.is_file():
@@ -193,7 +196,7 @@ class _File:
 
 def _named(names: Sequence[str]) -> list[str]:
     """Without those at the end that are left out."""
-    found = list(names)
+    found = list(map(_text, names))
     while found and not found[-1]:
         found.pop()
     return found
@@ -210,7 +213,18 @@ def _texts(what: str, given: Any, shape: Sequence[int]) -> Tensor:
 def _dimension(given: Any) -> int | str | None:
     if given.HasField("dim_value"):
         return int(given.dim_value)
-    return given.dim_param or None
+    return _text(given.dim_param) or None
+
+
+def _text(text: str | bytes) -> str:
+    """What protobuf has for a string: bytes, if it is no Unicode."""
+    if isinstance(text, bytes):
+        raise OnnxError(f"not an ONNX file: a name is no text: {shown(text)}")
+    return text
+
+
+def _domain(name: str | bytes) -> str:
+    return DOMAINS.get(_text(name), _text(name))
 
 
 def _check_names(file: File) -> None:

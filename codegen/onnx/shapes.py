@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -280,6 +280,54 @@ def Tile(x: Any, repeats: Any) -> Tensor:
         raise ValueError(f"the repeats {by} are not for {x.ndim} axes")
     spend(x.size, *by)
     return np.tile(x, by)
+
+
+def Trilu(x: Any, k: Any = 0, *, upper: int = 1) -> Tensor:
+    x = tensor(x)
+    if x.ndim < 2:
+        raise ValueError(f"no matrices: the shape is {list(x.shape)}")
+    spend(x.size)
+    at = int(number("k", k))
+    below = np.arange(x.shape[-2])[:, None] + at
+    columns = np.arange(x.shape[-1])
+    zero = np.zeros((), float if is_graph(x) else x.dtype)
+    return np.where(columns >= below if upper else columns <= below, x, elements(zero) if is_graph(x) else zero)
+
+
+def Resize(x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, *, mode: str = "nearest",
+           coordinate_transformation_mode: str = "half_pixel", nearest_mode: str = "round_prefer_floor",
+           axes: Sequence[int] = (), **cubic: Any) -> Tensor:  # fmt: skip
+    """Of the nearest elements alone."""
+    x, options = tensor(x), (coordinate_transformation_mode, nearest_mode)
+    at = [axis_of(axis, x.ndim) for axis in axes] or list(range(x.ndim))
+    if mode != "nearest" or options[0] not in COORDINATES or options[1] not in NEAREST or cubic.get("antialias"):
+        raise ValueError(f"a resize by {mode}, {', '.join(options)} is not supported")
+    if cubic.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        raise ValueError("a resize that keeps the aspect ratio is not supported")
+    by = [] if scales is None else numbers("scales", scales).ravel().tolist()
+    lengths = integers("sizes", sizes) if not by else [math.floor(x.shape[i] * by[j]) for j, i in enumerate(at)]
+    for j, (i, count) in enumerate(zip(at, _lengths(lengths), strict=True)):
+        size = x.shape[i]
+        spend(x.size // max(1, size), count)
+        scale = by[j] if by else count / max(1, size)
+        where = NEAREST[options[1]](COORDINATES[options[0]](np.arange(count), scale, size, count))
+        x = np.take(x, np.clip(where, 0, size - 1).astype(int), i)
+    return x
+
+
+# Of outputs, by the scale and the lengths of input and output, where they lie in the input
+COORDINATES: dict[str, Callable[..., Tensor]] = {
+    "asymmetric": lambda i, scale, size, count: i / scale,
+    "half_pixel": lambda i, scale, size, count: (i + 0.5) / scale - 0.5,
+    "pytorch_half_pixel": lambda i, scale, size, count: (i + 0.5) / scale - 0.5 if count > 1 else i * 0.0,
+    "align_corners": lambda i, scale, size, count: i * (size - 1) / max(1, count - 1),
+}
+NEAREST: dict[str, Callable[[Tensor], Tensor]] = {
+    "round_prefer_floor": lambda at: np.ceil(at - 0.5),
+    "round_prefer_ceil": lambda at: np.floor(at + 0.5),
+    "floor": np.floor,
+    "ceil": np.ceil,
+}
 
 
 def DepthToSpace(x: Any, *, blocksize: int, mode: str = "DCR") -> Tensor:

@@ -90,7 +90,7 @@ class Updates:
 
 def updates_of(program: Program) -> Updates | None:
     """The rules of a Program as ir; None for plain gradient descent, which csrc/ has by hand."""
-    if program.rules is None:
+    if not program.rules:  # or no parameters
         return None
     rules = list({id(rule): rule for rule in program.rules.values()}.values())
     numbers = {id(rule): i for i, rule in enumerate(rules)}

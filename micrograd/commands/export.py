@@ -10,7 +10,7 @@ from typing import Any
 
 from micrograd.commands.build import program_of
 from micrograd.commands.errors import UsageError
-from micrograd.commands.export_page import add_page_options, export_page
+from micrograd.commands.export_page import add_page_options, add_storage, check_no_page_options, export_page
 from micrograd.commands.freeze import weights_of
 from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling
 from micrograd.commands.train_model import DTYPES
@@ -41,6 +41,7 @@ def add_parsers(commands: Any) -> None:
     add("--name", help="of the files and the functions (default: that of the model)")
     add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
     add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
+    add_storage(add)
     add_matching(add)
     add_page_options(parser)
     parser.set_defaults(command=export)
@@ -50,6 +51,7 @@ def export(options: argparse.Namespace) -> int:
     options.name = options.name or name_of(options.model)
     if options.html is not None:
         return export_page(options)
+    check_no_page_options(options)
     codegen = compiler()
     from codegen.passes.freeze import frozen_program, set_weights
 
@@ -66,6 +68,8 @@ def export(options: argparse.Namespace) -> int:
             set_weights(program, weights)
             program = replace(program, initial=None)
         elif weights is not None:
+            if options.storage is not None:
+                program = replace(program, storage=options.storage, dtype=options.dtype or "float32")
             program = frozen_program(program, weights)
         path = codegen.build(program, options.output, options.name, target="c", gradients_of=options.input_gradients)
     print(path.with_suffix(".h"))

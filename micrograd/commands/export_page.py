@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from micrograd.commands.build import program_of
 from micrograd.commands.errors import UsageError
@@ -12,6 +14,23 @@ from micrograd.commands.freeze import STORAGES, weights_of
 from micrograd.commands.freeze_check import array_of
 from micrograd.commands.inputs import compiler, compiling
 from micrograd.files import identity
+
+PAGE_OPTIONS = ("title", "classes", "features", "picture", "data", "compiler")
+
+
+def add_storage(add: Callable[..., Any]) -> None:
+    for storage in STORAGES:
+        about = f"store weights as {storage}, and compute in float32"
+        add(f"--{storage}", action="store_const", dest="storage", const=storage, help=about)
+
+
+def check_no_page_options(options: argparse.Namespace) -> None:
+    """Raises UsageError for an option that plain C would ignore."""
+    for name in PAGE_OPTIONS:
+        if getattr(options, name) is not None:
+            raise UsageError(f"--{name} needs --html")
+    if options.storage is not None and (options.train or options.weights is None):
+        raise UsageError(f"--{options.storage} is for WEIGHTS that become constants, or for --html")
 
 
 def add_page_options(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +41,6 @@ def add_page_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="the page to write: no server, no network; pictures are drawn, other inputs have a form",
     )
-    for storage in STORAGES:
-        about = f"store weights as {storage}; compute in float32"
-        add(f"--{storage}", action="store_const", dest="storage", const=storage, help=about)
     add("--title", help="of the page (default: the model's description)")
     add("--classes", type=names, metavar="NAME,...", help="what the classes are called")
     add("--features", type=names, metavar="NAME,...", help="what the inputs of a form are called")

@@ -33,6 +33,14 @@ def add_parsers(commands: Any) -> None:
         metavar="NAME=LENGTH",
         help="of a dimension that may vary; the first one is that of examples, and is 1",
     )
+    add(
+        "--pixels",
+        type=float,
+        nargs="?",
+        const=1 / 255,
+        metavar="SCALE",
+        help="the input is images, whose unsigned bytes are multiplied by this (1 / 255 if none is given)",
+    )
     add("--limit", type=int, metavar="COUNT", help="refuse models of more scalar operations and weights")
     add("--force", action="store_true", help="write over files that exist")
     parser.set_defaults(command=import_model)
@@ -48,7 +56,8 @@ def import_model(options: argparse.Namespace) -> int:
     if output.suffix != ".py" or not output.stem.isidentifier():
         raise UsageError(f"{output}: the name of a module is letters and digits, and .py: -o model.py")
     limit = LIMIT if options.limit is None else options.limit
-    model = imported(options.file, dimensions=dict(map(_dimension, options.dimension)), limit=limit)
+    dimensions = dict(map(_dimension, options.dimension))
+    model = imported(options.file, dimensions=dimensions, pixels=options.pixels, limit=limit)
     program = program_of(model, options.loss)  # so that no file is written of what is no Program
     module = Module(model, output.stem, options.loss)
     files = {output: module.text.encode()}

@@ -62,6 +62,7 @@ def models() -> list[bytes]:
         ("Softmax", (2, 4), {}, {"axis": 0}),
         ("Where", (2, 4), {"c": np.array([True, False, True, False]), "y": ones(4)}, {}),
         ("Clip", (2, 4), {"a": np.array(0.0, "f4"), "b": np.array(1.0, "f4")}, {}),
+        ("Resize", image, {"": ones(0), "s": np.array([1, 1, 2, 1.5], "f4")}, {"mode": "nearest"}),
         ("DepthToSpace", (1, 4, 2, 2), {}, {"blocksize": 2}),
         ("LinearClassifier", (1, 4), {}, {"coefficients": [1.0] * 12, "classlabels_ints": [1, 2, 3]}),
         ("Scaler", (1, 4), {}, {"offset": [1.0], "scale": [2.0] * 4}),
@@ -84,7 +85,7 @@ def _one(
         "g",
         [helper.make_tensor_value_info("x", kind, shape)],
         [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in [*outputs, "r"]],
-        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+        [numpy_helper.from_array(array, name) for name, array in weights.items() if name],
     )
     versions = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
     return bytes(helper.make_model(graph, opset_imports=versions).SerializeToString())

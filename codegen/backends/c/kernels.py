@@ -21,44 +21,25 @@ The passes in `schedule` take all decisions; this only prints them.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.expressions import PRIMARY, Bound, apply_text, bound, index_text
+from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer
 from codegen.backends.shared import together
 from codegen.backends.text import formulas, summary
 from codegen.backends.updates import NO_LOOPS
-from codegen.ir.graph import Op, used_rows
+from codegen.ir.graph import used_rows
 from codegen.ir.loops import (
     DATA,
-    MULTIPLY_ADD,
     SHARED,
     VALUE,
-    WIDENED,
-    Accumulate,
-    Apply,
-    Body,
-    Const,
-    Expr,
-    For,
-    Index,
     Kernel,
-    Kind,
-    Let,
-    Local,
     Loops,
-    Name,
-    Nest,
     Pass,
     Phase,
-    Place,
-    Stmt,
-    Store,
     all_places,
     is_rolled,
-    map_body,
-    statements,
     uses,
 )
 from codegen.kinds import Part
@@ -73,10 +54,7 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
 from codegen.schedule.tokens import TokenTable
 from micrograd import ops
-from micrograd.definitions import c_definitions, lane_template
-
-MAX_COMMENT = 112
-INDENT = "    "
+from micrograd.definitions import c_definitions
 
 WORKSPACE = "struct workspace *restrict w"
 BESIDE = "struct images *restrict images, const struct workspace *restrict once"
@@ -370,144 +348,3 @@ def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
         rows = [f"{INDENT}{', '.join(values[i : i + 8])}," for i in range(0, len(values), 8)]
         lines += [f"TABLE {'int32_t' if is_index else arithmetic.type} {name}[{len(values)}] = {{", *rows, "};"]
     return lines
-
-
-def statement_lines(body: Body, arithmetic: Arithmetic, in_lanes: bool = False) -> list[str]:
-    """Statements outside of kernels, in a loop over lanes or not."""
-    return [*Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
-
-
-def expression_text(expr: Expr, arithmetic: Arithmetic, at_least: int = 0) -> str:
-    """An expression outside of kernels, in parentheses if it binds more weakly than `at_least`."""
-    return bound(Printer(NO_LOOPS, arithmetic).expr(expr), at_least)
-
-
-class Printer:
-    """Statements as lines of C."""
-
-    def __init__(
-        self,
-        loops: Loops,
-        arithmetic: Arithmetic,
-        in_lanes: bool = False,
-        comments: Mapping[int, list[str]] | None = None,
-    ) -> None:
-        self.loops, self.arithmetic, self.comments = loops, arithmetic, comments or {}
-        self.kernel = loops.kernels[0] if loops.kernels else None
-        self.in_lanes = in_lanes
-        self.variables: set[str] = set()  # names that are assigned to
-
-    def nest(self, kernel: Kernel, nest: Body) -> list[str]:
-        self.kernel = kernel
-        self.variables = {
-            stmt.target.name
-            for stmt in statements(nest)
-            if isinstance(stmt, Store | Accumulate) and isinstance(stmt.target, Name)
-        }
-        lines = [*self.body(nest)]
-        if any(isinstance(stmt, Let | Local) for stmt in nest):
-            lines = ["{", *(INDENT + line for line in lines), "}"]
-        return [*lines, "STORE_BARRIER;"]
-
-    def body(self, body: Body) -> Iterator[str]:
-        for stmt in body:
-            yield from self.statement(stmt)
-
-    def statement(self, stmt: Stmt) -> Iterator[str]:
-        match stmt:
-            case For():
-                yield from self.loop(stmt)
-            case Nest():
-                assert self.kernel is not None
-                yield from [*self.comments[stmt.number], *self.nest(self.kernel, stmt.body)]
-            case Let():
-                assert not isinstance(stmt.value, Index)
-                const = "" if stmt.name in self.variables else "const "
-                yield f"{const}{self.arithmetic.type} {stmt.name} = {self.expr(stmt.value)[0]};"
-            case Local():
-                images = "[SIDE_BY_SIDE]" if stmt.images else ""
-                yield f"{self.arithmetic.type} {stmt.name}[{stmt.length}]{images};"
-            case Store():
-                yield f"{self.expr(stmt.target)[0]} = {self.expr(stmt.value)[0]};"
-            case Accumulate():
-                target = self.expr(stmt.target)[0]
-                if stmt.op == Op.ADD:
-                    yield f"{target} += {self.expr(stmt.value)[0]};"
-                else:
-                    yield f"{target} = {self.expr(Apply(stmt.op, (stmt.target, stmt.value)))[0]};"
-
-    def loop(self, loop: For) -> Iterator[str]:
-        counter, count = loop.counter, loop.count
-        head = [f"for (ptrdiff_t {counter} = 0; {counter} < {count}; {counter}++)"]
-        inside: list[str] = []
-        match loop.kind:
-            case Kind.ACTIVE:
-                assert self.kernel is not None
-                is_part = self.kernel.passes & Pass.ROW_SUMS
-                head = [
-                    f"for (int a = {'first' if is_part else '0'}; a < {'end' if is_part else 'w->active_count'}; a++)"
-                ]
-                inside = [f"const ptrdiff_t {counter} = w->active[a];"]
-                inside.append(f"const {self.arithmetic.type} {loop.input} = w->active_value[a];")
-            case Kind.IMAGES:
-                head = [f"for (int {counter} = 0; {counter} < count; {counter}++)"]
-                if uses(loop.body, VALUE):
-                    inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
-            case Kind.SIDE_BY_SIDE:
-                head = [f"EACH_IMAGE({counter})"]
-            case Kind.IN_ORDER:
-                inside = ["NOT_VECTORISED;"]
-            case Kind.VECTORS:
-                head[0] = f"VECTORS({count}) {head[0]}"
-            case Kind.PARALLEL if count == 1:
-                assert self.kernel is not None
-                head = [f"if (part == {self.kernel.number} % parts)"]
-            case Kind.PARALLEL:
-                end = f"{count} * (part + 1) / parts"
-                head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
-        around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
-        body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
-        lines = [*inside, *self.body(body)]
-        self.in_lanes = around
-        if len(lines) == 1 and loop.kind == Kind.SIDE_BY_SIDE and len(head[0] + lines[0]) < MAX_COMMENT:
-            yield f"{head[0]} {lines[0]}"
-        elif len(lines) == 1:
-            yield from [*head, INDENT + lines[0]]
-        else:
-            yield from [*head[:-1], f"{head[-1]} {{", *(INDENT + line for line in lines), "}"]
-
-    def by_rows(self, body: Body) -> Body:
-        """The body of a loop over active inputs, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
-
-        gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
-        """
-        lanes = [s.counter for s in body if type(s) is For and s.kind in (Kind.LANES, Kind.VECTORS)]
-
-        def change(expr: Expr) -> Expr:
-            if type(expr) is not Place or expr.array != DATA:
-                return expr
-            steps = expr.index.steps
-            start = replace(expr.index, steps=tuple([step for step in steps if step[1] not in lanes]))
-            lane = Index(0, tuple([step for step in steps if step[1] in lanes]))
-            return Place(f"(data + {index_text(self.loops, DATA, start)})", lane)
-
-        return map_body(body, change) if lanes else body
-
-    def expr(self, expr: Expr) -> Bound:
-        match expr:
-            case Place():
-                image = f"[{expr.image}]" if expr.image else ""
-                return f"{expr.array}[{index_text(self.loops, expr.array, expr.index)}]{image}", PRIMARY
-            case Name():
-                return expr.name, PRIMARY
-            case Const():
-                return self.arithmetic.literal(expr.value), PRIMARY
-        operands = [self.expr(operand) for operand in expr.operands]
-        return apply_text(expr.op, operands, self.template(expr.op))
-
-    def template(self, op: int) -> str:
-        if op == MULTIPLY_ADD:
-            return "MULTIPLY_ADD({}, {}, {})"
-        if op == WIDENED:
-            return "WIDENED({})"
-        return lane_template(ops.row(op), self.arithmetic.is_float32) if self.in_lanes else ops.C[op]

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import INDENT, Kernels
+from codegen.backends.c.kernels import Kernels
+from codegen.backends.c.printer import INDENT
 from codegen.backends.c.standalone import no_macros
 from codegen.backends.shared import comment_text
 from codegen.kinds import Part

@@ -20,7 +20,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import INDENT, Call, Printer, comment_lines, over_kernels
+from codegen.backends.c.kernels import Call, comment_lines, over_kernels
+from codegen.backends.c.printer import INDENT, Printer
 from codegen.backends.shared import together
 from codegen.ir.loops import (
     DATA,
@@ -60,7 +61,7 @@ PASSES = {
     "compute_gradients": Pass.GRADIENTS | Pass.DENSE_GRADIENTS,
     "compute_prediction": Pass.PREDICTION,
     "compute_outputs": Pass.OUTPUTS,
-    "compute_input_gradients": Pass.METRICS,
+    "compute_gradients_by_inputs": Pass.METRICS,
 }
 
 
@@ -114,8 +115,8 @@ def _active_rows(nest: Body, found: Rerolled) -> Body:
     return (For(rows.counter, rows.count, map_body(rows.body, change), Kind.ACTIVE, name),)
 
 
-def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic, struct: str) -> tuple[list[str], list[Call]]:
-    """The kernels as functions of `struct` *w."""
+def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic) -> tuple[list[str], list[Call]]:
+    """The kernels as functions of the model."""
     comments = {kernel.number: comment_lines(found.loops, kernel) for kernel in found.loops.kernels}
     printer = _Printer(loops, arithmetic, found.rows, comments)
     lines: list[str] = []
@@ -123,7 +124,7 @@ def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic, struc
     for kernels in together(loops.kernels):
         first, last = kernels[0].number, kernels[-1].number
         name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
-        lines += [f"static void {name}(struct {struct} *w)", "{", *_arrays(kernels)]
+        lines += [f"static void {name}(struct MODEL *w)", "{", *_arrays(kernels)]
         for kernel in kernels:
             lines += [INDENT + line for line in (over_kernels(kernel) or comments[kernel.number])]
             for nest in kernel.nests:
@@ -141,13 +142,13 @@ def _arrays(kernels: list[Kernel]) -> Iterator[str]:
             yield f"{INDENT}{const}real *restrict const {array} = w->{array};"
 
 
-def pass_functions(calls: list[Call], struct: str, names: list[str]) -> list[str]:
+def pass_functions(calls: list[Call], names: list[str]) -> list[str]:
     lines: list[str] = []
     for name in names:
         without = Pass.LOSS if name == "compute_gradients" else Pass(0)  # which forward() has computed
         called = [call.name for call in calls if call.passes & PASSES[name] and not call.passes & without]
         body = [f"{INDENT}{function}(w);" for function in called] or [f"{INDENT}(void)w;"]
-        lines += [f"static void {name}(struct {struct} *w)", "{", *body, "}", ""]
+        lines += [f"static void {name}(struct MODEL *w)", "{", *body, "}", ""]
     return lines
 
 

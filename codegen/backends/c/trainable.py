@@ -22,10 +22,11 @@ import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import fits_float32
-from codegen.backends.c.kernels import INDENT, Kernels, statement_lines
+from codegen.backends.c.kernels import Kernels
 from codegen.backends.c.module import SLACK, defines, offsets, spans_of, table, weights_text
 from codegen.backends.c.plain_header import Model, arguments, declarations, function_names, header, wrapped
 from codegen.backends.c.plain_kernels import pass_functions
+from codegen.backends.c.printer import INDENT, statement_lines
 from codegen.backends.c.standalone import WORD, amalgamated
 from codegen.backends.c.updates import prepare_function, rule_constants
 from codegen.backends.shared import drawn_from, noise_rows, walk
@@ -97,7 +98,7 @@ def _inside(model: Model) -> list[str]:
     if updates is None:
         constants.append(("TAKES_NORM", 0))
     passes = ["compute_loss", "compute_gradients"]
-    passes += ["compute_input_gradients"] * bool(kernels.metrics)
+    passes += ["compute_gradients_by_inputs"] * bool(kernels.metrics)
     passes += ["compute_prediction"] * (program.prediction is not None) + ["compute_outputs"] * bool(program.outputs)
     return [
         *defines(constants),
@@ -114,7 +115,7 @@ def _inside(model: Model) -> list[str]:
         *(_expanded(prepare_function(updates, arithmetic)) if updates is not None else []),
         *_rules(model),
         *kernels.functions,
-        *pass_functions(kernels.calls, f"{model.name}_model", passes),
+        *pass_functions(kernels.calls, passes),
         *_setters(model),
     ]
 
@@ -339,7 +340,7 @@ def _bodies(model: Model) -> dict[str, list[str]]:
             *given_inputs,
             f"for (ptrdiff_t i = 0; i < {len(seeds)}; i++)",
             f"{INDENT}w->value[TARGET + {len(model.program.target_leaves) - len(seeds)} + i] = weights[i];",
-            "compute_input_gradients(w);",
+            "compute_gradients_by_inputs(w);",
             *_copied([kernels.metrics.get(str(i), -1) for i in leaves]),
         ],
     }
