@@ -232,9 +232,7 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
     ends = [*(group.offset for group in stored[1:]), layout.value_count]
     for group, end, (name, title) in zip(stored, ends, group_names(graph, stored), strict=True):
         count = len(group.group.roots)
-        room = min(
-            padded(count, line), end - group.offset
-        )  # groups that are stored as one have no padding between them
+        room = min(padded(count, line), end - group.offset)  # there may be none between the members of a family
         values.append(Region(group.offset, name, title, count, room, room))
     tensors = []
     for place, name in zip(layout.tensors, tensor_names(place.tensor.name for place in layout.tensors), strict=True):
