@@ -76,8 +76,10 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
 
 
 def _pieces(offsets: Ints) -> list[Piece]:
-    """The terms of a run as loops. Two terms are none: their distance says nothing, as of a gate's two products."""
-    return fit(offsets) if len(offsets) > 2 else [Piece(i, 1, []) for i in range(len(offsets))]
+    """The terms of a run as loops. Two terms are one only if they are neighbours: else their distance says nothing."""
+    if len(offsets) == 2 and np.abs(offsets[1] - offsets[0]).max() > 1:
+        return [Piece(0, 1, []), Piece(1, 1, [])]
+    return fit(offsets) if len(offsets) > 1 else [Piece(0, 1, [])]
 
 
 def _relative(runs: list[Run], indices: Ints) -> tuple[list[Ints], list[Ints]]:
