@@ -30,7 +30,8 @@ from codegen.estimators import from_sklearn
 from codegen.loading import load
 from codegen.model import Model
 from codegen.models import compile
-from codegen.onnx import OnnxError, from_onnx
+from codegen.onnx.program import from_onnx
+from codegen.onnx.tensors import OnnxError
 from codegen.passes.mistakes import ModelWarning
 from codegen.pipeline import compile_program
 from codegen.program import Floats, Label, Pixels, Program, Tokens

@@ -12,7 +12,8 @@ from onnx_models import model, node, onnx, perceptron, saved
 
 import codegen
 from codegen import OnnxError
-from codegen.onnx import TooLarge, module
+from codegen.onnx import module
+from codegen.onnx.tensors import TooLarge
 from micrograd.__main__ import main
 from tools.fuzz import onnx_files
 from tools.fuzz.common import Wrong
