@@ -11,6 +11,7 @@ prints this for the Program that MODEL.py declares by a function program(), and 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, apply_text, bound
 from codegen.ir.graph import Op, op_name
@@ -92,7 +93,7 @@ def summary(loops: Loops, kernel: Kernel) -> str:
 def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
     """All groups: a line with the number of roots and how they run in a batch, then one line per nest.
 
-    Groups that come again and again, as those of time steps and layers, are told once: the first ones.
+    Sequences of groups that come again and again, as those of time steps and layers, are told once: the first ones.
     """
     phases = batch.phases if batch is not None else {}
     kernels = {kernel.number: kernel for kernel in loops.kernels}
@@ -116,14 +117,24 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
         return lines
 
     found: list[str] = []
-    for kernel in roll(loops, phases).kernels:
-        is_whole = len(kernel.nests) == 1 and is_rolled(kernel.nests[0])
-        found += (
-            inside(kernel.nests[0])
-            if is_whole and kernel.roots > kernels[kernel.number].roots
-            else about(kernels[kernel.number])
-        )
+    numbers = iter(loops.kernels)
+    for kernel in roll(loops, phases, fewest=(3,)).kernels:
+        first = next(numbers)
+        repeated = list(islice(numbers, _kernels(kernel.nests[0]) - 1)) if kernel.roots > first.roots else []
+        is_sequence = repeated and len({s.number for s in statements(kernel.nests[0]) if type(s) is Nest}) > 1
+        found += inside(kernel.nests[0]) if is_sequence else [line for k in (first, *repeated) for line in about(k)]
     return found
+
+
+def _kernels(body: Body) -> int:
+    """How many kernels a loop over kernels runs."""
+    total, before = 0, -1
+    for stmt in body:
+        if type(stmt) is For and is_rolled((stmt,)):
+            total += stmt.count * _kernels(stmt.body)
+        elif type(stmt) is Nest and stmt.number != before:
+            total, before = total + 1, stmt.number
+    return total
 
 
 def in_batches(batch: Batch | None) -> str:

@@ -94,8 +94,12 @@ class _Repeat:
         return self.start + self.period * self.count
 
 
-def roll(loops: Loops, phases: Mapping[int, Phase] | None = None) -> Loops:
-    """The loops with repeated kernels in loops over them. `phases`: how kernels run in a batch, by their number."""
+def roll(loops: Loops, phases: Mapping[int, Phase] | None = None, fewest: Sequence[int] = FEWEST) -> Loops:
+    """The loops with repeated kernels in loops over them.
+
+    phases   how kernels run in a batch, by their number
+    fewest   repeats that become a loop, for each of several looks
+    """
     phases = phases or {}
 
     def time(kernel: Kernel) -> tuple[Pass, Phase, bool]:
@@ -104,8 +108,8 @@ def roll(loops: Loops, phases: Mapping[int, Phase] | None = None) -> Loops:
     rolled: list[Kernel] = []
     for _, together in groupby(loops.kernels, key=time):
         kernels = [_with_inner(kernel, loops.inputs) for kernel in together]
-        for fewest in FEWEST:
-            kernels = _rolled_kernels(kernels, fewest, loops.inputs)
+        for least in fewest:
+            kernels = _rolled_kernels(kernels, least, loops.inputs)
         rolled += kernels
     return loops.with_kernels(rolled)
 
