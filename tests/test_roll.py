@@ -132,16 +132,16 @@ def test_inputs_and_values_differ():
 
 
 DEEP = {
-    "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), steps=depth),
-    "GRU": lambda depth: gru(models.values(4 * depth), models.values(2), steps=depth),
-    "residual": lambda depth: residual_network(models.values(16), models.values(16), blocks=depth),
+    "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), depth, hidden=6),
+    "GRU": lambda depth: gru(models.values(4 * depth), models.values(2), depth, hidden=6),
+    "residual": lambda depth: residual_network(models.values(8), models.values(8), blocks=depth),
 }
 
 
 @pytest.mark.parametrize("name", DEEP)
 def test_depth_costs_no_kernels(name):
-    """The kernels of 24 steps or blocks are as many lines as those of 8."""
-    found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (8, 24)]
+    """The kernels of 18 steps or blocks are as many lines as those of 6."""
+    found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
 
 
