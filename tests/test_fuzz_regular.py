@@ -47,6 +47,7 @@ def test_layers_are_of_every_kind():
     }
 
 
+@pytest.mark.slow
 def test_programs_are_of_every_shape(monkeypatch):
     seen = set()
     for name, shape in regular.SHAPES.items():
@@ -78,6 +79,7 @@ def test_every_third_program_is_regular():
     assert kind_of(3, 0) is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="a case is a forked process")
 def test_the_command_makes_them(capfd):
     assert main(["--seed", "15", "--count", "1", "--every", "2"]) == 0
