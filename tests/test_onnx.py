@@ -250,7 +250,7 @@ def test_weights_are_what_ops_take_as_weights(tmp_path):
 
 
 ROOT = Path(__file__).resolve().parent.parent
-FILES = sorted((ROOT / "tests" / "onnx").glob("*.onnx"))
+FILES = sorted((ROOT / "tests" / "onnx_files").glob("*.onnx"))
 
 
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in FILES])

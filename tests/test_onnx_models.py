@@ -11,7 +11,7 @@ import pytest
 import codegen
 from tools import onnx_nodes
 
-FILES = sorted((Path(__file__).resolve().parent / "onnx").glob("*.onnx"))
+FILES = sorted((Path(__file__).resolve().parent / "onnx_files").glob("*.onnx"))
 pytestmark = pytest.mark.slow
 
 
