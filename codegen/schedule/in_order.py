@@ -35,12 +35,15 @@ def _has_terms(nest: Body) -> bool:
     return any(isinstance(stmt, For) and stmt.kind == Kind.SEQUENTIAL for stmt in statements(nest))
 
 
-def _marked(stmt: Stmt) -> Stmt:
+def _marked(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
+    """`around`: the counters of the loops over terms around it, which gcc may unroll together with this one."""
     if not isinstance(stmt, For):
         return stmt
+    counters = (*around, stmt.counter) if stmt.kind == Kind.SEQUENTIAL else around
     if any(isinstance(inner, For) and inner.kind != Kind.LANES for inner in stmt.body):
-        return replace(stmt, body=tuple([_marked(inner) for inner in stmt.body]))
+        return replace(stmt, body=tuple([_marked(inner, counters) for inner in stmt.body]))
     lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
-    goes_back = any(place.index.stride(stmt.counter) < 0 for inner in statements(stmt.body) for place in reads(inner))
+    places = [place for inner in statements(stmt.body) for place in reads(inner)]
+    goes_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
     is_marked = stmt.kind == Kind.SEQUENTIAL and lanes <= MAX_UNROLLED and goes_back
     return replace(stmt, kind=Kind.IN_ORDER) if is_marked else stmt
