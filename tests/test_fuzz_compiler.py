@@ -10,16 +10,19 @@ import random
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from harness import compare
 
+import codegen
 from codegen import Floats, Label, Pixels, Program, Tokens
 from codegen.files import csrc
 from codegen.pipeline import build_graph, graph_digest
 from codegen.toolchain import UNIX_FLAGS
 from micrograd.engine import Value
 from micrograd.ops import ROWS, sigmoid
+from tools.cross import functions
 from tools.fuzz_compiler.__main__ import main
 from tools.fuzz_compiler.cases import Case, Runner, pasteable
 from tools.fuzz_compiler.programs import KINDS, ODD_NUMBERS, random_program
@@ -268,3 +271,13 @@ def test_a_difference_and_a_sum_side_by_side(tmp_path):
         value = (ctypes.c_double * 14)(*x)
         ctypes.CDLL(str(tmp_path / "sides.so")).sides(value)
         assert value[12:14] == [x[0] * x[2] - x[4], x[1] * x[3] + x[5]]
+
+
+@pytest.mark.slow
+def test_a_sum_over_images_side_by_side():
+    """gcc 12 -O3 unrolled two loops over terms, one of them from the last to the first, and added them in another order."""
+    program = replace(functions.program(), dtype="float32")
+    module = codegen.compile(program)
+    rng = random.Random(7)
+    rows = [[rng.uniform(-1, 1) if rng.random() < 0.2 else 0.0 for _ in program.input_values] for _ in range(40)]
+    assert module.evaluate(rows, None)[0] == sum([module.forward(None, row) for row in rows]) / len(rows)

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Stmt, reads, statements
+from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Stmt, Store, reads, statements
 from codegen.schedule.nest import each_nest
 
-MAX_UNROLLED = 16  # lanes: gcc unrolls at most this many before it looks for sums to vectorise
+BESIDE = (Kind.LANES, Kind.SIDE_BY_SIDE)
+MAX_UNROLLED = 16  # lanes or images: gcc unrolls at most this many before it looks for sums to vectorise
 
 
 def keep_order(loops: Loops) -> Loops:
@@ -39,11 +40,16 @@ def _marked(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
     """`around`: the counters of the loops over terms around it, which gcc may unroll together with this one."""
     if not isinstance(stmt, For):
         return stmt
-    counters = (*around, stmt.counter) if stmt.kind == Kind.SEQUENTIAL else around
-    if any(isinstance(inner, For) and inner.kind != Kind.LANES for inner in stmt.body):
+    is_over_terms = stmt.kind == Kind.SEQUENTIAL and not _stores(stmt.body)
+    counters = (*around, stmt.counter) if is_over_terms else ()
+    if any(isinstance(inner, For) and inner.kind not in BESIDE for inner in stmt.body):
         return replace(stmt, body=tuple([_marked(inner, counters) for inner in stmt.body]))
     lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
     places = [place for inner in statements(stmt.body) for place in reads(inner)]
     goes_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
-    is_marked = stmt.kind == Kind.SEQUENTIAL and lanes <= MAX_UNROLLED and goes_back
-    return replace(stmt, kind=Kind.IN_ORDER) if is_marked else stmt
+    return replace(stmt, kind=Kind.IN_ORDER) if is_over_terms and lanes <= MAX_UNROLLED and goes_back else stmt
+
+
+def _stores(body: Body) -> bool:
+    """Whether a loop is over roots: each iteration stores a result."""
+    return any(isinstance(stmt, Store) for stmt in statements(body))

@@ -102,6 +102,7 @@ def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "unroll": lambda loops: unroll(loops, single_roots_only=False),
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,
+        "in order": keep_order,
         "fuse": fuse_products,
     }
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
