@@ -275,7 +275,7 @@ def test_a_difference_and_a_sum_side_by_side(tmp_path):
 
 @pytest.mark.slow
 def test_a_sum_over_images_side_by_side():
-    """gcc 12 -O3 unrolled two loops over terms, one of them from the last to the first, and added them in another order."""
+    """gcc 12 -O3 unrolled two loops over terms, one of them backwards, and added them in another order."""
     program = replace(functions.program(), dtype="float32")
     module = codegen.compile(program)
     rng = random.Random(7)
