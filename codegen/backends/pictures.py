@@ -25,8 +25,8 @@ from codegen.passes.trace import trace, trace_value
 from codegen.pipeline import build_graph, graph_passes, reroll
 from codegen.program import Program
 from codegen.reroll.groups import Group, computed_by, find_groups
-from codegen.reroll.layout import split_shape
 from codegen.reroll.names import tensor_names
+from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Shapes, find_trees
 from codegen.schedule.pipeline import c_passes, schedule
 from codegen.schedule.target import Target

@@ -119,7 +119,7 @@ class _Run:
                     self.store(stmt.target, self.apply(stmt.op, self.value(stmt.target), self.value(stmt.value)))
 
     def loop(self, loop: For) -> None:
-        iterations: Sequence[int] = range(loop.count)
+        iterations: Sequence[int] = range(self.index(Index(loop.count, loop.steps)))
         if loop.kind in (Kind.IMAGES, Kind.SIDE_BY_SIDE):
             iterations = range(len(self.state.images))
         elif loop.kind == Kind.ACTIVE:

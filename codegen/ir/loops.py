@@ -138,6 +138,7 @@ class For:
     body: Body
     kind: Kind = Kind.SEQUENTIAL
     input: str = ""  # in a loop over active inputs, the name of the input's value
+    steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,9 +368,20 @@ def moved(index: Index, counter: str, to: Index) -> Index:
 
 
 def substituted(body: Body, counter: str, to: Index) -> Body:
-    """The body with a counter replaced in every index; see moved()."""
+    """The body with a counter replaced in every index and in every count; see moved()."""
 
     def change(expr: Expr) -> Expr:
         return replace(expr, index=moved(expr.index, counter, to)) if type(expr) is Place else expr
 
-    return map_body(body, change)
+    return tuple([_with_count(stmt, counter, to) for stmt in map_body(body, change)])
+
+
+def _with_count(stmt: Stmt, counter: str, to: Index) -> Stmt:
+    match stmt:
+        case For():
+            count = moved(Index(stmt.count, stmt.steps), counter, to)
+            body = tuple([_with_count(inner, counter, to) for inner in stmt.body])
+            return replace(stmt, count=count.base, body=body, steps=count.steps)
+        case Nest():
+            return Nest(stmt.number, tuple([_with_count(inner, counter, to) for inner in stmt.body]))
+    return stmt

@@ -54,7 +54,7 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
     match stmt:
         case For():
             value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
-            yield f"{stmt.kind.value} {stmt.counter} < {stmt.count}{value}:"
+            yield f"{stmt.kind.value} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}:"
             yield from (f"    {line}" for line in body_lines(stmt.body))
         case Nest():
             yield f"nest of kernel {stmt.number}:"

@@ -137,6 +137,7 @@ class _Checker:
             case For():
                 self.require(stmt.counter not in scope.counters, f"{stmt.counter} counts twice", stmt)
                 self.require(stmt.count > 0, "an empty loop", stmt)
+                self.require(not stmt.steps, "a count that grows outside of a loop over kernels", stmt)
                 self.body(stmt.body, scope.inside(stmt))
             case Let():
                 if isinstance(stmt.value, Index):

@@ -12,17 +12,46 @@ distance apart, so one index formula serves group 7: value[base + 8 * token + k]
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from codegen.reroll.groups import Group, Ints, computed_by
 
 
-def find_families(size: int, groups: list[Group], parts: list[Group]) -> list[list[Group]]:
+@dataclass(frozen=True)
+class Part:
+    """A part of a group that takes `size` elements. `kind`: its shape, without the number of its terms."""
+
+    group: Group
+    size: int
+    kind: object
+
+    @property
+    def key(self) -> tuple[int, int]:
+        return first_root(self.group), len(self.group.roots)
+
+
+def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
     """The parts of groups that are read by one group together, in families of two or more, in the order of their nodes.
 
-    Steps of a recurrence are in none: they are stored in the order in which they run.
+    Parts of different sizes are families of one kind each. Steps of a recurrence are in none, they are stored in the
+    order in which they run; parts of one step that differ in their number of terms are no recurrence.
     """
-    owner = computed_by(size, parts)
+    found: list[list[Part]] = []
+    for family in _read_together(size, groups, parts):
+        if len({part.size for part in family}) == 1:
+            found.append(family)
+        else:
+            kinds: dict[object, list[Part]] = {}
+            for part in family:
+                kinds.setdefault(part.kind, []).append(part)
+            found += kinds.values()
+    return [family for family in found if len(family) > 1]
+
+
+def _read_together(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
+    owner = computed_by(size, [part.group for part in parts])
     parent = list(range(len(parts)))
 
     def root(i: int) -> int:
@@ -34,13 +63,16 @@ def find_families(size: int, groups: list[Group], parts: list[Group]) -> list[li
     for group in groups:
         read = owner[group.leaves]
         for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
-            together = [i for i in np.unique(read[:, column]).tolist() if i >= 0 and not parts[i].is_step]
+            together = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
+            steps = [parts[i].group for i in together if parts[i].group.step >= 0]
+            if len({group.step for group in steps}) > 1 or len({group.shape for group in steps}) < len(steps):
+                together = [i for i in together if parts[i].group.step < 0]
             for i in together[1:]:
                 parent[root(i)] = root(together[0])
-    members: dict[int, list[Group]] = {}
+    members: dict[int, list[Part]] = {}
     for i, part in enumerate(parts):
         members.setdefault(root(i), []).append(part)
-    return [sorted(family, key=first_root) for family in members.values() if len(family) > 1]
+    return [sorted(family, key=lambda part: part.key) for family in members.values()]
 
 
 def first_root(group: Group) -> int:

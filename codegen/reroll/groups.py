@@ -30,8 +30,8 @@ Ints = npt.NDArray[np.int64]
 class Group:
     """Roots of one shape: node numbers, and a row of leaves (node numbers) for each of them.
 
-    `is_step`: it is a part of a recurrence, which others of its shape depend on. `place`: where it stands in a stack of
-    layers, as two sets of tensors.
+    `step`: which one, if others of its shape depend on it, as in a recurrence; else -1. `place`: where it stands in a
+    stack of layers, as two sets of tensors.
     """
 
     shape: int
@@ -39,7 +39,7 @@ class Group:
     is_gradient: bool
     roots: Ints
     leaves: Ints
-    is_step: bool = False
+    step: int = -1
     place: tuple[int, int] = (0, 0)
 
     def select(self, rows: Ints) -> Group:
@@ -190,11 +190,11 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     different layers may not. A recurrence stays one at each place, and is split by depth.
     """
     by_depth = _by_depth(component)
-    steps = sum([part.is_step for part in by_depth])
+    steps = sum([part.step >= 0 for part in by_depth])
     if not steps:
         return by_depth
     by_place = [part for inner in _components(size, places.split(component)) for part in _by_depth(inner)]
-    return by_place if 2 * sum([part.is_step for part in by_place]) <= steps else by_depth
+    return by_place if 2 * sum([part.step >= 0 for part in by_place]) <= steps else by_depth
 
 
 def _by_depth(component: list[Group]) -> list[Group]:
@@ -209,7 +209,7 @@ def _by_depth(component: list[Group]) -> list[Group]:
         leaves = component[g].leaves[row].tolist()
         depth[n] = 1 + max((depth[leaf] for leaf in leaves if leaf in inside and leaf != n), default=-1)
         rows.setdefault((g, depth[n]), []).append(row)
-    return [replace(component[g].select(np.array(found)), is_step=True) for (g, _), found in rows.items()]
+    return [replace(component[g].select(np.array(found)), step=step) for (g, step), found in rows.items()]
 
 
 def _in_order(size: int, groups: list[Group]) -> list[Group]:

@@ -25,32 +25,18 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.kinds import Part
 from codegen.program import Program, Tensor
-from codegen.reroll.affine import Loop, peel
+from codegen.reroll.affine import peel
+from codegen.reroll.arrange import Arrangement
+from codegen.reroll.boxes import Box
+from codegen.reroll.families import Part as Member
 from codegen.reroll.families import distances, find_families, first_root
 from codegen.reroll.groups import Group, Ints
+from codegen.reroll.runs import Run, split_shape
 from codegen.reroll.trees import Shapes
 
-MIN_LANES = 4
 SETS_APART = 16  # in cache lines: of 64 sets, rows as far apart use four at most
 FIRST_TOKEN = 2**40  # index of token[0] while storage is assigned: further than any array is long
-MAX_ROUNDS = 4  # of looking for families
-MAX_LITERALS = 4  # more distinct constants in one position become a table
-
-
-@dataclass(frozen=True)
-class Run:
-    """`count` equal terms of a sum (or the one expression of a root without a sum): columns of Group.leaves."""
-
-    shape: int
-    count: int
-    kinds: list[int]
-    column: int
-
-    def columns(self, leaves: Ints) -> Ints:
-        """The run's part of a leaf matrix, as instances x terms x leaves of one term."""
-        width = len(self.kinds)
-        part = leaves[:, self.column : self.column + self.count * width]
-        return part.reshape(len(leaves), self.count, width)
+MAX_ROUNDS = 6  # of looking for families
 
 
 @dataclass
@@ -61,8 +47,19 @@ class GroupLayout:
     runs: list[Run]
     post: list[int]  # unary ops on the sum, the innermost first
     combine: int | None  # ADD or MAX where the runs are terms, None for a plain expression
+    box: Box | None = None  # that the roots are a part of
     number: int = -1
     offset: int = -1
+
+    @property
+    def size(self) -> int:
+        """How many numbers are computed."""
+        return self.box.size if self.box else len(self.group.roots)
+
+    @property
+    def places(self) -> Ints:
+        """Where each root is, from the offset on."""
+        return self.box.places if self.box else np.arange(len(self.group.roots))
 
 
 @dataclass(frozen=True)
@@ -118,29 +115,6 @@ class Layout:
         return self.tensors[bisect_right(self.tensors, index, key=lambda place: place.offset) - 1]
 
 
-def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], int | None]:
-    """A root's shape as runs of terms, the unary ops on top of them, and how the terms are combined.
-
-    A gradient is always a sum: of the old gradient and the term of this image.
-    """
-    if is_gradient and shapes.terms(shape) is None:
-        old, term = shapes.operands(shape)
-        return [Run(old, 1, [Op.GRAD], 0), Run(term, 1, shapes.kinds(term), 1)], [], Op.ADD
-    post: list[int] = []
-    top = shape
-    while not shapes.is_leaf(top) and shapes.terms(top) is None and len(shapes[top]) == 2:
-        post.insert(0, shapes[top][0])
-        top = shapes[top][1]  # type: ignore[assignment]
-    terms = shapes.terms(top)
-    if terms is None:
-        return [Run(shape, 1, shapes.kinds(shape), 0)], [], None
-    result, column = [], 0
-    for s, count in terms:
-        result.append(Run(s, count, shapes.kinds(s), column))
-        column += count * len(result[-1].kinds)
-    return result, post, shapes[top][0]
-
-
 def assign_storage(
     graph: Graph,
     shapes: Shapes,
@@ -155,12 +129,17 @@ def assign_storage(
     """
     layout = _assign(graph, shapes, groups, program, cache_line, by_index, [])
     readers = layout.readers
+    known: list[list[tuple[int, int]]] = []
     for _ in range(MAX_ROUNDS):  # what reads a family may be one group then, and others families
-        families = find_families(len(graph), readers, [stored.group for stored in layout.groups])
-        better = _assign(graph, shapes, groups, program, cache_line, by_index, families) if families else layout
-        if len(better.groups) >= len(layout.groups):
+        members = [Member(stored.group, stored.size, _kind(shapes, stored)) for stored in layout.groups]
+        families = find_families(len(graph), readers, members)
+        found = [[part.key for part in family] for family in families]
+        if found == known:
             break
-        layout = better
+        better = _assign(graph, shapes, groups, program, cache_line, by_index, families)
+        if len(better.groups) > len(layout.groups):
+            break
+        layout, known = better, found
     return layout
 
 
@@ -171,7 +150,7 @@ def _assign(
     program: Program,
     cache_line: int,
     by_index: Collection[Part],
-    families: list[list[Group]],
+    families: list[list[Member]],
 ) -> Layout:
     op = np.frombuffer(graph.op, dtype=np.uint8)
     leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
@@ -192,19 +171,22 @@ def _assign(
     used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     parts: list[list[GroupLayout]] = [[] for _ in groups]
     slots = _Slots(families, layout)
-    kin = array.copy()  # the same for all members of a family
     tensor = array.copy()
+    known = Arrangement(index, leaf_number, array, array.copy(), cache_line)
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
         for group, stored in zip(groups, parts, strict=True):
             if bool(group.passes & used) == is_used:
                 runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
-                layout.readers += _split_by_array(group, runs, tensor, leaf_number)
-                for part in _split(group, runs, array, kin, index, leaf_number):
-                    ordered = _with_lanes(_sorted(part, runs, index), runs, index, cache_line, is_free=is_used)
-                    stored.append(GroupLayout(ordered, runs, post, combine))
+                layout.readers += known.split(group, runs, tensor)
+                for part in known.parts(group, runs):
+                    ordered, box = known.ordered(part, runs, is_free=is_used)
+                    stored.append(GroupLayout(ordered, runs, post, combine, box))
                     start, place = slots.place(part) or (None, None)
                     _allocate(layout, stored[-1], array, place)
-                    kin[part.roots] = array[part.roots] if start is None else start
+                    known.sizes[stored[-1].offset] = stored[-1].size
+                    known.family[part.roots] = array[part.roots] if start is None else start
+                    if box is not None:
+                        known.boxes[stored[-1].offset] = box
         layout.groups = [part for stored in parts for part in stored]
         if is_used:
             _place_tensors(layout, program, declared)
@@ -214,6 +196,17 @@ def _assign(
     if graph.gradients:
         index[list(graph.gradients.values())] = layout.parameter_index[list(graph.gradients)]
     return layout
+
+
+def _kind(shapes: Shapes, stored: GroupLayout) -> tuple[tuple[int, ...], int]:
+    """The shape of a group's terms, and the unary ops on top of them, whatever the number of terms."""
+    term = stored.runs[-1].shape
+    while not shapes.is_leaf(term) and shapes.terms(term) is None and shapes[term][0] in (Op.ADD, Op.MAX):
+        left, right = shapes.operands(term)
+        if left != right:
+            break
+        term = left
+    return tuple(stored.post), term
 
 
 def _input_index(program: Program, by_index: Collection[Part]) -> Ints:
@@ -233,7 +226,7 @@ class _Slots:
     Families across the layers of a stack are in front of all others, so that layers are an equal distance apart.
     """
 
-    def __init__(self, families: list[list[Group]], layout: Layout) -> None:
+    def __init__(self, families: list[list[Member]], layout: Layout) -> None:
         self.layout = layout
         self.distances: dict[
             tuple[int, int], tuple[int, int]
@@ -241,12 +234,12 @@ class _Slots:
         self.starts: dict[int, int] = {}
         self.extents: dict[int, int] = {}
         for number, members in enumerate(families):
-            sizes = [len(part.roots) for part in members]
+            sizes = [part.size for part in members]
             found = distances(sizes, padded(sizes[0], layout.cache_line), layout.cache_line)
             if found is not None:
                 self.extents[number] = found[-1]
-                self.distances.update({_key(part): (number, i) for part, i in zip(members, found, strict=False)})
-                if len({part.place for part in members}) > 1:
+                self.distances.update({part.key: (number, i) for part, i in zip(members, found, strict=False)})
+                if len({part.group.place for part in members}) > 1:
                     self.starts[number] = _take(layout, found[-1], found[-1])
 
     def place(self, part: Group) -> tuple[int, int] | None:
@@ -275,8 +268,8 @@ def _allocate(layout: Layout, stored: GroupLayout, array: Ints, place: int | Non
     roots = stored.group.roots
     if stored.group.is_gradient:
         return
-    stored.offset = _take(layout, len(roots), padded(len(roots), layout.cache_line)) if place is None else place
-    places = np.arange(len(roots)) + stored.offset
+    stored.offset = _take(layout, stored.size, padded(stored.size, layout.cache_line)) if place is None else place
+    places = stored.places + stored.offset
     if (stored.group.leaves[0] == roots[0]).all():  # copies of leaves: users still read the leaf itself
         layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))
     else:
@@ -320,90 +313,6 @@ def declared_order(program: Program) -> tuple[Ints, Ints]:
         owner[numbers] = t
         start += len(numbers)
     return position, owner
-
-
-def _split(group: Group, runs: list[Run], array: Ints, kin: Ints, index: Ints, leaf_number: Ints) -> list[Group]:
-    """The parts of a group that read from different arrays; where one nest serves a family of arrays, they are one."""
-    found: list[Group] = []
-    for part in _split_by_array(group, runs, kin, leaf_number):
-        parts = _split_by_array(part, runs, array, leaf_number)
-        found += [part] if len(parts) > 1 and _is_regular(part, runs, index) else parts
-    return found
-
-
-def _is_regular(group: Group, runs: list[Run], index: Ints) -> bool:
-    """Whether one nest computes the group."""
-    indices = index[_sorted(group, runs, index).leaves]
-    constant = [
-        run.column + k
-        for run in runs
-        for k in range(run.count * len(run.kinds))
-        if run.kinds[k % len(run.kinds)] == Op.CONST
-    ]
-    indices[:, constant] = 0
-    moves = np.diff(indices, axis=0)
-    firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
-    relative = np.hstack([(run.columns(moves) - run.columns(moves)[:, :1]).reshape(len(moves), -1) for run in runs])
-    return not relative.any() and peel(firsts)[1] == len(firsts)
-
-
-def _split_by_array(group: Group, runs: list[Run], array: Ints, leaf_number: Ints) -> list[Group]:
-    if len(group.roots) == 1:
-        return [group]
-    arrays = array[group.leaves]
-    for run in runs:
-        for k, kind in enumerate(run.kinds):
-            if kind == Op.CONST:
-                columns = slice(run.column + k, run.column + run.count * len(run.kinds), len(run.kinds))
-                numbers = leaf_number[group.leaves[:, columns]]
-                if len(np.unique(numbers)) <= MAX_LITERALS:
-                    arrays[:, columns] = numbers
-    return [group.select(rows) for rows in equal_rows(arrays)]
-
-
-def equal_rows(matrix: Ints) -> list[Ints]:
-    """The row numbers of each different row, in the order of first appearance."""
-    if (matrix == matrix[0]).all():
-        return [np.arange(len(matrix))]
-    rows: dict[bytes, list[int]] = {}
-    for i, row in enumerate(np.ascontiguousarray(matrix)):
-        rows.setdefault(row.tobytes(), []).append(i)
-    return [np.array(found) for found in rows.values()]
-
-
-def _sorted(group: Group, runs: list[Run], index: Ints) -> Group:
-    """Instances in the order of their leaves' indices: the walk of the loop that computes them."""
-    if len(group.roots) == 1:
-        return group
-    keys = [
-        index[group.leaves[:, run.column + k]] for run in runs for k, kind in enumerate(run.kinds) if kind != Op.CONST
-    ]
-    return group.select(np.lexsort(keys[::-1])) if keys else group
-
-
-def _with_lanes(group: Group, runs: list[Run], index: Ints, cache_line: int, is_free: bool) -> Group:
-    """The group's instances in an order in which neighbours are lanes that read what is side by side.
-
-    Lanes that read from any distance but 0 or 1 need a load each. `is_free`: tensors are still to be placed so that
-    the lanes of these groups are neighbours.
-    """
-    if group.is_gradient or len(group.roots) < MIN_LANES:
-        return group
-    dims, length = peel(index[np.hstack([run.columns(group.leaves)[:, 0] for run in runs])])
-    if len(dims) < 2 or length < len(group.roots):
-        return group
-    counts = np.repeat([run.count for run in runs], [len(run.kinds) for run in runs])
-    kinds = np.array([kind for run in runs for kind in run.kinds])
-    loads = counts * (kinds != Op.CONST)
-
-    def cost(dim: Loop) -> float:
-        """Loads for one root."""
-        is_far = (dim.strides != 0) & (dim.strides != 1) & ~(is_free & (kinds == Op.PARAM))
-        return float((loads * np.where(is_far, 1, -(-dim.count // cache_line) / dim.count)).sum())
-
-    best = min(range(len(dims)), key=lambda d: cost(dims[d]))
-    places = np.arange(length).reshape([dim.count for dim in reversed(dims)])  # dims are the innermost first
-    return group.select(np.moveaxis(places, len(dims) - 1 - best, -1).ravel())
 
 
 def _place_tensors(layout: Layout, program: Program, declared: Ints) -> None:

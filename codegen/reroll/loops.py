@@ -231,7 +231,7 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
     stored = sorted([group for group in layout.groups if group.offset >= 0], key=lambda group: group.offset)
     ends = [*(group.offset for group in stored[1:]), layout.value_count]
     for group, end, (name, title) in zip(stored, ends, group_names(graph, stored), strict=True):
-        count = len(group.group.roots)
+        count = group.size
         room = min(padded(count, line), end - group.offset)  # there may be none between the members of a family
         values.append(Region(group.offset, name, title, count, room, room))
     tensors = []

@@ -19,7 +19,8 @@ import numpy as np
 from codegen.ir.graph import Graph, Op
 from codegen.reroll.affine import Loop, Piece, fit
 from codegen.reroll.groups import Ints
-from codegen.reroll.layout import GroupLayout, Layout, Run, equal_rows
+from codegen.reroll.layout import GroupLayout, Layout
+from codegen.reroll.runs import Run, equal_rows
 
 RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
 
@@ -62,6 +63,9 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
     for rows in patterns:
         firsts = [run.columns(indices)[rows, 0] for run in runs]
         instance = np.hstack([results[rows][:, None], *firsts])
+        if stored.box and len(patterns) == 1:
+            whole = stored.box.filled(instance)
+            instance = instance if whole is None else whole
         terms: list[Terms] = []
         column = RESULT + 1
         for run, part in zip(runs, relative, strict=True):
@@ -69,7 +73,7 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
             columns = range(column, column + len(run.kinds))
             terms.append(Terms(run, columns, offsets, _pieces(offsets)))
             column += len(run.kinds)
-        for piece in fit(instance, shorten=True) if len(rows) > 1 else [Piece(0, 1, [])]:
+        for piece in fit(instance, shorten=True) if len(instance) > 1 else [Piece(0, 1, [])]:
             loops = _ordered(piece.loops)
             nests.append(Nest(instance[piece.start], loops, terms, tables, literals))
     return nests
@@ -104,7 +108,7 @@ def _segments(run: Run, indices: Ints) -> list[Run]:
 def _results(layout: Layout, stored: GroupLayout) -> Ints:
     """The index of each root in value[] or, for gradients, in grad[]."""
     roots = stored.group.roots
-    return layout.index[roots] if stored.group.is_gradient else np.arange(len(roots)) + stored.offset
+    return layout.index[roots] if stored.group.is_gradient else stored.places + stored.offset
 
 
 def _constants(

@@ -12,6 +12,8 @@ becomes:
         nest of kernel 4: i < 12: value[100 + i + 32t] = tanh(value[i + 16t])
         nest of kernel 5: i < 12: value[116 + i + 32t] = exp(value[100 + i + 32t])
 
+Counts of terms may advance too, as where each token looks at one more than the token before it: k < 3 + t.
+
 The order of the nests stays as it is, so nothing has to be known about what they read and write. Steps that differ, as
 the first one of a recurrence does, stay in front of the loop or behind it. Among all repeats, the one that saves most
 statements is rolled first; then what is before it, behind it and inside it.
@@ -20,21 +22,18 @@ statements is rolled first; then what is before it, behind it and inside it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count, groupby
 from operator import sub
 
 from codegen.ir.loops import (
-    VALUE,
     Body,
-    Const,
     Expr,
     For,
     Index,
     Kernel,
     Loops,
-    Name,
     Nest,
     Pass,
     Phase,
@@ -44,6 +43,7 @@ from codegen.ir.loops import (
     map_body,
     statements,
 )
+from codegen.schedule.forms import Form, form_of, with_counts, with_indices
 
 FEWEST = (3, 2)  # repeats: first those whose steps are seen to be even, and what is left
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
@@ -52,32 +52,19 @@ MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
 
 @dataclass(frozen=True)
 class _Item:
-    """One kernel, or a statement inside a loop over kernels. `key`: the same without what may advance: the bases."""
+    """One kernel, or a statement inside a loop over kernels. `numbers`: what may advance, of its form."""
 
     body: Body
-    key: object
-    bases: tuple[int, ...]
+    form: Form
     size: int  # in statements
 
     @classmethod
     def of(cls, body: Body, inputs: int) -> _Item:
-        bases: list[int] = []
+        return cls(body, form_of(body, inputs), sum(1 for _ in statements(body)))
 
-        def without_base(index: Index) -> Index:
-            bases.append(index.base)
-            return replace(index, base=0)
-
-        def change(expr: Expr) -> Expr:
-            if type(expr) is Const:
-                return Name(repr(expr.value))  # which tells 0 from -0
-            if type(expr) is not Place:
-                return expr
-            is_input = expr.array == VALUE and expr.index.base < inputs
-            return replace(expr, array="input" if is_input else expr.array, index=_changed(expr.index, without_base))
-
-        anonymous = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
-        key = map_body(anonymous, change)
-        return cls(body, key, tuple(bases), sum(1 for _ in statements(body)))
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return self.form.counts + self.form.bases
 
 
 @dataclass(frozen=True)
@@ -173,28 +160,27 @@ def _counters() -> Iterator[str]:
 
 def _advancing(item: _Item, later: _Item, counter: str) -> Body:
     """An item whose indices advance with the counter as from it to a later one."""
-    steps = map(sub, later.bases, item.bases)
+    counts = map(sub, later.form.counts, item.form.counts)
+    bases = map(sub, later.form.bases, item.form.bases)
 
     def advance(index: Index) -> Index:
-        step = next(steps)
+        step = next(bases)
         return replace(index, steps=(*index.steps, (step, counter))) if step else index
 
     def change(expr: Expr) -> Expr:
-        return replace(expr, index=_changed(expr.index, advance)) if type(expr) is Place else expr
+        return replace(expr, index=with_indices(expr.index, advance)) if type(expr) is Place else expr
 
-    return map_body(item.body, change)
+    def grow(loop: For) -> For:
+        step = next(counts)
+        return replace(loop, steps=(*loop.steps, (step, counter))) if step else loop
 
-
-def _changed(index: Index, change: Callable[[Index], Index]) -> Index:
-    """The index, and those that look up its tables, each changed."""
-    tables = tuple([(table, _changed(inner, change)) for table, inner in index.tables])
-    return replace(change(index), tables=tables)
+    return with_counts(map_body(item.body, change), grow)
 
 
 def _repeats(items: Sequence[_Item], fewest: int) -> list[_Repeat]:
     """Repeats that do not overlap, in order: the one that saves most, then those before and behind it."""
     numbers: dict[object, int] = {}
-    keys = [numbers.setdefault(item.key, len(numbers)) for item in items]
+    keys = [numbers.setdefault(item.form.key, len(numbers)) for item in items]
     found: list[_Repeat] = []
     open_parts = [(0, len(items))]
     while open_parts:
@@ -215,7 +201,7 @@ def _candidates(items: Sequence[_Item], keys: list[int], start: int, end: int, f
     sizes = [0, *accumulate(item.size for item in items)]
     for period in _periods(keys[start:end]):
         steps = [
-            tuple(map(sub, items[i + period].bases, items[i].bases)) if keys[i] == keys[i + period] else None
+            tuple(map(sub, items[i + period].numbers, items[i].numbers)) if keys[i] == keys[i + period] else None
             for i in range(start, end - period)
         ]
         alike = [step is not None for step in steps]

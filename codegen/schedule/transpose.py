@@ -53,6 +53,7 @@ from codegen.ir.loops import (
     reads,
     substituted,
 )
+from codegen.schedule.forms import Growing
 from codegen.schedule.nest import each_nest
 from codegen.schedule.target import Target
 from codegen.schedule.tile import block_of_lanes
@@ -64,9 +65,11 @@ TILE = "tile"
 
 
 def transpose(loops: Loops, target: Target) -> Loops:
+    growing = Growing(loops)
+
     def change(kernel: Kernel, nest: Body) -> Body:
         is_left = kernel.passes == Pass.DENSE_GRADIENTS or target.is_float32  # a float32 vector is longer than ROWS
-        return nest if is_left else _nest(nest)
+        return nest if is_left or nest in growing else _nest(nest)
 
     return each_nest(loops, change)
 

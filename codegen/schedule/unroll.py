@@ -12,7 +12,7 @@ becomes:
     value[12] = tanh(add(add(add(value[3], mul(data[0], value[8])), mul(data[1], value[9])), mul(data[2], value[10])))
 
 C unrolls only nests without lanes, because there is a single root, and sums without loops over terms; Python unrolls
-all.
+all. Sums that differ in nothing but the number of terms, as behind a mask, stay loops: see schedule.roll.
 """
 
 from __future__ import annotations
@@ -40,13 +40,18 @@ from codegen.ir.loops import (
     substituted,
 )
 from codegen.reroll.loops import is_neutral
+from codegen.schedule.forms import Growing
 from codegen.schedule.nest import around, each_nest, root_loops
 
 MAX_TERMS = 8
 
 
 def unroll(loops: Loops, single_roots_only: bool = True) -> Loops:
+    growing = Growing(loops)
+
     def change(kernel: Kernel, nest: Body) -> Body:
+        if nest in growing:
+            return nest
         found = root_loops(nest)
         body = found[-1].body if found else nest
         has_lanes = single_roots_only and bool(found) and has_loop([body], Kind.SEQUENTIAL)

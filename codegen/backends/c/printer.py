@@ -119,7 +119,7 @@ class Printer:
                     yield f"{target} = {self.expr(Apply(stmt.op, (stmt.target, stmt.value)))[0]};"
 
     def loop(self, loop: For) -> Iterator[str]:
-        counter, count = loop.counter, loop.count
+        counter, count = loop.counter, index_text(None, "", Index(loop.count, loop.steps))
         head = [f"for (ptrdiff_t {counter} = 0; {counter} < {count}; {counter}++)"]
         inside: list[str] = []
         match loop.kind:
@@ -141,7 +141,7 @@ class Printer:
                 inside = ["NOT_VECTORISED;"]
             case Kind.VECTORS:
                 head[0] = f"VECTORS({count}) {head[0]}"
-            case Kind.PARALLEL if count == 1:
+            case Kind.PARALLEL if loop.count == 1:
                 assert self.kernel is not None
                 head = [f"if (part == {self.kernel.number} % parts)"]
             case Kind.PARALLEL:

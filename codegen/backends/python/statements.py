@@ -14,8 +14,8 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import GRAD, VALUE, Apply, Const, Expr, Index, Name, Pass, Place
 from codegen.program import Program
 from codegen.reroll.groups import Ints, passes_of
-from codegen.reroll.layout import split_shape
 from codegen.reroll.loops import tree
+from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Trees, find_trees
 
 

@@ -1,0 +1,157 @@
+"""Groups -> parts that one index formula serves, with their instances in the order in which they are stored.
+
+Example input: a group of 16 roots mul(R, R), 12 of which read the results of group 3, and 4 those of group 7
+
+    value[140 + 3] * value[8], value[140 + 0] * value[8], ... value[300 + 1] * value[8] ...
+
+becomes two parts, whose instances follow the numbers that they read: value[140 + i] * value[8] for i < 12, and
+value[300 + i] * value[8] for i < 4. Where groups are stored as one array, a family, their readers stay one part.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from codegen.ir.graph import Op
+from codegen.reroll.affine import Loop, peel
+from codegen.reroll.boxes import Box, find_box, row_keys
+from codegen.reroll.groups import Group, Ints
+from codegen.reroll.runs import Run, equal_rows
+from codegen.reroll.trees import ROOT_KIND
+
+MIN_LANES = 4
+MAX_LITERALS = 4  # more distinct constants in one position become a table
+
+
+@dataclass
+class Arrangement:
+    """What is known of each node's storage while groups are arranged one after the other.
+
+    index         the index in its array
+    leaf_number   the number of a leaf, among those of its kind
+    array         which array it belongs to: a tensor, or the offset of a group
+    family        the same for all members of a family
+    boxes         by offset, the groups that fill a part of a box
+    sizes         by offset, how many elements a group has
+    """
+
+    index: Ints
+    leaf_number: Ints
+    array: Ints
+    family: Ints
+    cache_line: int
+    boxes: dict[int, Box] = field(default_factory=dict)
+    sizes: dict[int, int] = field(default_factory=dict)
+
+    def parts(self, group: Group, runs: list[Run]) -> list[Group]:
+        """Those that read from different arrays; where one nest serves a family of arrays, they are one."""
+        found: list[Group] = []
+        for part in self.split(group, runs, self.family):
+            parts = self.split(part, runs, self.array)
+            is_one = len(parts) > 1 and (self.is_regular(part, runs) or self.box(part, runs) is not None)
+            found += [part] if is_one else parts
+        return found
+
+    def ordered(self, part: Group, runs: list[Run], is_free: bool) -> tuple[Group, Box | None]:
+        """The part as it is stored, and the box that it fills a part of. `is_free`: see with_lanes."""
+        return self.box(part, runs) or (self.with_lanes(self.sorted(part, runs), runs, is_free), None)
+
+    def box(self, group: Group, runs: list[Run]) -> tuple[Group, Box] | None:
+        """The box that a group fills a part of, and its instances in that order."""
+        if group.is_gradient or len(group.roots) < MIN_LANES or (group.leaves[:, 0] == group.roots).all():
+            return None
+        indices = self.index[group.leaves]
+        relative = [(run.columns(indices) - run.columns(indices)[:, :1]).reshape(len(indices), -1) for run in runs]
+        if any((part != part[0]).any() for part in relative) or self.is_regular(group, runs):
+            return None
+        firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
+        arrays = np.hstack([run.columns(self.array[group.leaves])[:, 0] for run in runs])
+        kinds = [kind for run in runs for kind in run.kinds]
+        lengths = []
+        for kind, column, numbers in zip(kinds, arrays.T, firsts.T, strict=True):
+            if kind == Op.CONST and (numbers != numbers[0]).any():
+                return None
+            is_one = kind == ROOT_KIND and (column == column[0]).all()
+            lengths.append(self.boxes[int(column[0])].length if is_one and int(column[0]) in self.boxes else 0)
+        found = find_box(firsts, row_keys(firsts, lengths))
+        if found is None:
+            return None
+        order, box = found
+        whole = box.filled(firsts[order])
+        assert whole is not None
+        for kind, column, numbers in zip(kinds, arrays.T, whole.T, strict=True):
+            if kind == ROOT_KIND and not self.are_written(np.unique(column).tolist(), numbers):
+                return None
+        return group.select(order), box
+
+    def are_written(self, arrays: list[int], indices: Ints) -> bool:
+        """Whether all indices are elements of groups that have been arranged."""
+        inside = [(indices >= first) & (indices < first + self.sizes[first]) for first in arrays if first in self.sizes]
+        return len(inside) == len(arrays) and bool(np.logical_or.reduce(inside).all())
+
+    def is_regular(self, group: Group, runs: list[Run]) -> bool:
+        """Whether one nest computes the group."""
+        indices = self.index[self.sorted(group, runs).leaves]
+        constant = [
+            run.column + k
+            for run in runs
+            for k in range(run.count * len(run.kinds))
+            if run.kinds[k % len(run.kinds)] == Op.CONST
+        ]
+        indices[:, constant] = 0
+        moves = np.diff(indices, axis=0)
+        firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
+        relative = np.hstack([(run.columns(moves) - run.columns(moves)[:, :1]).reshape(len(moves), -1) for run in runs])
+        return not relative.any() and peel(firsts)[1] == len(firsts)
+
+    def split(self, group: Group, runs: list[Run], array: Ints) -> list[Group]:
+        """The parts that read from different arrays, and those with different literals."""
+        if len(group.roots) == 1:
+            return [group]
+        arrays = array[group.leaves]
+        for run in runs:
+            for k, kind in enumerate(run.kinds):
+                if kind == Op.CONST:
+                    columns = slice(run.column + k, run.column + run.count * len(run.kinds), len(run.kinds))
+                    numbers = self.leaf_number[group.leaves[:, columns]]
+                    if len(np.unique(numbers)) <= MAX_LITERALS:
+                        arrays[:, columns] = numbers
+        return [group.select(rows) for rows in equal_rows(arrays)]
+
+    def sorted(self, group: Group, runs: list[Run]) -> Group:
+        """Instances in the order of their leaves' indices: the walk of the loop that computes them."""
+        if len(group.roots) == 1:
+            return group
+        keys = [
+            self.index[group.leaves[:, run.column + k]]
+            for run in runs
+            for k, kind in enumerate(run.kinds)
+            if kind != Op.CONST
+        ]
+        return group.select(np.lexsort(keys[::-1])) if keys else group
+
+    def with_lanes(self, group: Group, runs: list[Run], is_free: bool) -> Group:
+        """The group's instances in an order in which neighbours are lanes that read what is side by side.
+
+        Lanes that read from any distance but 0 or 1 need a load each. `is_free`: tensors are still to be placed so that
+        the lanes of these groups are neighbours.
+        """
+        if group.is_gradient or len(group.roots) < MIN_LANES:
+            return group
+        dims, length = peel(self.index[np.hstack([run.columns(group.leaves)[:, 0] for run in runs])])
+        if len(dims) < 2 or length < len(group.roots):
+            return group
+        counts = np.repeat([run.count for run in runs], [len(run.kinds) for run in runs])
+        kinds = np.array([kind for run in runs for kind in run.kinds])
+        loads = counts * (kinds != Op.CONST)
+
+        def cost(dim: Loop) -> float:
+            """Loads for one root."""
+            is_far = (dim.strides != 0) & (dim.strides != 1) & ~(is_free & (kinds == Op.PARAM))
+            return float((loads * np.where(is_far, 1, -(-dim.count // self.cache_line) / dim.count)).sum())
+
+        best = min(range(len(dims)), key=lambda d: cost(dims[d]))
+        places = np.arange(length).reshape([dim.count for dim in reversed(dims)])  # dims are the innermost first
+        return group.select(np.moveaxis(places, len(dims) - 1 - best, -1).ravel())

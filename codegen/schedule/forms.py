@@ -1,0 +1,100 @@
+"""What is the same in nests that one loop over kernels can serve: all but the numbers that may advance.
+
+Example:
+
+    i < 12: let sum = -0.0; k < 3: sum += value[100 + 8i + k]; value[200 + i] = sum
+    i < 12: let sum = -0.0; k < 4: sum += value[196 + 8i + k]; value[212 + i] = sum
+
+have one form. Their counts of terms are (3) and (4), the bases of their indices (100, 200) and (196, 212).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from codegen.ir.loops import VALUE, Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt, map_body
+from codegen.schedule.nest import root_loops
+
+MIN_COUNTS = 3  # from which on sums of different numbers of terms stay alike
+OVER_TERMS = (Kind.SEQUENTIAL, Kind.IN_ORDER)  # kinds of loops whose counts may differ
+
+
+@dataclass(frozen=True)
+class Form:
+    """`key`: a body without its counts of terms and the bases of its indices, which are in the order of the body."""
+
+    key: object
+    counts: tuple[int, ...]
+    bases: tuple[int, ...]
+
+
+def form_of(body: Body, inputs: int) -> Form:
+    """The form of a body. Inputs, the first `inputs` elements of value[], are an array of their own."""
+    counts: list[int] = []
+    bases: list[int] = []
+
+    def without_base(index: Index) -> Index:
+        bases.append(index.base)
+        return replace(index, base=0)
+
+    def change(expr: Expr) -> Expr:
+        if type(expr) is Const:
+            return Name(repr(expr.value))  # which tells 0 from -0
+        if type(expr) is not Place:
+            return expr
+        is_input = expr.array == VALUE and expr.index.base < inputs
+        return replace(expr, array="input" if is_input else expr.array, index=with_indices(expr.index, without_base))
+
+    def without_count(loop: For) -> For:
+        counts.append(loop.count)
+        return replace(loop, count=0)
+
+    anonymous = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
+    key = with_counts(map_body(anonymous, change), without_count)
+    return Form(key, tuple(counts), tuple(bases))
+
+
+class Growing:
+    """The nests that differ in nothing but the number of terms, as those of tokens behind a mask.
+
+    What is done for some numbers of terms only would tell them apart.
+    """
+
+    def __init__(self, loops: Loops) -> None:
+        self.inputs = loops.inputs
+        counts: dict[object, set[tuple[int, ...]]] = {}
+        for kernel in loops.kernels:
+            for nest in kernel.nests:
+                if _sums(nest):
+                    form = form_of(nest, self.inputs)
+                    counts.setdefault(form.key, set()).add(form.counts)
+        self.forms = {key for key, found in counts.items() if len(found) >= MIN_COUNTS}
+
+    def __contains__(self, nest: Body) -> bool:
+        return bool(self.forms) and _sums(nest) and form_of(nest, self.inputs).key in self.forms
+
+
+def _sums(nest: Body) -> bool:
+    """Whether there is a loop inside of those over roots, or beside a number that it adds to."""
+    found = root_loops(nest)
+    return any(type(stmt) is For for stmt in (found[-1].body if found else nest))
+
+
+def with_counts(body: Body, change: Callable[[For], For]) -> Body:
+    """The body with each loop over terms changed, outer ones first."""
+
+    def visit(stmt: Stmt) -> Stmt:
+        if type(stmt) is For and stmt.kind in OVER_TERMS:
+            stmt = change(stmt)
+        if type(stmt) is For or type(stmt) is Nest:
+            return replace(stmt, body=with_counts(stmt.body, change))
+        return stmt
+
+    return tuple([visit(stmt) for stmt in body])
+
+
+def with_indices(index: Index, change: Callable[[Index], Index]) -> Index:
+    """The index, and those that look up its tables, each changed."""
+    tables = tuple([(table, with_indices(inner, change)) for table, inner in index.tables])
+    return replace(change(index), tables=tables)
