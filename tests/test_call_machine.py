@@ -431,7 +431,7 @@ def run(machine: type[Machine], examples: int, steps: int) -> None:
 
 
 def test_calls_in_any_order(machine):
-    run(machine, 20, 30)
+    run(machine, 12, 30)
     assert sum(STEPS.values()) > 200
 
 

@@ -248,7 +248,7 @@ MODULES = words(
 
 
 @needs_compiler
-@pytest.mark.parametrize("module", MODULES[::8])
+@pytest.mark.parametrize("module", MODULES[::20])
 def test_names_of_modules_in_plain_c(module, tmp_path):
     check_module(module, tmp_path)
 
