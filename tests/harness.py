@@ -36,7 +36,7 @@ from tools.fuzz_compiler.toolchain import Toolchain
 
 __all__ = [
     "LEVELS", "WARNINGS", "Extension", "Generated", "State", "batches_by_hand", "bits", "compare", "differences",
-    "example", "gradients", "many", "parameters", "slow_but", "state", "train_by_hand", "use_threads",
+    "example", "gradients", "many", "nightly_but", "parameters", "slow_but", "state", "train_by_hand", "use_threads",
 ]  # fmt: skip
 
 _names = (f"model_{i}" for i in itertools.count(1))
@@ -94,8 +94,10 @@ def compiled_once(source: Path, name: str, compiler: str | None, flags: Sequence
 
 @cache
 def precompiled(folder: Path) -> list[str]:
-    """The options by which gcc -O0 takes the headers of Python and of the processor from a file: a third of its work."""
-    return Toolchain(folder / f"headers.{os.getpid()}", ["gcc -O0"]).headers["gcc -O0"]
+    """The options by which gcc -O0 takes the headers of Python and of the processor from a file, a third faster."""
+    toolchain = Toolchain(folder / f"headers.{os.getpid()}", ["gcc -O0"])
+    toolchain.precompile(toolchain.often)
+    return toolchain.headers["gcc -O0"]
 
 
 class Generated(Module):
@@ -106,6 +108,11 @@ class Generated(Module):
         path = folder / f"{name}.py"
         path.write_text(compile_program(program, name, lowering, target="python").text, encoding="utf-8")
         super().__init__(program, path, name)
+
+
+def nightly_but(slow: Collection[object], cases: Iterable[object]) -> list[object]:
+    """For parametrize: some cases run in `make test-slow`, the others every night."""
+    return [pytest.param(case, marks=pytest.mark.slow if case in slow else pytest.mark.nightly) for case in cases]
 
 
 def slow_but(quick: Collection[object], cases: Iterable[object]) -> list[object]:
