@@ -29,7 +29,7 @@ LISTINGS = dict(
     for block in build.CONSOLE.findall(PAGE)
     for listing in re.split(r"^\$ ", block, flags=re.M)[1:]
 )
-# They compile with -O3; `make docs` runs them and checks what they print, as it does with everything that pages show.
+# They compile with -O3. `make docs` runs them, as it runs everything that pages show, and checks output and pictures.
 OPTIMIZED = {"four_points.py", "higher_derivatives.py", "microgpt.py", "moons.py"}
 LARGEST = 100_000  # bytes of a picture
 
@@ -106,7 +106,10 @@ def test_mnist_reads_any_idx_files(tmp_path):
     assert re.fullmatch(r"epoch 1: \d+\.\d\d s", time)
 
 
-@pytest.mark.parametrize("name", build.DRAWN)
+PICTURES = [name for name in build.DRAWN if f"{name}.py" not in OPTIMIZED]
+
+
+@pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_current_and_small(name):
     assert build.is_current(name, build.source_of(name))
     path = build.PICTURES / f"{name}.svg"
@@ -123,7 +126,7 @@ def drawn(name):
     return build.draw(name, build.source_of(name))
 
 
-@pytest.mark.parametrize("name", build.DRAWN)
+@pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_drawn(name):
     picture = drawn(name)
     assert build.stamp(build.source_of(name)) in picture

@@ -92,7 +92,7 @@ def test_reduction_finds_the_core():
         return any(n.op == "tanh" and recipe.nodes[n.operands[0]].op == "+" for n in recipe.nodes)
 
     reduced = 0
-    for seed in range(40):
+    for seed in range(20):
         recipe = Recipe.of(random_program(random.Random(seed)))
         if fails(recipe):
             small = reduce_recipe(recipe, fails)
@@ -104,7 +104,7 @@ def test_reduction_finds_the_core():
             assert len(small.outputs) <= 1  # where it is no part of the loss
             assert not small.settings
             reduced += 1
-    assert reduced > 5
+    assert reduced > 2
 
 
 @needs_fork
