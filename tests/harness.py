@@ -26,7 +26,7 @@ from codegen.files import csrc
 from codegen.ir.graph import Graph, verify
 from codegen.models import processor_level
 from codegen.pipeline import build_graph, compile_program
-from codegen.toolchain import compile_extension
+from codegen.toolchain import SMALL_FLAGS, compile_extension
 from micrograd import ops
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine, Interpreter
@@ -215,8 +215,9 @@ def compare(
 ) -> Module:
     """Engine = ir interpreter = Python = straight-line C = loops C at every SIMD level, over some steps of training.
 
-    Returns the module of the loops.
+    The loops are compiled as those of a wheel, unless `flags` say otherwise. Returns their module.
     """
+    options = {"flags": [] if os.name == "nt" else SMALL_FLAGS} | options
     systems: dict[str, System] = {
         "engine": Engine(program),
         "interpreter": Interpreter(program, build_graph(program)),

@@ -234,7 +234,7 @@ def test_gathering_what_the_group_before_has_stored(tmp_path):
     gathered = [a + b * z for a, b in zip(negative[:3] + negative[6:], y, strict=True)]
     outputs = {"negative": negative, "gathered": gathered}
     program = Program(Floats([*x, *y, z]), None, {"weight": [weight]}, weight * weight, outputs)
-    compare(program, tmp_path, steps=1)
+    compare(program, tmp_path, steps=1, flags=["-O3"])
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
