@@ -18,7 +18,8 @@ train: $(VENV)/train.stamp
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
-# The tests that take minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs.
+# The tests that take minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs. With
+# ARGS="-m nightly" those of which it takes fewer cases.
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -m slow -n auto --dist worksteal $(ARGS)
 

@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -25,6 +26,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--refresh-golden", action="store_true", help="rewrite tests/golden")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: "long" not in item.keywords)
+
+
 def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str] | None:
     """Of states that differ, which numbers do: pages of bytes say nothing."""
     from harness import State, differences
@@ -35,25 +40,27 @@ def pytest_assertrepr_compare(op: str, left: object, right: object) -> list[str]
 
 
 @pytest.fixture(scope="session", autouse=True)
-def shared_modules(tmp_path_factory: pytest.TempPathFactory) -> None:
+def shared_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests that compile the same C share the module, also with those of other workers."""
     import harness
 
     base = tmp_path_factory.getbasetemp()
     harness.shared_modules = (base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base) / "modules"
     harness.shared_modules.mkdir(exist_ok=True)
+    with (
+        patch("codegen.build.compile_extension", harness.compiled_once),
+        patch("codegen.models.compile_extension", harness.compiled_once),
+    ):
+        yield
 
 
 @pytest.fixture
 def unoptimized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """codegen.compile() takes optimize=0 if it is not told otherwise, and shares modules; the caches are as ever."""
-    import harness
-
+    """codegen.compile() takes optimize=0 if it is not told otherwise; the caches are as ever."""
     from codegen import models
 
     options = models.compiler_options
     monkeypatch.setattr(models, "compiler_options", lambda optimize: options(0 if optimize is None else optimize))
-    monkeypatch.setattr(models, "compile_extension", harness.compiled_once)
 
 
 @pytest.fixture(scope="session")

@@ -124,6 +124,7 @@ def test_data_from_the_environment(data: Path) -> None:
     assert f"the idx files in {data}" in good("train", "--epochs", 1, MICROGRAD_MNIST=str(data))
 
 
+@pytest.mark.slow
 def test_training_on_the_built_in_digits() -> None:
     out = good("train", "--digits", "--epochs", 1)
     assert "data           the built-in digits" in out

@@ -48,20 +48,21 @@ def test_threads_compile_one_program(empty):
 RACE = """
 import sys
 sys.path[:0] = sys.argv[1:3]
-import test_compile
-from array import array
+import codegen, models
 for _ in range(3):
-    model = test_compile.codegen.compile(test_compile.line(), optimize=0)
-    test_compile.step(model)
+    model = codegen.compile(models.xor(), optimize=0)
+    model.forward([1.0], [0.5, -1.0])
+    model.backward()
+    model.update()
 print(model.data(0).hex())
 """
 
 
 def test_processes_compile_one_program(empty):
     arguments = [sys.executable, "-c", RACE, str(ROOT), str(ROOT / "tests")]
-    racers = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+    racers = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     results = [racer.communicate(timeout=300)[0] for racer in racers]
-    assert [racer.returncode for racer in racers] == [0] * 4
+    assert [racer.returncode for racer in racers] == [0] * 3
     assert len(set(results)) == 1
     assert [path.suffix for path in empty.iterdir()] == [".model"]
 

@@ -25,7 +25,7 @@ from micrograd.engine import Value
 from micrograd.nn import MLP
 
 FOUR_NEURONS = Path(__file__).resolve().parent.parent / "docs" / "four_neurons.py"
-DEEP = 80_000
+DEEP = 20_000
 NODE = re.compile(r'^ *"((?:[^"\\]|\\.)*)" \[label="((?:[^"\\]|\\.)*)"(.*)\]$')
 EDGE = re.compile(r'^ *"([^"]*)" -> "([^"]*)"(?: \[(.*)\])?$')
 needs_dot = pytest.mark.skipif(shutil.which("dot") is None, reason="needs Graphviz's program dot")

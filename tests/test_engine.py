@@ -19,7 +19,7 @@ from micrograd.engine import Value
 from tools.fuzz_compiler.programs import expression
 
 INF, NAN = math.inf, math.nan
-DEEP = 120_000
+DEEP = 50_000
 OPERATORS = {
     "+": operator.add,
     "-": operator.sub,

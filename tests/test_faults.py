@@ -24,22 +24,22 @@ def test_a_fault_is_caught_and_no_fault_is_not(capsys):
     assert faults.main(["--only", "gradient that forgets", "--count", "40"]) == 0
     assert "1 faults planted, 1 caught" in capsys.readouterr().out
     harmless = faults.Fault("a comment", "csrc/ops.h", "What the generated definitions", "All that definitions")
-    assert faults.judge(harmless, 6, 2).error == ""
+    assert faults.judge(harmless, 6).error == ""
 
 
 @pytest.mark.slow
 def test_a_fault_that_a_test_must_find():
     (found,) = (fault for fault in faults.FAULTS if fault.name == "a shape with a hole in it")
-    assert faults.judge(found, 0, 1).error.startswith("AssertionError")
+    assert faults.judge(found, 0).error.startswith("AssertionError")
     harmless = faults.Fault(
         "a comment", "csrc/views.h", "Checks one tensor and copies", "Copies", test=faults.NO_MEMORY
     )
-    assert faults.judge(harmless, 0, 1).error == ""
+    assert faults.judge(harmless, 0).error == ""
     nowhere = faults.Fault(
         "no test", "csrc/views.h", "Checks one tensor and copies", "Copies", test="tests/no_such_file.py"
     )
     with pytest.raises(RuntimeError, match="no test: the test does not run"):
-        faults.judge(nowhere, 0, 1)
+        faults.judge(nowhere, 0)
 
 
 def test_a_fuzzer_that_does_not_start_has_found_nothing():
@@ -47,7 +47,7 @@ def test_a_fuzzer_that_does_not_start_has_found_nothing():
         "no fuzzer", "tools/fuzz_compiler/__main__.py", "import argparse\n", "import no_such_module\n"
     )
     with pytest.raises(RuntimeError, match="no fuzzer: the fuzzer itself fails"):
-        faults.judge(broken, 6, 2)
+        faults.judge(broken, 6)
 
 
 def test_a_fault_that_cannot_be_planted_is_an_error(tmp_path):

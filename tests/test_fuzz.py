@@ -207,15 +207,15 @@ def test_without_a_fuzzer_the_command_says_what_to_install(monkeypatch):
         run.fuzz("idx", 1)
 
 
-@pytest.mark.parametrize("name", ["idx", "weights"])
-def test_a_short_run(name, tmp_path, monkeypatch):
+def test_a_short_run(tmp_path, monkeypatch):
+    """Of the target that starts first; `make fuzz` runs all."""
     pytest.importorskip("atheris", reason="atheris is not installed")
     monkeypatch.setattr(run, "FOLDER", tmp_path)
-    report = run.fuzz(name, 1)
+    report = run.fuzz("idx", 1)
     assert report.found == []
-    assert report.executions > len(TARGETS[name].seeds())
+    assert report.executions > len(TARGETS["idx"].seeds())
     assert report.coverage
-    assert f"{name}: {report.executions:,} executions" in str(report)
+    assert f"idx: {report.executions:,} executions" in str(report)
 
 
 def test_a_finding_is_reported(tmp_path):

@@ -80,12 +80,15 @@ def test_simplify_keeps_every_bit_and_leaves_nothing_to_do(graph):
 
 
 def test_no_pass_recurses():
+    """And the C grows with the graph, no faster."""
     x = w = Value(0.5)
     constant = Value(0.5)
     for _ in range(3 * sys.getrecursionlimit()):
         x = (x * w).tanh()
         constant = constant * 0.99
     step = Program(inputs=Floats([]), targets=None, parameters={"w": w}, loss=x + constant)
-    graph = compile_program(step).graph
+    compiled = compile_program(step)
+    graph = compiled.graph
     assert len(graph) > 20_000
+    assert compiled.text.count("\n") < 2 * len(graph)
     assert Counter(graph.op)[Op.CONST] == len(graph.constants) == 3  # the folded one, and those of tanh's derivative

@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 from commands import environment, good, write_data
+from harness import nightly_but
 
 from micrograd.commands import checkpoint
 
@@ -181,13 +182,14 @@ def test_terminated_and_interrupted_a_few_times(data: Path, tmp_path: Path) -> N
     assert sum(seen["sent"].values()) >= 15
 
 
-@pytest.mark.slow
-def test_terminated_and_interrupted_three_hundred_times(tmp_path: Path) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("times", nightly_but([60], [60, 300]))
+def test_terminated_and_interrupted_many_times(times: int, tmp_path: Path) -> None:
     data = write_data(tmp_path, 6000, 1000)
     options = ("--data", data, "--batch-size", 10, "--epochs", 2)
-    seen = kill(tmp_path / "runs", 300, 0.6, [], 200, *options, signals="SIGTERM,SIGINT,SIGKILL")
-    assert seen["ends"] >= 2
-    assert min(seen["sent"].values()) >= 60
+    seen = kill(tmp_path / "runs", times, 0.6, [], 200, *options, signals="SIGTERM,SIGINT,SIGKILL")
+    assert seen["ends"] >= times // 150
+    assert min(seen["sent"].values()) >= times // 6
 
 
 @pytest.mark.parametrize("what", ["--checkpoint", "--save"])
@@ -217,10 +219,11 @@ def test_several_trainers_at_one_file(data: Path, tmp_path: Path, what: str) -> 
             assert re.search("another process is training|--seed was|first weights' digest was", message)
 
 
-@pytest.mark.slow
-def test_killed_two_hundred_times(tmp_path: Path) -> None:
+@pytest.mark.long
+@pytest.mark.parametrize("times", nightly_but([40], [40, 200]))
+def test_killed_many_times(times: int, tmp_path: Path) -> None:
     """On the built-in digits, thirty checkpoints an epoch."""
     data = write_data(tmp_path, 6000, 1000)
-    seen = kill(tmp_path / "runs", 200, 1.0, [], 200, "--data", data, "--batch-size", 10, "--epochs", 2)
-    assert seen["ends"] >= 2
-    assert sum(k["half"] for k in seen["killed"]) >= 5
+    seen = kill(tmp_path / "runs", times, 1.0, [], 200, "--data", data, "--batch-size", 10, "--epochs", 2)
+    assert seen["ends"] >= times // 100
+    assert sum(k["half"] for k in seen["killed"]) >= times // 40

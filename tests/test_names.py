@@ -18,7 +18,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from harness import WARNINGS, slow_but
+from harness import WARNINGS, nightly_but, slow_but
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
@@ -248,14 +248,13 @@ MODULES = words(
 
 
 @needs_compiler
-@pytest.mark.parametrize("module", MODULES[::8])
+@pytest.mark.parametrize("module", MODULES[::20])
 def test_names_of_modules_in_plain_c(module, tmp_path):
     check_module(module, tmp_path)
 
 
 @needs_compiler
-@pytest.mark.slow
-@pytest.mark.parametrize("module", MODULES)
+@pytest.mark.parametrize("module", nightly_but(MODULES[::5], MODULES))
 def test_more_names_of_modules_in_plain_c(module, tmp_path):
     check_module(module, tmp_path)
 

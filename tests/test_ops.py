@@ -235,7 +235,7 @@ def ops_module(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ops")
     if request.param.startswith("Python, "):
         return Generated(program, folder, request.param.removeprefix("Python, ")).module
-    return Extension(program, folder, request.param).module
+    return Extension(program, folder, request.param, flags=[] if request.param == "loops" else ["-O1"]).module
 
 
 @pytest.fixture(scope="module")

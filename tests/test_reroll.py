@@ -131,16 +131,6 @@ def test_nothing_is_skipped_where_lanes_read_different_inputs():
     assert row_tensors(models.shared_weights()) == 0  # its inputs are targets too
 
 
-def test_a_deep_expression_needs_no_recursion():
-    x = Value(0.0)
-    w = Value(0.5)
-    out = w
-    for _ in range(5_000):
-        out = (out * x).tanh()
-    program = Program(inputs=Pixels([x]), targets=None, parameters={"w": w}, loss=out, outputs={"out": [out]})
-    assert compile_program(program).text.count("\n") < 60_000
-
-
 def test_a_long_chain_that_is_one_sum_stays_one_loop():
     x = models.values(5_000)
     w = [Value(1.0) for _ in x]

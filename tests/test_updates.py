@@ -14,7 +14,7 @@ from typing import Any
 import models
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, Generated, batches_by_hand, bits, compare, many, parameters
+from harness import LEVELS, Extension, Generated, batches_by_hand, bits, compare, many, nightly_but, parameters
 
 import codegen
 from codegen import Program
@@ -113,11 +113,15 @@ def test_all_systems_agree_step_by_step(tmp_path):
     compare(with_rules(models.mlp((9, 4, 3)), "own", "momentum", "clip_norm"), tmp_path, flags=["-O0"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("model", ["mlp", "xor", "attention", "shared_weights", "convolution"])
-@pytest.mark.parametrize("rule", RULES)
-def test_every_rule_of_every_model(model, rule, tmp_path):
-    """Optimised, as a user compiles it, in one of the models: a rule is the same loops in each."""
+OTHERS = ("xor", "attention", "shared_weights", "convolution")
+PAIRS = [*itertools.product(["mlp"], RULES), *itertools.product(OTHERS, RULES)]
+IN_TURN = [*PAIRS[: len(RULES)], *zip(itertools.cycle(OTHERS), RULES, strict=False)]
+
+
+@pytest.mark.parametrize("pair", nightly_but(IN_TURN, PAIRS), ids="-".join)
+def test_every_rule_of_every_model(pair, tmp_path):
+    """Optimised, as a user compiles it, in one of the models: a rule is the same loops in each. All pairs nightly."""
+    model, rule = pair
     flags = [] if model == "mlp" else ["-O0"]
     compare(with_rules(models.REGULAR[model](), rule), tmp_path, odd=0.2, flags=flags)
 

@@ -125,7 +125,7 @@ def _build_pair(folder: Path, name: str, instrumented: bool, digest: str) -> Non
         return
     shutil.rmtree(folder, ignore_errors=True)
     model = MODELS[name]
-    compiler, flags = ("clang", SANITIZERS) if instrumented else (None, ["-O1"])
+    compiler, flags = ("clang", SANITIZERS) if instrumented else (None, ["-O0"])
     path = build(model.program(), folder, f"fuzz_{name}", compiler=compiler, flags=flags)
     if model.twin == "straightline":
         build(model.program(), folder / "twin", f"fuzz_{name}", "straightline", flags=["-O0"])

@@ -108,6 +108,7 @@ class Runner:
         descriptor, name = tempfile.mkstemp(dir=self.folder, suffix=".json")
         os.close(descriptor)
         result = Path(name)
+        self.toolchain.precompile(case.commands)
         pid = os.fork()
         if pid:
             return pid, result

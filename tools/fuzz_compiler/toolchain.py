@@ -57,17 +57,23 @@ class Toolchain:
     """The C compilers of this machine. `quick` compiles what has one SIMD level: tcc if there is one."""
 
     def __init__(self, folder: Path, often: Sequence[str] = ()) -> None:
-        """Commands that are used `often` get a precompiled header in the folder."""
+        """Commands that are used `often` get a precompiled header in the folder, by precompile()."""
         self.includes = [f"-I{csrc()}", f"-I{sysconfig.get_paths()['include']}"]
         self.commands = [command for command in COMMANDS if shutil.which(command.split()[0])]
         if not self.commands:
             raise FileNotFoundError("found neither gcc nor clang")
-        self.headers = {command: self._precompile(command, folder) for command in often}
+        self.folder, self.often = folder, often
+        self.headers: dict[str, list[str]] = {}
         self.quick = "tcc" if shutil.which("tcc") else self.commands[0]
 
-    def _precompile(self, command: str, folder: Path) -> list[str]:
+    def precompile(self, commands: Sequence[str]) -> None:
+        """The headers of these commands, unless they are there: before a process is forked that takes them."""
+        for command in set(commands) & set(self.often) - self.headers.keys():
+            self.headers[command] = self._precompile(command)
+
+    def _precompile(self, command: str) -> list[str]:
         """The arguments by which a compiler takes the precompiled header."""
-        header = folder / command.replace(" ", "") / "header.h"
+        header = self.folder / command.replace(" ", "") / "header.h"
         header.parent.mkdir(parents=True)
         header.write_text(HEADER)
         compiler, level = command.split()
