@@ -61,6 +61,7 @@ def main() -> None:
     columns = {
         f"rate {RATE}": lambda k: (RATE, epochs, True),
         "times √k": lambda k: (RATE * k**0.5, epochs, True),
+        "times k, at most 0.5": lambda k: (min(RATE * k, 0.5), epochs, True),
         "times k": lambda k: (RATE * k, epochs, True),
         "times k, no warm-up": lambda k: (RATE * k, epochs, False),
         "times √k, 5 times the epochs": lambda k: (RATE * k**0.5, 5 * epochs, True),

@@ -42,20 +42,21 @@ SYSTEMS = (*TRAIN, *MODES, *DDP)
 EXACT = (*TRAIN, "Trainer, exact")
 ONE = "nn.train, 1 thread"
 
-Step = Callable[[int, int | None], float]  # an epoch of a batch size, shuffled with a seed; its mean loss
+# Sets the first weights; an epoch of a batch size, shuffled with a seed, which returns its mean loss
+System = tuple[Callable[[], object], Callable[[int, int | None], float]]
 
 
-def of_nn(model: Any, data: mnist.Data, threads: int) -> Step:
+def of_nn(model: Any, data: mnist.Data, threads: int) -> System:
     def epoch(batch: int, seed: int | None) -> float:
         [loss] = model.train(
             data.train_images, data.train_labels, batch_size=batch, learning_rate=RATE, seed=seed, threads=threads
         )
         return float(loss)
 
-    return epoch
+    return lambda: model.reset(1), epoch
 
 
-def of_ddp(data: mnist.Data, dtype: str) -> tuple[Step, int]:
+def of_ddp(data: mnist.Data, dtype: str) -> tuple[System, int]:
     """The same net, each rank with its half of each batch."""
     import nn
     import numpy as np
@@ -67,14 +68,16 @@ def of_ddp(data: mnist.Data, dtype: str) -> tuple[Step, int]:
     rank, ranks = distributed.get_rank(), distributed.get_world_size()
     kind = getattr(torch, dtype)
     net = torch.nn.Sequential(torch.nn.Linear(784, 50), torch.nn.ReLU(), torch.nn.Linear(50, 10)).to(kind)
-    nn.reset(1)
-    with torch.no_grad():
-        for parameter, weights in zip(net.parameters(), nn.state_dict().values(), strict=True):
-            parameter.copy_(torch.tensor(np.asarray(weights)))
     model = torch.nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, foreach=True)
     pixels = torch.tensor(np.frombuffer(data.train_images, np.uint8).reshape(-1, 784) / 255, dtype=kind)
     labels = torch.tensor(np.frombuffer(data.train_labels, np.uint8), dtype=torch.int64)
+
+    def reset() -> None:
+        nn.reset(1)
+        with torch.no_grad():
+            for parameter, weights in zip(net.parameters(), nn.state_dict().values(), strict=True):
+                parameter.copy_(torch.tensor(np.asarray(weights)))
 
     def epoch(batch: int, _seed: int | None) -> float:
         total = torch.zeros((), dtype=torch.float64)
@@ -88,7 +91,7 @@ def of_ddp(data: mnist.Data, dtype: str) -> tuple[Step, int]:
         distributed.all_reduce(total)
         return float(total) / len(labels)
 
-    return epoch, rank
+    return (reset, epoch), rank
 
 
 def work(system: str, count: int) -> None:
@@ -98,18 +101,18 @@ def work(system: str, count: int) -> None:
     whole = mnist.load()
     data = mnist.Data(whole.train_images[: 784 * count], whole.train_labels[:count], b"", b"", whole.source)
     rank = 0
-    nn.reset(1)
     if system in DDP:
-        epoch, rank = of_ddp(data, DDP[system])
+        (reset, epoch), rank = of_ddp(data, DDP[system])
     elif system in MODES:
         from micrograd.mpi import Trainer
 
         trainer = Trainer(nn, mode=MODES[system])
-        epoch, rank = of_nn(trainer, data, 1), trainer.rank
+        (reset, epoch), rank = of_nn(trainer, data, 1), trainer.rank
     else:
-        epoch = of_nn(nn, data, TRAIN[system])
+        reset, epoch = of_nn(nn, data, TRAIN[system])
     found = {}
     for batch in BATCHES:
+        reset()
         loss, times = epoch(batch, None), []
         for seed in range(EPOCHS):
             start = perf_counter()

@@ -10,6 +10,7 @@ import argparse
 import hashlib
 import io
 import json
+import traceback
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -77,16 +78,19 @@ class Job:
         return files
 
     def _run_as_rank(self) -> list[Path] | None:
-        from mpi4py import MPI
+        from micrograd.mpi import world
 
-        failure = None
+        comm, failure = world(), None
         try:
             files = self.files()
-            self.part(MPI.COMM_WORLD.rank, MPI.COMM_WORLD.size)
+            self.part(comm.Get_rank(), comm.Get_size())
         except (UserError, OSError, ImportError) as error:
             failure = error
-        failures = MPI.COMM_WORLD.allgather(failure)
-        if MPI.COMM_WORLD.rank > 0:
+        except BaseException:  # the other ranks would wait for this one
+            traceback.print_exc()
+            comm.Abort(1)
+        failures = comm.allgather(failure)
+        if comm.Get_rank() > 0:
             return None
         for failure in filter(None, failures):
             raise failure
