@@ -57,7 +57,8 @@ def main() -> None:
     options = parser.parse_args()
     data, epochs = mnist.load(), options.epochs
     print("# Accuracy of large batches\n\nWritten by `python -m benchmarks.large_batches`.\n")
-    print(f"{processor()}; {data.source.partition(' in ')[0]}, {epochs} epochs, medians of {len(SEEDS)} seeds.\n")
+    name = "the built-in digits" if "built-in" in data.source else "MNIST"
+    print(f"{processor()}; {name}, {epochs} epochs, medians of {len(SEEDS)} seeds.\n")
     columns = {
         f"rate {RATE}": lambda k: (RATE, epochs, True),
         "times √k": lambda k: (RATE * k**0.5, epochs, True),

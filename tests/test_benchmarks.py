@@ -14,10 +14,11 @@ from benchmarks.__main__ import SECTIONS  # noqa: E402
 from benchmarks.__main__ import tasks as chosen  # noqa: E402
 from benchmarks.accuracy import Race  # noqa: E402
 from benchmarks.measure import Bench, Column, Different, Result, check_classes, check_loss, hopeless  # noqa: E402
-from benchmarks.mpi_cost import Constants  # noqa: E402
+from benchmarks.mpi_cost import Constants, table  # noqa: E402
 from benchmarks.tasks import Data, Missing, Task, initial, loss  # noqa: E402
 from benchmarks.worker import Worker  # noqa: E402
 
+ROOT = Path(__file__).resolve().parent.parent
 F64, F32 = Task("train", "f64", 1), Task("train", "f32", 1)
 
 
@@ -260,6 +261,7 @@ def test_a_rank_is_half_as_efficient_where_the_formula_says():
     """100 Gbit/s and 2 us: from batch 290 on 8 ranks, where an update costs nothing."""
     constants = Constants(image=1.56, update=0, latency=2, byte=8e-5, size=318_080)
     assert [round(constants.half_efficient(ranks), -1) for ranks in (8, 64)] == [290, 3040]
+    assert table(constants) in (ROOT / "docs" / "mpi.md").read_text(encoding="utf-8")
     slow = Constants(image=1.56, update=8, latency=20, byte=8e-4, size=318_080)
     for ranks in (2, 8, 64):
         assert slow.speedup(slow.half_efficient(ranks), ranks) == pytest.approx(ranks / 2)
