@@ -94,6 +94,6 @@ def test_what_a_trainer_takes() -> None:
     with pytest.raises(ValueError, match="mode must be one of tree, exact, fast, got 'slow'"):
         mpi.Trainer(nn, mode="slow")
     with pytest.raises(
-        TypeError, match="takes nn, or a model of codegen.compile.. that trains, not <module 'nn_infer'"
+        TypeError, match=r"takes nn, or a model of codegen.compile.. that trains, not <module 'nn_infer'"
     ):
         mpi.Trainer(nn_infer)
