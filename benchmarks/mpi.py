@@ -180,6 +180,7 @@ def main() -> None:
     systems = list(dict.fromkeys([ONE, *options.systems]))
     times: dict[str, dict[int, list[float]]] = {system: {batch: [] for batch in BATCHES} for system in systems}
     expected: dict[int, float] = {}
+    load = os.getloadavg()[0]  # of other work: ranks that spin suffer from it most
     for number_of_round in range(options.rounds):
         for system in systems:
             for batch, (loss, micros) in measure(system, options).items():
@@ -193,7 +194,8 @@ def main() -> None:
         [
             "# Two ranks, two threads, two processes of PyTorch",
             "Written by `python -m benchmarks.mpi`. Training of 784-50-10, two ranks with a thread each.",
-            f"{machine()}; {library}, {', '.join(versions)}. {options.rounds} rounds, all systems in turns.",
+            f"{machine()}; {library}, {', '.join(versions)}. {options.rounds} rounds, all systems in turns; "
+            f"before them, the load was {load:.1f}.",
             table(times),
         ]
     )
