@@ -44,7 +44,14 @@ from codegen.backends.text import formulas, work
 
 ROOT = Path(__file__).resolve().parent.parent
 PICTURES = ROOT / "docs" / "pictures"
-DRAWN = {"by_hand": "dot", "neuron": "dot", "moons": "matplotlib", "mnist": "dot", "loops": "dot"}  # what draws it
+DRAWN = {  # by what
+    "by_hand": "dot",
+    "neuron": "dot",
+    "moons": "matplotlib",
+    "sweep": "matplotlib",
+    "mnist": "dot",
+    "loops": "dot",
+}
 MODELS = {"mnist": ("codegen/mnist.py", "graph"), "loops": ("docs/four_neurons.py", "loops")}  # of `micrograd draw`
 MNIST = "examples/mnist.py"
 MODULES = ("nn", "nn_infer")  # which have type stubs

@@ -42,6 +42,7 @@ CONTENTS = {
         "onnx",
         "ops",
         "training",
+        "mpi",
         "wheel",
         "plain_c",
         "pages",

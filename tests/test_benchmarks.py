@@ -9,14 +9,16 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from benchmarks import accuracy, report, tasks  # noqa: E402
+from benchmarks import accuracy, mpi, report, tasks  # noqa: E402
 from benchmarks.__main__ import SECTIONS  # noqa: E402
 from benchmarks.__main__ import tasks as chosen  # noqa: E402
 from benchmarks.accuracy import Race  # noqa: E402
 from benchmarks.measure import Bench, Column, Different, Result, check_classes, check_loss, hopeless  # noqa: E402
+from benchmarks.mpi_cost import Constants, table  # noqa: E402
 from benchmarks.tasks import Data, Missing, Task, initial, loss  # noqa: E402
 from benchmarks.worker import Worker  # noqa: E402
 
+ROOT = Path(__file__).resolve().parent.parent
 F64, F32 = Task("train", "f64", 1), Task("train", "f32", 1)
 
 
@@ -253,3 +255,30 @@ def test_the_grid_in_the_code_is_the_grid_in_the_file():
 
 def test_no_peer_is_imported_here():
     assert not {"torch", "jax", "onnxruntime", "sklearn"} & set(sys.modules)
+
+
+def test_a_rank_is_half_as_efficient_where_the_formula_says():
+    """100 Gbit/s and 2 us: from batch 290 on 8 ranks, where an update costs nothing."""
+    constants = Constants(image=1.56, update=0, latency=2, byte=8e-5, size=318_080)
+    assert [round(constants.half_efficient(ranks), -1) for ranks in (8, 64)] == [290, 3040]
+    assert table(constants) in (ROOT / "docs" / "mpi.md").read_text(encoding="utf-8")
+    slow = Constants(image=1.56, update=8, latency=20, byte=8e-4, size=318_080)
+    for ranks in (2, 8, 64):
+        assert slow.speedup(slow.half_efficient(ranks), ranks) == pytest.approx(ranks / 2)
+        assert slow.speedup(10**9, ranks) == pytest.approx(ranks, rel=1e-3)
+    assert slow.allreduce(1) == 0
+
+
+def test_ranks_that_learn_something_else_are_not_timed():
+    mpi.check("Trainer, exact", 0.5, 0.5)
+    mpi.check("Trainer, tree", 0.5 + 1e-9, 0.5)
+    for system, found in (("Trainer, exact", 0.5 + 1e-9), ("Trainer, fast", 0.501), ("Trainer, tree", float("nan"))):
+        with pytest.raises(RuntimeError, match="does not learn the same"):
+            mpi.check(system, found, 0.5)
+
+
+def test_table_of_ranks_has_medians_and_ratios_to_one_thread():
+    one, fast = {b: [4.0, 2.0, 3.0] for b in mpi.BATCHES}, {b: [1.0, 2.0, 1.5] for b in mpi.BATCHES}
+    lines = mpi.table({mpi.ONE: one, "Trainer, fast": fast}).splitlines()
+    assert lines[2].startswith("| nn.train, 1 thread | 3.00 (2.00 to 4.00) |")
+    assert lines[3].startswith("| Trainer, fast | 1.50 (1.00 to 2.00), **2.00** |")

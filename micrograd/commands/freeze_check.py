@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd.commands.errors import UsageError
+from micrograd.data.shards import npy_header
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -113,13 +114,12 @@ def array_of(path: Path) -> Array:
 
     if path.exists() and not path.is_file():
         raise UsageError(f"{path}: not a file")
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         with path.open("rb") as file:
-            shape, is_fortran, dtype = readers[np.lib.format.read_magic(file)](file)
+            shape, is_fortran, dtype = npy_header(file)
             content = file.read()
         if dtype.kind not in "fiu" or len(content) != prod(shape) * dtype.itemsize or min(shape, default=0) < 0:
             raise ValueError(f"{len(content):,} bytes of {dtype} for the shape {shape}")
         return np.frombuffer(content, dtype).reshape(shape, order="F" if is_fortran else "C")
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError, SyntaxError) as error:
+    except (ValueError, OverflowError) as error:
         raise UsageError(f"{path}: not an array of numbers, as numpy.save() writes it: {error}") from error

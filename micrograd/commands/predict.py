@@ -1,24 +1,31 @@
-"""micrograd eval | predict: tests saved weights, and shows images with the model's predictions."""
+"""micrograd eval | predict: tests saved weights, and shows images with the model's predictions, or writes them."""
 
 from __future__ import annotations
 
 import argparse
 import math
 import sys
-from operator import eq
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from micrograd.commands import shards
 from micrograd.commands.command_line import whole
 from micrograd.commands.errors import UsageError
 from micrograd.commands.images import PIXELS, read_image
 from micrograd.commands.inputs import add_matching, compiled_model, data_options, load_data, load_weights, matching_of
 from micrograd.commands.train_model import Recipe, add_model
-from micrograd.data import mnist
-from micrograd.data.mnist import SIDE
+from micrograd.data.mnist import CLASSES, SIDE
+from micrograd.data.shards import images, labelled
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Array = npt.NDArray[Any]
 
 EXAMPLES = 10  # images that `predict` shows by default
 BLOCKS = " ▀▄█"  # for two pixels, one above the other: none, the upper, the lower, both
+SCORES = [("label", "u1"), ("class", "u1"), ("loss", "f8")]  # of an image of a shard
 SHADES = " .:-=+*#%@"  # for two pixels in encodings without blocks, from black to white
 BAR = 30  # characters of a certain prediction
 
@@ -29,21 +36,27 @@ def add_parsers(commands: Any) -> None:
         "eval",
         parents=[data_options()],
         description="The loss and the accuracy of weights on the test images, and the accuracy digit by digit: "
-        "those that come with the module, or saved ones.",
+        "those that come with the module, or saved ones. Or those on a folder of shards: .npy and idx files, each with "
+        "a file of labels.",
     )
     eval_parser.set_defaults(command=evaluate)
     add_model(eval_parser.add_argument_group("the model that --load is of"))
     add_load(eval_parser)
+    shards.add_options(eval_parser)
+    eval_parser.add_argument(
+        "shards", nargs="?", type=Path, metavar="DIR", help="a folder of shards instead of the test images"
+    )
 
     predict_parser = commands.add_parser(
         "predict",
         parents=[data_options()],
         description=f"Show images and what the model makes of them: the files given, or one of the test images, or "
-        f"the first {EXAMPLES} of them.",
+        f"the first {EXAMPLES} of them. Or write the classes of all images of a folder of shards, .npy and idx files.",
     )
     predict_parser.set_defaults(command=predict)
     add_model(predict_parser.add_argument_group("the model that --load is of"))
     add_load(predict_parser)
+    shards.add_options(predict_parser)
     add = predict_parser.add_argument
     add("--index", type=whole(0, 2**63 - 1), metavar="I", help="the number of a test image, from 0")
     add(
@@ -52,7 +65,7 @@ def add_parsers(commands: Any) -> None:
         type=Path,
         metavar="IMAGE",
         help=f"a PNG of any size, or {SIDE} x {SIDE} pixels as {PIXELS} bytes or a binary PGM (P5); dark strokes "
-        "on light paper are inverted",
+        "on light paper are inverted; or one folder of shards",
     )
 
 
@@ -76,39 +89,102 @@ def loaded(options: argparse.Namespace) -> Any:
 
 
 def evaluate(options: argparse.Namespace) -> int:
+    if options.shards is not None:
+        return evaluate_shards(options)
+    shards.check_unused(options)
     model = loaded(options)
     data = load_data(options)
     predictions = model.predict_batch(data.test_images)
-    right = sum(map(eq, data.test_labels, predictions))
     if options.load is None:
-        loss, weights = mean_loss(model, data), f"those of nn_infer, {model.info()['weights'][:16]}"
+        losses = losses_of(model, data.test_images, data.test_labels)
+        loss = math.fsum(losses) / len(losses)
     else:
-        loss, weights = model.evaluate(data.test_images, data.test_labels)[0], str(options.load)
-    print(f"test loss      {loss:.4f}")
-    print(f"test accuracy  {right / len(data.test_labels):.2%} of {len(data.test_labels):,} images")
-    print(f"weights        {weights}")
-    print(f"data           {data.source}")
-    print("\ndigit  images   right  accuracy")
-    for digit in range(mnist.CLASSES):
-        pairs = zip(data.test_labels, predictions, strict=True)
-        answers = [prediction for label, prediction in pairs if label == digit]
-        right = answers.count(digit)
-        share = f"{right / len(answers):.2%}" if answers else "-"
-        print(f"{digit:5}  {len(answers):6,}  {right:6,}  {share:>8}")
+        loss = model.evaluate(data.test_images, data.test_labels)[0]
+    seen, right = [0] * CLASSES, [0] * CLASSES
+    for label, prediction in zip(data.test_labels, predictions, strict=True):
+        seen[label] += 1
+        right[label] += label == prediction
+    print_scores(loss, seen, right, options, data.source)
     return 0
 
 
-def mean_loss(frozen: Any, data: mnist.Data) -> float:
-    """The cross-entropy of a model that only predicts, on the test images."""
+def evaluate_shards(options: argparse.Namespace) -> int:
+    """As if all shards were one: the losses of images are added in order, as model.evaluate() does."""
+    import numpy as np
+
+    if options.data is not None or options.digits:
+        raise UsageError("a folder of shards excludes --data and --digits")
+    files = shards.Job(options, options.shards, loaded, scores, has_labels=True).run()
+    if files is None:
+        return 0
+    total, seen, right = 0.0, np.zeros(CLASSES, int), np.zeros(CLASSES, int)
+    for file in files:
+        rows = np.load(file)
+        total = float(np.cumsum([total, *rows["loss"]])[-1])
+        seen += np.bincount(rows["label"], minlength=CLASSES)
+        right += np.bincount(rows["label"][rows["label"] == rows["class"]], minlength=CLASSES)
+    if not seen.any():
+        raise UsageError(f"{options.shards}: no images in its shards")
+    source = f"{shards.counted(files)} in {options.shards}, results in {options.output}"
+    print_scores(total / int(seen.sum()), seen.tolist(), right.tolist(), options, source)
+    return 0
+
+
+def scores(model: Any, shard: Path) -> Array:
+    """Label, class and loss of each image of a shard."""
+    import numpy as np
+
+    found = []
+    for pixels, labels in labelled(shard):
+        rows = np.empty(len(labels), SCORES)
+        rows["label"] = bytearray(labels)
+        rows["class"] = bytearray(model.predict_batch(pixels))
+        rows["loss"] = losses_of(model, pixels, labels)
+        found.append(rows)
+    return np.concatenate([np.empty(0, SCORES), *found])
+
+
+def classes(model: Any, shard: Path) -> Array:
+    """The class of each image of a shard."""
+    import numpy as np
+
+    return np.frombuffer(b"".join(model.predict_batch(pixels) for pixels in images(shard)), np.uint8)
+
+
+def losses_of(model: Any, pixels: bytes, labels: bytes) -> list[float]:
+    """The loss of each image: the model's own, or the cross-entropy of one that only predicts."""
+    if hasattr(model, "evaluate"):
+        view = memoryview(pixels)
+        each = [view[i : i + PIXELS] for i in range(0, len(pixels), PIXELS)]
+        return [model.evaluate(image, [label])[0] for image, label in zip(each, labels, strict=True)]
     losses = []
-    rows = frozen.outputs_batch(data.test_images)["logits"].tolist()
-    for label, logits in zip(data.test_labels, rows, strict=True):
+    for label, logits in zip(labels, model.outputs_batch(pixels)["logits"].tolist(), strict=True):
         top = max(logits)
         losses.append(top - logits[label] + math.log(math.fsum(math.exp(logit - top) for logit in logits)))
-    return math.fsum(losses) / len(losses)
+    return losses
+
+
+def print_scores(
+    loss: float, seen: Sequence[int], right: Sequence[int], options: argparse.Namespace, source: str
+) -> None:
+    """seen, right: images of each digit, and how many of them were recognised."""
+    own = options.load is None
+    weights = f"those of nn_infer, {loaded(options).info()['weights'][:16]}" if own else str(options.load)
+    print(f"test loss      {loss:.4f}")
+    print(f"test accuracy  {sum(right) / sum(seen):.2%} of {sum(seen):,} images")
+    print(f"weights        {weights}")
+    print(f"data           {source}")
+    print("\ndigit  images   right  accuracy")
+    for digit, (count, good) in enumerate(zip(seen, right, strict=True)):
+        share = f"{good / count:.2%}" if count else "-"
+        print(f"{digit:5}  {count:6,}  {good:6,}  {share:>8}")
 
 
 def predict(options: argparse.Namespace) -> int:
+    folders = [path for path in options.files if path.is_dir()]
+    if folders:
+        return predict_shards(options, folders[0])
+    shards.check_unused(options)
     if options.files and (options.index is not None or options.data is not None or options.digits):
         raise UsageError("image files exclude --index, --data and --digits")
     model = loaded(options)
@@ -122,6 +198,15 @@ def predict(options: argparse.Namespace) -> int:
         raise UsageError(f"--index must be 0..{count - 1}, got {options.index}")
     for i in range(min(count, EXAMPLES)) if options.index is None else [options.index]:
         show(model, f"test image {i}", data.test_images[i * PIXELS : (i + 1) * PIXELS], data.test_labels[i])
+    return 0
+
+
+def predict_shards(options: argparse.Namespace, folder: Path) -> int:
+    if len(options.files) > 1 or options.index is not None or options.data is not None or options.digits:
+        raise UsageError("a folder of shards excludes other images, --index, --data and --digits")
+    files = shards.Job(options, folder, loaded, classes).run()
+    if files is not None:
+        print(f"classes of {shards.counted(files)} in {folder}: {options.output}")
     return 0
 
 

@@ -16,9 +16,10 @@ import threading
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 
 from micrograd.data import digits
@@ -118,10 +119,15 @@ def read_images(path: Path) -> bytes:
 def read_labels(path: Path) -> bytes:
     """The labels of an idx file, one byte each, 0..9. Raises OSError and DataError."""
     labels = _read(path, LABELS_MAGIC, "labels", ())
+    check_labels(path, labels)
+    return labels
+
+
+def check_labels(path: Path, labels: bytes, first: int = 0) -> None:
+    """Raises DataError for a label above 9, with its number; `first` is that of the first one."""
     if max(labels) >= CLASSES:
         i = next(i for i, label in enumerate(labels) if label >= CLASSES)
-        raise DataError(f"{path}: label {i} is {labels[i]}, expected 0..{CLASSES - 1}")
-    return labels
+        raise DataError(f"{path}: label {first + i} is {labels[i]}, expected 0..{CLASSES - 1}")
 
 
 def download(folder: Path, mirrors: Sequence[str] = MIRRORS, patience: float = PATIENCE) -> None:
@@ -279,26 +285,40 @@ def _find(folder: Path, name: str) -> Path:
     raise FileNotFoundError(f"{folder}: no {name} and no {name}.gz")
 
 
-def _read(path: Path, magic: int, items: str, shape: tuple[int, ...]) -> bytes:
-    """The content of an idx file after its header, which must declare `items` of `shape` bytes. Raises DataError."""
+@contextmanager
+def opened(path: Path, magic: int, items: str, shape: tuple[int, ...]) -> Iterator[tuple[BinaryIO, int]]:
+    """An idx file after its header, and how many items follow. Raises DataError if they are others."""
     header = struct.Struct(f">{2 + len(shape)}I")
+    with unpacked(path) as file:
+        start = file.read(header.size)
+        if len(start) < header.size:
+            raise DataError(f"{path}: truncated: {len(start)} bytes, expected a header of {header.size}")
+        found_magic, count, *found_shape = header.unpack(start)
+        if found_magic != magic:
+            raise DataError(f"{path}: the magic number is {found_magic:#x}, expected {magic:#x} for {items}")
+        if tuple(found_shape) != shape:
+            found = " x ".join(map(str, found_shape))
+            raise DataError(f"{path}: {items} of {found} bytes, expected {' x '.join(map(str, shape))}")
+        yield file, count
+
+
+@contextmanager
+def unpacked(path: Path) -> Iterator[BinaryIO]:
+    """A file to read, decompressed if it is a .gz. Raises OSError, and DataError for a damaged one."""
     try:
-        with gzip.open(path) if path.suffix == ".gz" else open(path, "rb") as file:
-            start = file.read(header.size)
-            if len(start) < header.size:
-                raise DataError(f"{path}: truncated: {len(start)} bytes, expected a header of {header.size}")
-            found_magic, count, *found_shape = header.unpack(start)
-            if found_magic != magic:
-                raise DataError(f"{path}: the magic number is {found_magic:#x}, expected {magic:#x} for {items}")
-            if tuple(found_shape) != shape:
-                found = " x ".join(map(str, found_shape))
-                raise DataError(f"{path}: {items} of {found} bytes, expected {' x '.join(map(str, shape))}")
-            if not 1 <= count <= MAX_ITEMS:
-                raise DataError(f"{path}: a count of {count} {items}, expected 1..{MAX_ITEMS}")
-            size = count * math.prod(shape)
-            content = file.read(size + 1)  # to the end, where gzip compares its checksum; but no further
+        with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
+            yield file  # type: ignore[misc]  # a GzipFile reads as any other
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise DataError(f"{path}: not a whole gzip file: {error}") from error
+
+
+def _read(path: Path, magic: int, items: str, shape: tuple[int, ...]) -> bytes:
+    """The content of an idx file after its header, which must declare `items` of `shape` bytes. Raises DataError."""
+    with opened(path, magic, items, shape) as (file, count):
+        if not 1 <= count <= MAX_ITEMS:
+            raise DataError(f"{path}: a count of {count} {items}, expected 1..{MAX_ITEMS}")
+        size = count * math.prod(shape)
+        content = file.read(size + 1)  # to the end, where gzip compares its checksum; but no further
     if len(content) < size:
         raise DataError(f"{path}: truncated: {len(content)} bytes follow the header, expected {size}: {count} {items}")
     if len(content) > size:
