@@ -42,7 +42,7 @@ from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
 from codegen.schedule.copies import Batch, plan_batch
-from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_passes, schedule
+from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, gradient_passes, python_passes, schedule
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from codegen.schedule.tokens import TokenTable, read_by_index
@@ -314,7 +314,9 @@ def batch_of(found: Rerolled, target: Target) -> Batch | None:
     """How a batch of images runs; None for one image after the other."""
     factors = [(row.factor, row.lanes) for row in found.rows.values()]
     factors += [(factor, table.lanes) for table in found.tokens for _, factor in table.gradients]
-    return plan_batch(schedule(found, batch_passes(found, target)), found.loops, factors, target)
+    loops = schedule(found, batch_passes(found, target))
+    gradients = schedule(found, gradient_passes(found, target, loops))
+    return plan_batch(loops, gradients, found.loops, factors, target)
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

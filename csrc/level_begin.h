@@ -46,3 +46,17 @@
 #pragma GCC target("avx512f,avx512dq,avx512bw,avx512vl,fma,popcnt,prefer-vector-width=512")
 #endif
 #endif
+
+#if GROUP_GRADIENTS
+/* The sum of the first `count` of some numbers side by side, added in pairs. */
+SPECIALISED real AT_LEVEL(total)(const real *x, int count)
+{
+    real sum[SIDE_BY_SIDE];
+    for (int i = 0; i < SIDE_BY_SIDE; i++)
+        sum[i] = i < count ? x[i] : 0;
+    for (int half = SIDE_BY_SIDE / 2; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            sum[i] += sum[i + half];
+    return sum[0];
+}
+#endif

@@ -7,7 +7,7 @@ side by side; those of its adjoints go back, because the gradients of parameters
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,6 +30,7 @@ class Batch:
     """How the images of a batch run, so many side by side; with fewer than `fewest`, one after the other is faster."""
 
     loops: Loops
+    gradients: Loops  # those of parameters that groups of images add: see groups_of_images.py
     images: int
     copies: Copies
     costs: dict[int, Cost]  # of each kernel, by its number
@@ -41,18 +42,25 @@ class Batch:
         return roll(self.loops.with_kernels([k for k in self.loops.kernels if k.phase == Phase.SIDE_BY_SIDE]))
 
     @property
+    def in_groups(self) -> Loops:
+        """The gradients of groups of images, in loops over kernels where they repeat."""
+        return roll(self.gradients)
+
+    @property
     def phases(self) -> dict[int, Phase]:
         """How each kernel runs, by its number."""
-        return {kernel.number: kernel.phase for kernel in self.loops.kernels}
+        return {kernel.number: kernel.phase for kernel in (*self.loops.kernels, *self.gradients.kernels)}
 
 
 @dataclass(frozen=True)
 class Copies:
-    """`into` goes from workspaces to images side by side, `out_of` back; `once` from the values that are computed once
-    to each workspace. The others are all values that are computed side by side, or once."""
+    """`into` goes from workspaces to images side by side, `out_of` back, and `out_of_groups` where groups of images add
+    gradients; `once` from the values that are computed once to each workspace. The others are all values that are
+    computed side by side, or once."""
 
     into: list[Span]
     out_of: list[Span]
+    out_of_groups: list[Span]
     once: list[Span]
     all_side_by_side: list[Span]
     all_once: list[Span]
@@ -63,14 +71,17 @@ class Copies:
         return COPY_OPERATIONS * sum(count for _, count in (*self.into, *self.out_of))
 
 
-def plan_batch(loops: Loops, plain: Loops, factors: Iterable[Span], target: Target) -> Batch | None:
-    """`loops`: those of a batch, scheduled. `plain`: the same with the gradients, as reroll made them. `factors`: what
+def plan_batch(
+    loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[Span], target: Target
+) -> Batch | None:
+    """`loops`: those of a batch, scheduled, and `gradients`: of groups. `plain`: all as reroll made them. `factors`: what
     the gradients of rows read.
 
     None if one image after the other is faster, or if the images need too much memory.
     """
     images = target.cache_line
-    copies = _copies(loops, plain, factors, images)
+    in_groups = {kernel.number for kernel in gradients.kernels}
+    copies = _copies(loops, plain, in_groups, factors, images)
     before = {kernel.number: kernel for kernel in plain.kernels}
     costs = {}
     total = Cost(0, copies.cost)
@@ -80,22 +91,29 @@ def plan_batch(loops: Loops, plain: Loops, factors: Iterable[Span], target: Targ
         total += costs[kernel.number] if is_beside else Cost()
     fewest = max(math.ceil(total.side_by_side / max(total.by_image, 1) * images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
-    return Batch(loops, images, copies, costs, fewest) if total.by_image and fewest <= images and fits else None
+    for number in in_groups:
+        total += kernel_cost(before[number], target)
+    pays = total.by_image and fewest <= images or total.by_image > total.side_by_side > 0 and in_groups
+    return Batch(loops, gradients, images, copies, costs, fewest) if pays and fits else None
 
 
-def _copies(loops: Loops, plain: Loops, factors: Iterable[Span], images: int) -> Copies:
+def _copies(loops: Loops, plain: Loops, in_groups: Container[int], factors: Iterable[Span], images: int) -> Copies:
     beside = {kernel.number for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE}
     read_beside = [kernel for kernel in plain.kernels if kernel.number in beside]
     gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
     written = _written(loops, Phase.SIDE_BY_SIDE)
     once = _written(loops, Phase.ONCE)
+    read_beside += [kernel for kernel in gradients if kernel.number in in_groups]
+    others = [kernel for kernel in gradients if kernel.number not in in_groups]
     read = _marks(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
     kept = _marks(loops, (found for kernel in gradients for found in indices_read(plain, kernel)))
+    kept_by_image = _marks(loops, (found for kernel in others for found in indices_read(plain, kernel)))
     for factor, lanes in factors:
-        kept[factor : factor + lanes] = True
+        kept[factor : factor + lanes] = kept_by_image[factor : factor + lanes] = True
     return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),
         out_of=_blocks(kept & written, written | _padding(loops), images),
+        out_of_groups=_blocks(kept_by_image & written, written | _padding(loops), images),
         once=_spans(kept & once),
         all_side_by_side=_spans(written),
         all_once=_spans(once),

@@ -14,6 +14,7 @@ from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
 from codegen.schedule.fuse import fuse_products
+from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
 from codegen.schedule.images import add_images
 from codegen.schedule.in_order import keep_order
@@ -103,6 +104,18 @@ def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,
         "in order": keep_order,
+        "fuse": fuse_products,
+    }
+    return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
+
+
+def gradient_passes(found: Rerolled, target: Target, batch: Loops) -> dict[str, Pass]:
+    """The passes of C for gradients that groups of images side by side add; `batch` are their other kernels."""
+    passes: dict[str, Pass] = {
+        "groups": lambda loops: add_groups(loops, batch, target),
+        "hoist": hoist,
+        "in order": keep_order,
+        "parallel": share_gradients,
         "fuse": fuse_products,
     }
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
