@@ -91,7 +91,7 @@ static void run_backward(void)
 
 enum {
     TILE_BYTES = 1 << 16, /* of rows: more than an L1 cache, because many are not active */
-    FEWEST_IN_GROUPS = 3 * SIDE_BY_SIDE, /* images of a block: their sums are added up only once */
+    FEWEST_IN_GROUPS = 2 * SIDE_BY_SIDE, /* images of a block: see codegen/schedule/copies.py */
     PIECE = ROW_TENSOR_COUNT ? 32 : SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16 /* images that a worker takes at a time */
 };
 

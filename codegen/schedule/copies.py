@@ -19,6 +19,7 @@ from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
+FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the same
 COPY_OPERATIONS = 5  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
@@ -71,11 +72,9 @@ class Copies:
         return COPY_OPERATIONS * sum(count for _, count in (*self.into, *self.out_of))
 
 
-def plan_batch(
-    loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[Span], target: Target
-) -> Batch | None:
-    """`loops`: those of a batch, scheduled, and `gradients`: of groups. `plain`: all as reroll made them. `factors`: what
-    the gradients of rows read.
+def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[Span], target: Target) -> Batch | None:
+    """`loops`: those of a batch, scheduled, and `gradients`: of groups of images. `plain`: all as reroll made them.
+    `factors`: what the gradients of rows read.
 
     None if one image after the other is faster, or if the images need too much memory.
     """
@@ -92,8 +91,11 @@ def plan_batch(
     fewest = max(math.ceil(total.side_by_side / max(total.by_image, 1) * images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
     for number in in_groups:
-        total += kernel_cost(before[number], target)
-    pays = total.by_image and fewest <= images or total.by_image > total.side_by_side > 0 and in_groups
+        costs[number] = kernel_cost(before[number], target)
+        total += costs[number]
+    pays = total.by_image > 0 and fewest <= images
+    if not pays and in_groups and total.by_image > total.side_by_side:
+        fewest, pays = FEWEST_GROUPS * images, True  # only where gradients gain too
     return Batch(loops, gradients, images, copies, costs, fewest) if pays and fits else None
 
 

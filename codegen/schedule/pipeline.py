@@ -96,10 +96,12 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
 
 def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for the images of a batch; gradients are those of c_passes()."""
+    kernels = found.loops.kernels if target.reorder else ()
+    gradients = [kernel for kernel in kernels if kernel.passes & ir.Pass.DENSE_GRADIENTS]
     passes: dict[str, Pass] = {
         "values": _values,
         # What runs once, image by image, and with images side by side.
-        "phases": lambda loops: set_phases(loops, found.rows, target, found.observed),
+        "phases": lambda loops: set_phases(loops, found.rows, target, found.observed, gradients),
         "unroll": lambda loops: unroll(loops, single_roots_only=False),
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,

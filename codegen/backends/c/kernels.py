@@ -304,11 +304,6 @@ def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str
     return lines
 
 
-def group_functions(calls: list[Call]) -> list[str]:
-    """The gradients of groups of images, if there are any."""
-    return _calling("compute_group_gradients", GROUPS, calls) if calls else []
-
-
 def batch_passes_of(program: Program) -> list[str]:
     """The passes over a batch that a module has."""
     needs = {
@@ -320,10 +315,12 @@ def batch_passes_of(program: Program) -> list[str]:
     return [name for name in BATCH_PASSES if needs[name]]
 
 
-def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
-    """The phases of each pass over a batch, as functions, and a table of them; NULL where there is nothing to do."""
-    lines: list[str] = []
-    for name in names:
+def batch_functions(kernels: Kernels, names: Iterable[str]) -> list[str]:
+    """The phases of each pass over a batch, as functions, and a table of them; NULL where there is nothing to do. Then
+    the gradients of groups of images, if there are any."""
+    calls, groups = kernels.batch_calls, kernels.group_calls
+    lines = _calling("compute_group_gradients", GROUPS, groups) if groups else []
+    for name in names if kernels.batch is not None else ():
         entries = []
         for phase, (title, parameters) in PHASES.items():
             called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name]]

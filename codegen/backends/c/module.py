@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import PASSES, Kernels, batch_functions, batch_passes_of, group_functions, pass_functions
+from codegen.backends.c.kernels import PASSES, Kernels, batch_functions, batch_passes_of, pass_functions
 from codegen.backends.c.updates import gradient_rows, rule_constants, rule_functions, step_functions
 from codegen.backends.shared import comment_text, drawn_from, input_noun, noise_rows, number_strides, targets_noun, walk
 from codegen.kinds import Part, types_text
@@ -108,8 +108,7 @@ def files(
         "/* The passes. */",
         "",
         *pass_functions(kernels.calls, pass_names),
-        *group_functions(kernels.group_calls),
-        *(batch_functions(kernels.batch_calls, batch_names) if kernels.batch is not None else []),
+        *batch_functions(kernels, batch_names),
         *includes("level_end"),
     ]
     return {f"{name}.c": "\n".join(main) + "\n", f"{name}_kernels.h": "\n".join(body) + "\n"}
