@@ -18,6 +18,7 @@ from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
 from codegen.schedule.images import add_images
 from codegen.schedule.in_order import keep_order
+from codegen.schedule.interleave import interleave_sums
 from codegen.schedule.lanes import split_into_lanes
 from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
@@ -77,6 +78,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers
+        "interleave": interleave_sums,  # single sums, some at a time
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": lambda loops: pad_lanes(loops, target),  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
