@@ -295,7 +295,8 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
             if refused:
                 by_index = tuple([part for part in by_index if part not in refused])
                 continue
-        rows = find_row_tensors(loops, layout, is_trained)  # tensors whose rows a zero input skips
+        density = Target.of(program).density
+        rows = find_row_tensors(loops, layout, is_trained, density)  # tensors whose rows a zero input skips
         marked = mark_row_gradients(loops, rows)
         return Rerolled(graph, trees.shapes, layout, marked, rows, tables, tuple(by_index))
 
