@@ -42,7 +42,7 @@ from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
 from codegen.schedule.copies import Batch, plan_batch
-from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, python_passes, schedule
+from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, gradient_passes, python_passes, schedule
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from codegen.schedule.tokens import TokenTable, read_by_index
@@ -295,7 +295,8 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
             if refused:
                 by_index = tuple([part for part in by_index if part not in refused])
                 continue
-        rows = find_row_tensors(loops, layout, is_trained)  # tensors whose rows a zero input skips
+        density = Target.of(program).density
+        rows = find_row_tensors(loops, layout, is_trained, density)  # tensors whose rows a zero input skips
         marked = mark_row_gradients(loops, rows)
         return Rerolled(graph, trees.shapes, layout, marked, rows, tables, tuple(by_index))
 
@@ -312,7 +313,9 @@ def token_parts(program: Program) -> tuple[Part, ...]:
 
 def batch_of(found: Rerolled, target: Target) -> Batch | None:
     """How a batch of images runs; None for one image after the other."""
-    return plan_batch(schedule(found, batch_passes(found, target)), found.loops, found.row_factors, target)
+    loops = schedule(found, batch_passes(found, target))
+    gradients = schedule(found, gradient_passes(found, target, loops))
+    return plan_batch(loops, gradients, found.loops, found.row_factors, target)
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

@@ -24,6 +24,9 @@
 #ifndef METRIC_COUNT
 #define METRIC_COUNT 0
 #endif
+#ifndef GROUP_GRADIENTS
+#define GROUP_GRADIENTS 0
+#endif
 #ifndef INPUT_GRADIENTS
 #define INPUT_GRADIENTS 0
 #endif

@@ -72,6 +72,12 @@ struct level {
 #endif
     /* Adds the gradients of some images, in order; each of `parts` calls covers its part of the parameters. */
     void (*compute_gradients)(const struct workspace *images, int count, int part, int parts);
+#if GROUP_GRADIENTS
+    /* The same from groups of images side by side, `count` of each; and for the parameters that these leave out. */
+    void (*compute_group_gradients)(const struct images *images, const struct workspace *once, int groups, int count,
+                                    int part, int parts);
+    void (*compute_other_gradients)(const struct workspace *images, int count, int part, int parts);
+#endif
     update_function *const *rules;
     real (*largest)(const real *x, Py_ssize_t count);
     /* Row tensors: see rows.h. */
@@ -93,7 +99,7 @@ struct level {
 #endif
     /* Images side by side; all of these are NULL if the model has none. */
     void (*copy_into)(struct images *restrict, const struct workspace *, int count);
-    void (*copy_out_of)(const struct images *restrict, struct workspace *, int count);
+    void (*copy_out_of)(const struct images *restrict, struct workspace *, int count, const struct values *list);
     const struct batch_passes *prediction, *outputs, *training, *evaluation;
 };
 

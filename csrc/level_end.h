@@ -56,6 +56,10 @@ static const struct level AT_LEVEL(level) = {
     .compute_metrics = AT_LEVEL(compute_metrics),
 #endif
     .compute_gradients = AT_LEVEL(compute_gradients),
+#if GROUP_GRADIENTS
+    .compute_group_gradients = AT_LEVEL(compute_group_gradients),
+    .compute_other_gradients = AT_LEVEL(compute_other_gradients),
+#endif
     .rules = AT_LEVEL(rules),
     .largest = AT_LEVEL(largest),
     .find_largest_in_rows = AT_LEVEL(find_largest_in_rows),

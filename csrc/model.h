@@ -157,6 +157,7 @@ static struct active_list training_list;    /* its active inputs */
 static struct {
     int count;
     int first, end; /* those whose values are computed here; others come from other processes: see shares.h */
+    int are_shared; /* whether others do */
     const input_type *inputs[BLOCK_IMAGES];
     const target_type *targets[BLOCK_IMAGES];
     const input_type *later[BLOCK_IMAGES]; /* the inputs of images that come after the block; NULL if none is known */

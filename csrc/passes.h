@@ -91,6 +91,7 @@ static void run_backward(void)
 
 enum {
     TILE_BYTES = 1 << 16, /* of rows: more than an L1 cache, because many are not active */
+    FEWEST_IN_GROUPS = 2 * SIDE_BY_SIDE, /* images of a block: see codegen/schedule/copies.py */
     PIECE = ROW_TENSOR_COUNT ? 32 : SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16 /* images that a worker takes at a time */
 };
 
@@ -136,17 +137,32 @@ static void compute_row_sums(int worker, int first, int end)
         }
 }
 
+#if GROUP_GRADIENTS
+/* The images of the block side by side, if they are so many that gradients are added from there. */
+static struct images groups[(BLOCK_IMAGES + SIDE_BY_SIDE - 1) / SIDE_BY_SIDE];
+static int in_groups(void) { return block_images.count >= FEWEST_IN_GROUPS && !block_images.are_shared; }
+#else
+#define in_groups() 0
+#endif
+
 /* The other values and the adjoints of at most IMAGES_AT_ONCE images. */
 static void compute_values(int worker, int first, int count)
 {
     struct workspace *const w = &block[first];
 #if SIDE_BY_SIDE
-    if (count >= FEWEST_SIDE_BY_SIDE) {
-        struct images *const images = &inference[worker].side_by_side; /* no one else computes */
+    if (count >= FEWEST_SIDE_BY_SIDE || in_groups()) {
+        struct images *images = &inference[worker].side_by_side; /* no one else computes */
+        const struct values *list = out_of;
+#if GROUP_GRADIENTS
+        if (in_groups()) {
+            images = &groups[first / SIDE_BY_SIDE];
+            list = out_of_groups;
+        }
+#endif
         for (int k = 0; k < count; k++)
             copy_computed_once(&w[k]);
         compute_side_by_side(images, level->training, w, count, &computed_once);
-        level->copy_out_of(images, w, count);
+        level->copy_out_of(images, w, count, list);
         for (int k = 0; k < count; k++)
             block_images.loss[first + k] = images->value[LOSS][k];
         if (first + count == block_images.count)
@@ -217,10 +233,20 @@ static int dense_pieces(void)
 /* `argument`: the number of pieces. */
 static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *argument)
 {
-    const int pieces = *(const int *)argument;
-    level->compute_gradients(block, block_images.count, dense_share.part * pieces + piece, dense_share.parts * pieces);
+    const int count = block_images.count, pieces = *(const int *)argument;
+#if GROUP_GRADIENTS
+    if (in_groups()) {
+        const int whole = count / SIDE_BY_SIDE, rest = count % SIDE_BY_SIDE;
+        level->compute_group_gradients(groups, &computed_once, whole, SIDE_BY_SIDE, piece, pieces);
+        if (rest)
+            level->compute_group_gradients(groups + whole, &computed_once, 1, rest, piece, pieces);
+        level->compute_other_gradients(block, count, piece, pieces);
+    }
+    else
+#endif
+        level->compute_gradients(block, count, dense_share.part * pieces + piece, dense_share.parts * pieces);
 #if TOKEN_TABLE_COUNT
-    level->add_word_gradients(block, block_images.count, piece, pieces);
+    level->add_word_gradients(block, count, piece, pieces);
 #endif
 }
 

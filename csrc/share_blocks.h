@@ -76,6 +76,7 @@ static void send_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t 
     fill_block(run, i, rest);
     block_images.first = block_start(share, share->rank);
     block_images.end = block_start(share, share->rank + 1);
+    block_images.are_shared = 1;
     compute_block(run->random);
     memcpy(place_of(share, share->rank, block_images.first) - FLAG_BYTES, &flag, FLAG_BYTES);
     for (int image = block_images.first; image < block_images.end; image++)

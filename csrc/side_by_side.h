@@ -13,6 +13,7 @@
 #include "workspace.h"
 
 struct images; /* side by side */
+struct values; /* a part of value[] */
 
 /* The phases of a pass over a batch, in order; NULL if there is nothing to do. */
 struct batch_passes {

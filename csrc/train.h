@@ -187,6 +187,7 @@ static void fill_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t 
     block_images.count = rest < BLOCK_IMAGES ? (int)rest : BLOCK_IMAGES;
     block_images.first = 0;
     block_images.end = block_images.count;
+    block_images.are_shared = 0;
     for (int k = 0; k < block_images.count; k++) {
         const Py_ssize_t image = image_number(run, i + k);
         block_images.inputs[k] = image_at(&run->batch, image);

@@ -110,12 +110,13 @@ static void AT_LEVEL(copy_into)(struct images *restrict images, const struct wor
 }
 
 #if !FROZEN
-static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct workspace *w, int count)
+static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct workspace *w, int count,
+                                  const struct values *list)
 {
     real *to[SIDE_BY_SIDE];
     for (int k = 0; k < count; k++)
         to[k] = w[k].value;
-    for EACH_PART(part, out_of) {
+    for EACH_PART(part, list) {
         int i = part->first;
 #if TRANSPOSES
         if (count == SIDE_BY_SIDE)

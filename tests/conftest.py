@@ -187,3 +187,11 @@ def resumes(train: Callable, path: Path, plain: tuple[list[str], bytes]) -> Call
         return done
 
     return resume
+
+
+@pytest.fixture(scope="module")
+def rows_of_any_size():
+    """Small tensors that read floats are row tensors too, as large ones are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("codegen.schedule.rows.SMALL", 0)
+        yield

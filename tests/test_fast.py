@@ -15,6 +15,7 @@ import pytest
 from harness import LEVELS, Extension, bits, example, many, slow_but
 from models import REGULAR, mlp
 
+from benchmarks.small.models import logistic_with_l2, numbers, physics_loss
 from codegen import compile_program
 from codegen.backends.arithmetic import Arithmetic
 from codegen.mnist import program as mnist_program
@@ -98,6 +99,28 @@ def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number
     for threads, system in enumerate(systems, start=1):
         losses = system.module.train(*data, batch_size=33, epochs=2, threads=threads)
         seen.add((*bits(losses), *bits(system.data)))
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("write", [logistic_with_l2, slow_but([], [physics_loss])[0]])
+def test_groups_of_images_have_the_same_bits_at_every_simd_level_and_with_any_number_of_threads(write, tmp_path):
+    """Blocks of 64, 18 and 36 images: whole groups, a part of one, and too few images for groups."""
+    program = write(numbers(5), numbers(3 if write is logistic_with_l2 else 1))
+    strict = Extension(program, tmp_path / "strict", "loops", flags=["-O0"])
+    first = Extension(
+        replace(program, dtype="float32", reorder=True), tmp_path / "fast", "loops", levels=True, flags=["-O0"]
+    )
+    systems = [first]
+    for level in LEVELS:
+        with suppress(ImportError):
+            systems.append(first.at_level(level))
+    data = many(program, 200)
+    seen = set()
+    strict.module.train(*data, batch_size=82, epochs=2)
+    for threads, system in enumerate(systems, start=1):
+        losses = system.module.train(*many(system.program, 200), batch_size=82, epochs=2, threads=threads)
+        seen.add((*bits(losses), *bits(system.data)))
+        assert distance(strict.data, system.data) < 2e-5
     assert len(seen) == 1
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import models
 import pytest
 
-from codegen import Floats, Program, compile_program
+from codegen import Floats, Pixels, Program, compile_program
 from codegen.ir.loops import Loops
 from codegen.ir.print_loops import body_lines
 from codegen.schedule.pipeline import c_passes
@@ -29,7 +29,7 @@ def one_op():
 def one_sum():
     x, w, b = models.values(9), [models.values(9) for _ in range(2)], models.values(2)
     out = [h.tanh() for h in models.affine(w, b, x)]
-    return Program(Floats(x), None, {"w": w, "b": b}, out[0] * out[1], {"out": out})
+    return Program(Pixels(x, scale=1), None, {"w": w, "b": b}, out[0] * out[1], {"out": out})
 
 
 def convolution():

@@ -23,6 +23,8 @@ from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Engine, Interpreter, Reference
 from tools.fuzz_compiler.systems import require_same
 
+pytestmark = pytest.mark.usefixtures("rows_of_any_size")
+
 ODD = [math.nan, math.inf, -math.inf, 1.7976931348623157e308, -1.7976931348623157e308, 5e-324, -0.0]
 
 

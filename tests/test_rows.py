@@ -23,6 +23,8 @@ from codegen.passes.freeze import weights_of
 from micrograd.functional import mse
 from tools.fuzz_compiler.reference import Engine
 
+pytestmark = pytest.mark.usefixtures("rows_of_any_size")
+
 
 class Twins:
     """A compiled model and the engine, which agree by bits after each call.

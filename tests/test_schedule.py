@@ -12,10 +12,10 @@ import models
 import pytest
 from harness import slow_but
 
-from benchmarks.small.models import gru
+from benchmarks.small.models import gru, logistic_with_l2, physics_loss
 from codegen import Floats, Label, Pixels, Program
 from codegen.ir.graph import Op
-from codegen.ir.interpret_loops import State, run_batch
+from codegen.ir.interpret_loops import State, run, run_batch
 from codegen.ir.loops import (
     GRAD,
     VALUE,
@@ -40,7 +40,7 @@ from codegen.ir.loops import (
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll, token_parts
 from codegen.schedule.phases import indices_written
-from codegen.schedule.pipeline import batch_passes, c_passes, python_passes, schedule, stages
+from codegen.schedule.pipeline import batch_passes, c_passes, gradient_passes, python_passes, schedule, stages
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 from micrograd.engine import Value
@@ -140,6 +140,40 @@ def test_random_graphs():
 @pytest.mark.parametrize("name", NOT_WIDE)
 def test_images_side_by_side_keep_every_bit(name):
     check_batch(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name]())
+
+
+ODD = {
+    "logistic with L2": lambda: logistic_with_l2(models.values(7), models.values(3)),
+    "physics": lambda: physics_loss(models.values(3), models.values(1), hidden=5),
+    "sparse": lambda: models.random_programs(3, 10),
+}
+
+
+@pytest.mark.parametrize("name", slow_but(["physics", "logistic with L2"], ODD))
+def test_groups_of_images_add_the_same_gradients(name):
+    """After each pass, three images in a group add what each adds alone. Some nests have tiles, and rests of them."""
+    program, target = ODD[name](), Target("float32", reorder=True)
+    found = reroll(build_graph(program), program, target.cache_line)
+    images = [one_image(program, found, Random(seed)) for seed in range(3)]
+    batch = schedule(found, batch_passes(found, target))
+    _, *steps = stages(found, gradient_passes(found, target, batch))
+    assert len(steps[-1][1].kernels) >= 2
+    for step, loops in (*steps, ("roll", roll(steps[-1][1]))):
+        verify_loops(loops)
+        state = State(loops, images[0].data, [0.0] * loops.lengths["data"], [s.images[0] for s in images], [])
+        run(state, Pass.DENSE_GRADIENTS, parts=3)
+        written = [i for i, x in enumerate(state.grad) if x != 0]
+        assert len(written) > 10
+        alone = [sum(s.grad[i] for s in images) for i in written]
+        assert [state.grad[i] for i in written] == pytest.approx(alone, rel=1e-9, abs=1e-12), step
+
+
+def test_the_order_of_images_is_kept_unless_it_may_change():
+    program = ODD["physics"]()
+    found = reroll(build_graph(program), program, 16)
+    target = Target("float32", fma=True)
+    batch = schedule(found, batch_passes(found, target))
+    assert not schedule(found, gradient_passes(found, target, batch)).kernels
 
 
 def test_what_depends_on_parameters_alone_runs_once():

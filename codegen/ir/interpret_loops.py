@@ -40,6 +40,7 @@ from codegen.ir.loops import (
 from micrograd import ops
 
 NONE = Pass(0)
+OVER_IMAGES = (Kind.IMAGES, Kind.SIDE_BY_SIDE, Kind.ADDED)
 
 
 class UnwrittenError(Exception):
@@ -120,8 +121,10 @@ class _Run:
 
     def loop(self, loop: For) -> None:
         iterations: Sequence[int] = range(self.index(Index(loop.count, loop.steps)))
-        if loop.kind in (Kind.IMAGES, Kind.SIDE_BY_SIDE):
+        if loop.kind in OVER_IMAGES:
             iterations = range(len(self.state.images))
+        elif loop.kind == Kind.GROUPS:
+            iterations = range(1)  # all images are side by side
         elif loop.kind == Kind.ACTIVE:
             iterations = self.state.active[self.image]
         elif loop.kind == Kind.PARALLEL and loop.count == 1:
@@ -130,12 +133,12 @@ class _Run:
             iterations = range(loop.count * self.part // self.parts, loop.count * (self.part + 1) // self.parts)
         for i in iterations:
             self.counters[loop.counter] = i
-            if loop.kind in (Kind.IMAGES, Kind.SIDE_BY_SIDE):
+            if loop.kind in OVER_IMAGES:
                 self.image = i
             if loop.input:
                 self.names[loop.input] = self.read(Place(VALUE, Index(i)))
             self.body(loop.body)
-        if loop.kind in (Kind.IMAGES, Kind.SIDE_BY_SIDE):
+        if loop.kind in OVER_IMAGES:
             self.image = 0
 
     def local(self, local: Local) -> None:

@@ -3,7 +3,7 @@
     kernel = nest*                           one group: roots of one shape
     nest   = stmt*
     stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | vectors | images | side by side
-                                                   | active | parallel
+                                                   | active | parallel | groups | added
            | Let(name, expr)                 a number; Accumulate may change it
            | Local(name, length, images)     an array in registers, filled before it is read
            | Store(target, expr)
@@ -29,6 +29,8 @@ The kind of a loop says what is known about its iterations:
     side by side they are images whose values lie side by side: value[...][image]
     active       as sequential, over inputs; an input is skipped if it is 0 and its row of weights is finite
     parallel     they are independent, and divided among threads
+    groups       they are groups of images side by side; `value` is the array of the group
+    added        they are images side by side, whose numbers are added, in pairs, to what the statement adds to
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ class Kind(Enum):
     SIDE_BY_SIDE = "side by side"
     ACTIVE = "active"
     PARALLEL = "parallel"
+    GROUPS = "groups"
+    ADDED = "added"
 
 
 class Phase(Enum):

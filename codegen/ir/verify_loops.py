@@ -213,7 +213,7 @@ class _Checker:
 
     def is_side_by_side(self, place: Place, scope: _Scope) -> bool:
         loop = scope.counters.get(place.image)
-        return loop is not None and loop.kind == Kind.SIDE_BY_SIDE
+        return loop is not None and loop.kind in (Kind.SIDE_BY_SIDE, Kind.ADDED)
 
     def length(self, place: Place, stmt: Stmt, scope: _Scope) -> int:
         if place.array in scope.locals:

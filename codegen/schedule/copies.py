@@ -7,18 +7,19 @@ side by side; those of its adjoints go back, because the gradients of parameters
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.loops import VALUE, Loops, Pass, Phase
+from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
+FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the same
 COPY_OPERATIONS = 5  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
@@ -30,6 +31,7 @@ class Batch:
     """How the images of a batch run, so many side by side; with fewer than `fewest`, one after the other is faster."""
 
     loops: Loops
+    gradients: Loops  # those of parameters that groups of images add: see groups_of_images.py
     images: int
     copies: Copies
     costs: dict[int, Cost]  # of each kernel, by its number
@@ -41,18 +43,25 @@ class Batch:
         return roll(self.loops.with_kernels([k for k in self.loops.kernels if k.phase == Phase.SIDE_BY_SIDE]))
 
     @property
+    def in_groups(self) -> Loops:
+        """The gradients of groups of images, in loops over kernels where they repeat."""
+        return roll(self.gradients)
+
+    @property
     def phases(self) -> dict[int, Phase]:
         """How each kernel runs, by its number."""
-        return {kernel.number: kernel.phase for kernel in self.loops.kernels}
+        return {kernel.number: kernel.phase for kernel in (*self.loops.kernels, *self.gradients.kernels)}
 
 
 @dataclass(frozen=True)
 class Copies:
-    """`into` goes from workspaces to images side by side, `out_of` back; `once` from the values that are computed once
-    to each workspace. The others are all values that are computed side by side, or once."""
+    """`into` goes from workspaces to images side by side, `out_of` back, and `out_of_groups` where groups of images add
+    gradients; `once` from the values that are computed once to each workspace. The others are all values that are
+    computed side by side, or once."""
 
     into: list[Span]
     out_of: list[Span]
+    out_of_groups: list[Span]
     once: list[Span]
     all_side_by_side: list[Span]
     all_once: list[Span]
@@ -63,14 +72,15 @@ class Copies:
         return COPY_OPERATIONS * sum(count for _, count in (*self.into, *self.out_of))
 
 
-def plan_batch(loops: Loops, plain: Loops, factors: Iterable[Span], target: Target) -> Batch | None:
-    """`loops`: those of a batch, scheduled. `plain`: the same with the gradients, as reroll made them. `factors`: what
-    the gradients of rows read.
+def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[Span], target: Target) -> Batch | None:
+    """`loops`: those of a batch, scheduled, and `gradients`: of groups of images. `plain`: all as reroll made them.
+    `factors`: what the gradients of rows read.
 
     None if one image after the other is faster, or if the images need too much memory.
     """
     images = target.cache_line
-    copies = _copies(loops, plain, factors, images)
+    in_groups = {kernel.number for kernel in gradients.kernels}
+    copies = _copies(loops, plain, in_groups, factors, images)
     before = {kernel.number: kernel for kernel in plain.kernels}
     costs = {}
     total = Cost(0, copies.cost)
@@ -80,38 +90,48 @@ def plan_batch(loops: Loops, plain: Loops, factors: Iterable[Span], target: Targ
         total += costs[kernel.number] if is_beside else Cost()
     fewest = max(math.ceil(total.side_by_side / max(total.by_image, 1) * images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
-    return Batch(loops, images, copies, costs, fewest) if total.by_image and fewest <= images and fits else None
+    for number in in_groups:
+        costs[number] = kernel_cost(before[number], target)
+        total += costs[number]
+    pays = total.by_image > 0 and fewest <= images
+    if not pays and in_groups and total.by_image > total.side_by_side:
+        fewest, pays = FEWEST_GROUPS * images, True  # only where gradients gain too
+    return Batch(loops, gradients, images, copies, costs, fewest) if pays and fits else None
 
 
 def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> list[Span]:
     """What one process has to tell another one of an image that it has computed: all values that the gradients of
     parameters read, but for inputs, targets and noise, and for what every process computes once."""
-    sent = _read_by_gradients(plain, factors)
+    gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
+    sent = _read_by(plain, gradients, factors)
     for region in plain.regions[VALUE]:
         if region.name in ("INPUT", "TARGET", "NOISE"):
             sent[region.start : region.start + region.extent] = False
     return _spans(sent & ~_written(batch.loops, Phase.ONCE) if batch is not None else sent)
 
 
-def _read_by_gradients(plain: Loops, factors: Iterable[Span]) -> Marks:
-    """The values that the gradients of parameters read; `factors` are those of rows."""
-    gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
+def _read_by(plain: Loops, gradients: Iterable[Kernel], factors: Iterable[Span]) -> Marks:
+    """The values that gradients of parameters read; `factors` are those of rows."""
     marks = _marks(plain, (found for kernel in gradients for found in indices_read(plain, kernel)))
     for factor, lanes in factors:
         marks[factor : factor + lanes] = True
     return marks
 
 
-def _copies(loops: Loops, plain: Loops, factors: Iterable[Span], images: int) -> Copies:
+def _copies(loops: Loops, plain: Loops, in_groups: Container[int], factors: Iterable[Span], images: int) -> Copies:
+    gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
     beside = {kernel.number for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE}
     read_beside = [kernel for kernel in plain.kernels if kernel.number in beside]
     written = _written(loops, Phase.SIDE_BY_SIDE)
     once = _written(loops, Phase.ONCE)
+    read_beside += [kernel for kernel in gradients if kernel.number in in_groups]
+    others = [kernel for kernel in gradients if kernel.number not in in_groups]
     read = _marks(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
-    kept = _read_by_gradients(plain, factors)
+    kept, kept_by_image = (_read_by(plain, found, factors) for found in (gradients, others))
     return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),
         out_of=_blocks(kept & written, written | _padding(loops), images),
+        out_of_groups=_blocks(kept_by_image & written, written | _padding(loops), images),
         once=_spans(kept & once),
         all_side_by_side=_spans(written),
         all_once=_spans(once),

@@ -18,7 +18,7 @@ are copied from and to the workspaces of single images: see csrc/side_by_side.h.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -64,14 +64,19 @@ class Cost:
         return Cost(self.by_image + other.by_image, self.side_by_side + other.side_by_side)
 
 
-def set_phases(loops: Loops, rows: dict[int, RowTensor], target: Target, observed: Iterable[int]) -> Loops:
-    """`rows`: the tensors of which an image can skip rows. `observed`: places in value[] that are read from outside."""
+def set_phases(
+    loops: Loops, rows: dict[int, RowTensor], target: Target, observed: Iterable[int], gradients: Sequence[Kernel] = ()
+) -> Loops:
+    """`rows`: the tensors of which an image can skip rows. `observed`: places in value[] that are read from outside.
+
+    `gradients` read values of images side by side too.
+    """
     skipping = skip_zeros(loops, rows)
     outside = np.zeros(loops.lengths[VALUE] + 1, bool)
     outside[[*observed]] = True
     together: set[int] = set()  # numbers of kernels that must run side by side
     while True:
-        phases, mixed = _phases(skipping, target, outside, together)
+        phases, mixed = _phases(skipping, target, outside, together, gradients)
         if not mixed:
             break
         together |= mixed
@@ -83,13 +88,19 @@ def set_phases(loops: Loops, rows: dict[int, RowTensor], target: Target, observe
 
 
 def _phases(
-    loops: Loops, target: Target, outside: npt.NDArray[np.bool_], together: set[int]
+    loops: Loops, target: Target, outside: npt.NDArray[np.bool_], together: set[int], gradients: Sequence[Kernel]
 ) -> tuple[dict[int, Phase], set[int]]:
     """The phase of each kernel, and those whose values are read together with values of images side by side."""
     states: States = np.full(loops.lengths[VALUE] + 1, INPUT, dtype=np.int8)
     writer = np.full(loops.lengths[VALUE] + 1, -1, dtype=np.int64)
     phases: dict[int, Phase] = {}
     mixed: set[int] = set()
+
+    def mixed_in(found: Iterable[Ints]) -> set[int]:
+        """The kernels that compute a part of these values once, where each image has others of its own."""
+        both = [indices for indices in found if states[indices].min() == 0 and states[indices].max() > 0]
+        return {number for indices in both for number in writer[indices][states[indices] == 0].tolist()}
+
     for kernel in loops.kernels:
         if kernel.passes & GRADIENTS:
             continue
@@ -101,14 +112,14 @@ def _phases(
         is_by_image = state == INPUT and all(one.min() == INPUT for one in read) and has_loop(kernel.nests, Kind.ACTIVE)
         if kernel.number in together or not (is_once or (state == INPUT and is_by_image and _pays(kernel, target))):
             phases[kernel.number] = Phase.SIDE_BY_SIDE
-            for indices in found:
-                if states[indices].min() == 0 and states[indices].max() > 0:
-                    mixed |= set(writer[indices][states[indices] == 0].tolist())
+            mixed |= mixed_in(found)
         else:
             phases[kernel.number] = ORDER[state]
         for indices in written:
             states[indices] = ORDER.index(phases[kernel.number])
             writer[indices] = kernel.number
+    for kernel in gradients:
+        mixed |= mixed_in(indices_read(loops, kernel))
     return phases, mixed - {-1}
 
 

@@ -14,9 +14,11 @@ from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
 from codegen.schedule.fuse import fuse_products
+from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
 from codegen.schedule.images import add_images
 from codegen.schedule.in_order import keep_order
+from codegen.schedule.interleave import interleave_sums
 from codegen.schedule.lanes import split_into_lanes
 from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
@@ -82,6 +84,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers
+        "interleave": interleave_sums,  # single sums, some at a time
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": lambda loops: pad_lanes(loops, target),  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
@@ -101,14 +104,28 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
 
 def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for the images of a batch; gradients are those of c_passes()."""
+    kernels = found.loops.kernels if target.reorder else ()
+    gradients = [kernel for kernel in kernels if kernel.passes & ir.Pass.DENSE_GRADIENTS]
     passes: dict[str, Pass] = {
         "values": _values,
         # What runs once, image by image, and with images side by side.
-        "phases": lambda loops: set_phases(loops, found.rows, target, found.observed),
+        "phases": lambda loops: set_phases(loops, found.rows, target, found.observed, gradients),
         "unroll": lambda loops: unroll(loops, single_roots_only=False),
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,
         "in order": keep_order,
+        "fuse": fuse_products,
+    }
+    return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
+
+
+def gradient_passes(found: Rerolled, target: Target, batch: Loops) -> dict[str, Pass]:
+    """The passes of C for gradients that groups of images side by side add; `batch` are their other kernels."""
+    passes: dict[str, Pass] = {
+        "groups": lambda loops: add_groups(loops, batch, target),
+        "hoist": hoist,
+        "in order": keep_order,
+        "parallel": share_gradients,
         "fuse": fuse_products,
     }
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}

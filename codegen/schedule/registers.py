@@ -47,8 +47,6 @@ def keep_in_registers(loops: Loops) -> Loops:
             return nest
         found = root_loops(nest)
         body = found[-1].body if found else nest
-        if len(found) < 2 and _has_one_term(body):
-            return nest
         place = result(nest)
 
         def to_sum(expr: Expr) -> Expr:

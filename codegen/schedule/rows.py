@@ -32,6 +32,8 @@ from codegen.ir.loops import DATA, VALUE, Accumulate, Apply, Body, Expr, For, Le
 from codegen.reroll.layout import Layout, TensorPlace
 from codegen.schedule.nest import result, root_loops
 
+SMALL = 4096  # numbers: they fit into a first-level cache
+
 
 @dataclass(frozen=True)
 class RowTensor:
@@ -56,9 +58,10 @@ class Rows:
     row_length: int
 
 
-def find_row_tensors(loops: Loops, layout: Layout, is_trained: bool) -> dict[int, RowTensor]:
-    """The row tensors, by their offset in data[].
+def find_row_tensors(loops: Loops, layout: Layout, is_trained: bool, density: float = 0.0) -> dict[int, RowTensor]:
+    """The row tensors, by their offset in data[]. `density`: the share of inputs that are expected not to be 0.
 
+    If all are, a small tensor is no row tensor: to look for inputs that are 0 takes longer than its few products.
     In a model that only predicts, no gradient is written and all weights are finite constants: all rows
     that are read can be skipped.
     """
@@ -73,7 +76,7 @@ def find_row_tensors(loops: Loops, layout: Layout, is_trained: bool) -> dict[int
     found: dict[int, RowTensor] = {}
     copy = 0
     for offset, rows in written.items():
-        if len(rows) == 1 and rows[0] is not None:
+        if len(rows) == 1 and rows[0] is not None and (density < 1 or rows[0].place.extent > SMALL):
             found[offset] = replace(rows[0], copy=copy)
             copy += rows[0].row_length
     return found

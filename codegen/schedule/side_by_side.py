@@ -58,19 +58,16 @@ from codegen.schedule.nest import around, distributed, root_loops
 from codegen.schedule.phases import indices_written
 from codegen.schedule.target import Target
 
+Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]
 IMAGE, BLOCK = "image", "block"
 MAX_SUMS = 8  # that are kept in registers, each of a vector of images
 
 
 def put_side_by_side(loops: Loops, target: Target) -> Loops:
-    is_shared = np.zeros(loops.lengths[VALUE] + 1, bool)
+    place = places_of(shared_places(loops))
     kernels: list[Kernel] = []
     for kernel in loops.kernels:
-        if kernel.phase == Phase.ONCE:
-            for found in indices_written(loops, kernel):
-                is_shared[found] = True
         if kernel.phase == Phase.SIDE_BY_SIDE:
-            place = _places(is_shared)
             kernel = kernel.with_nests(
                 tuple([stmts for nest in kernel.nests for stmts in _nests(map_body(nest, place), target.cache_line)])
             )
@@ -78,7 +75,17 @@ def put_side_by_side(loops: Loops, target: Target) -> Loops:
     return loops.with_kernels(kernels)
 
 
-def _places(is_shared: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> Callable[[Expr], Expr]:
+def shared_places(loops: Loops) -> Marks:
+    """The elements of value[] that are computed once for all images."""
+    is_shared = np.zeros(loops.lengths[VALUE] + 1, bool)
+    for kernel in loops.kernels:
+        if kernel.phase == Phase.ONCE:
+            for found in indices_written(loops, kernel):
+                is_shared[found] = True
+    return is_shared
+
+
+def places_of(is_shared: Marks) -> Callable[[Expr], Expr]:
     """Elements of value[] that all images share, and those of the images."""
 
     def change(expr: Expr) -> Expr:

@@ -90,7 +90,7 @@ class Part:
         return Index(self.start, (*outside, *(((1, self.inside),) if self.size > 1 else ())))
 
 
-def _parts(loop: For, outside: str, inside: str, size: int) -> list[Part]:
+def parts_of(loop: For, outside: str, inside: str, size: int) -> list[Part]:
     """The iterations in tiles of `size`, and a smaller tile for the rest."""
     tiles, rest = divmod(loop.count, size)
     parts = [Part(loop, outside, inside, 0, tiles, size)]
@@ -110,9 +110,9 @@ def _tiled(nest: Body, target: Target) -> Iterator[Body]:
     lane = next(stmt for stmt in body if isinstance(stmt, For) and stmt.kind == Kind.LANES)
     width = target.tile_width(lane.count)
     sizes = _rows(outer, body, lane, target.tile_rows(width))
-    choices = [_parts(lane, BLOCK, lane.counter, width)]
+    choices = [parts_of(lane, BLOCK, lane.counter, width)]
     for number, (loop, size) in enumerate(sizes):
-        choices.append(_parts(loop, loop.counter, f"{ROW}_{number}" if number else ROW, size))
+        choices.append(parts_of(loop, loop.counter, f"{ROW}_{number}" if number else ROW, size))
     for lanes, *rows in product(*choices):
         yield _nest(outer, lanes, rows, body)
 

@@ -61,6 +61,7 @@ BESIDE = "struct images *restrict images, const struct workspace *restrict once"
 ROWS = "struct workspace *restrict w, int first, int end"  # some of the active inputs
 ALL_ROWS = "w, 0, w->active_count"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
+GROUPS = "const struct images *images, const struct workspace *once, int groups, int count, int part, int parts"
 PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
     "start_row_sums": (Pass.ROW_STARTS, WORKSPACE),
@@ -68,6 +69,7 @@ PASSES = {
     "compute_after_rows": (Pass.LOSS, WORKSPACE),  # the rest of compute_loss
     "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
     "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
+    "compute_other_gradients": (Pass.DENSE_GRADIENTS, IMAGES),  # besides those of groups
     "compute_prediction": (Pass.PREDICTION, WORKSPACE),
     "compute_outputs": (Pass.OUTPUTS, WORKSPACE),
     "compute_evaluation": (Pass.LOSS | Pass.PREDICTION, WORKSPACE),
@@ -112,6 +114,8 @@ class Call:
                 needed = not self.has_rows
             case "compute_adjoints":
                 needed = not self.passes & Pass.LOSS
+            case "compute_other_gradients":
+                needed = self.phase != Phase.SIDE_BY_SIDE
             case _:
                 needed = True
         return needed and bool(self.passes & PASSES[function][0])
@@ -140,6 +144,7 @@ class Kernels:
     outputs: dict[str, list[int]]
     row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
     batch_calls: list[Call] = field(default_factory=list)
+    group_calls: list[Call] = field(default_factory=list)  # the gradients of groups of images
     updates: Updates | None = None  # without, plain gradient descent
     batch: Batch | None = None
     metrics: dict[str, int] = field(default_factory=dict)  # their places in value[], like those
@@ -172,6 +177,9 @@ def kernels_of(
     if beside.kernels:
         lines, more = kernel_functions(beside, found.loops, arithmetic, BESIDE)
         functions, batch_calls = [*functions, *lines], [*batch_calls, *more]
+    in_groups = batch.in_groups if batch is not None else NO_LOOPS
+    lines, group_calls = kernel_functions(in_groups, found.loops, arithmetic, GROUPS)
+    functions = [*functions, *lines]
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
     return Kernels(
@@ -182,13 +190,14 @@ def kernels_of(
         functions=functions,
         calls=calls,
         batch_calls=batch_calls,
+        group_calls=group_calls,
         batch=batch,
-        offsets=_offsets(found, scheduled, beside),
+        offsets=_offsets(found, scheduled, beside, in_groups),
         tensors=layout.tensors,
         tensor_names=[region.name for region in scheduled.regions[DATA]],
         row_tensors=list(found.rows.values()),
         row_comments=[comment(str(formula)) for kernel in rows for formula in formulas(found.loops, kernel)],
-        reads_inputs=reads_inputs(scheduled) or reads_inputs(beside),
+        reads_inputs=reads_inputs(scheduled) or reads_inputs(beside) or reads_inputs(in_groups),
         value_count=scheduled.lengths[VALUE],
         data_count=layout.data_count,
         loss=found.place_of(graph.loss),
@@ -228,7 +237,7 @@ def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
 
 def _with_phases(loops: Loops, batch: Batch | None) -> Loops:
     """The loops of single images, which a batch runs too, with their phases."""
-    phases = {kernel.number: kernel.phase for kernel in batch.loops.kernels} if batch is not None else {}
+    phases = batch.phases if batch is not None else {}
     return loops.with_kernels([replace(k, phase=phases.get(k.number, k.phase)) for k in loops.kernels])
 
 
@@ -238,14 +247,15 @@ def kernel_functions(
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
     comments = {kernel.number: comment_lines(plain, kernel) for kernel in plain.kernels}
     printer = Printer(loops, arithmetic, comments=comments)
-    suffix = "_side_by_side" if parameters == BESIDE else ""
+    suffix = {BESIDE: "_side_by_side", GROUPS: "_in_groups"}.get(parameters, "")
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
         first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
         name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
         name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
-        takes = IMAGES if passes == Pass.DENSE_GRADIENTS else ROWS if passes & Pass.ROW_SUMS else parameters
+        is_sum = passes == Pass.DENSE_GRADIENTS and parameters != GROUPS
+        takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
             about = ["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comments[kernel.number]
@@ -260,14 +270,14 @@ def kernel_functions(
 def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> list[str]:
     """value[] and shared[] of a function, and what it does not use."""
     used = {array for array in (VALUE, SHARED) for kernel in kernels if any(uses(n, array) for n in kernel.nests)}
-    if parameters == IMAGES:
+    shared = [f"const {arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
+    if parameters in (IMAGES, GROUPS):
         lines = [] if VALUE in used else ["(void)images;"]
+        lines += shared if parameters == GROUPS else []
     elif parameters in (WORKSPACE, ROWS):
         lines = [f"{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
     else:
-        lines = [f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;"]
-        shared = f"const {arithmetic.type} *restrict const shared = once->value;"
-        lines += [shared if SHARED in used else "(void)once;"]
+        lines = [f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;", *shared]
     return [INDENT + line for line in lines]
 
 
@@ -307,10 +317,12 @@ def batch_passes_of(program: Program) -> list[str]:
     return [name for name in BATCH_PASSES if needs[name]]
 
 
-def batch_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
-    """The phases of each pass over a batch, as functions, and a table of them; NULL where there is nothing to do."""
-    lines: list[str] = []
-    for name in names:
+def batch_functions(kernels: Kernels, names: Iterable[str]) -> list[str]:
+    """The phases of each pass over a batch, as functions, and a table of them; NULL where there is nothing to do. Then
+    the gradients of groups of images, if there are any."""
+    calls, groups = kernels.batch_calls, kernels.group_calls
+    lines = _calling("compute_group_gradients", GROUPS, groups) if groups else []
+    for name in names if kernels.batch is not None else ():
         entries = []
         for phase, (title, parameters) in PHASES.items():
             called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name]]

@@ -57,7 +57,8 @@ def module_files(
         *_initial_data(program, kernels),
         *kernels.tables,
     ]
-    passes = [name for name in PASSES if name != "compute_metrics" or program.metrics]
+    absent = {"compute_metrics": not program.metrics, "compute_other_gradients": not kernels.group_calls}
+    passes = [name for name in PASSES if not absent.get(name)]
     return files(program, kernels, name, digest, groups, tables, passes, batch_names, "rows")
 
 
@@ -107,7 +108,7 @@ def files(
         "/* The passes. */",
         "",
         *pass_functions(kernels.calls, pass_names),
-        *(batch_functions(kernels.batch_calls, batch_names) if kernels.batch is not None else []),
+        *batch_functions(kernels, batch_names),
         *includes("level_end"),
     ]
     return {f"{name}.c": "\n".join(main) + "\n", f"{name}_kernels.h": "\n".join(body) + "\n"}
@@ -223,6 +224,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             *zip(("SHIFT", "IMAGE_HEIGHT", "IMAGE_WIDTH"), program.shift or (), strict=False),
             ("NOISE_COUNT", len(program.noise_values)),
             ("METRIC_COUNT", len(program.metrics)),
+            ("GROUP_GRADIENTS", int(bool(kernels.group_calls))),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),
         ("LABEL_FIRST", label.first if label is not None else 0),
@@ -360,6 +362,7 @@ def _copies(kernels: Kernels, is_trained: bool) -> list[str]:
         lists |= {"into": copies.into}
         if is_trained:
             lists |= {"out_of": copies.out_of, "once": copies.once}
+            lists |= {"out_of_groups": copies.out_of_groups} if kernels.group_calls else {}
             lists |= {"all_side_by_side": copies.all_side_by_side, "all_once": copies.all_once}
     if not lists:
         return []

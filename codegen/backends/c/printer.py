@@ -137,6 +137,18 @@ class Printer:
                     inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
             case Kind.SIDE_BY_SIDE:
                 head = [f"EACH_IMAGE({counter})"]
+            case Kind.GROUPS:
+                head = [f"for (int {counter} = 0; {counter} < groups; {counter}++)"]
+                if uses(loop.body, VALUE):
+                    of_group = f"images[{counter}].value"
+                    inside = [f"const {self.arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = {of_group};"]
+            case Kind.ADDED:
+                (stmt,) = loop.body
+                assert isinstance(stmt, Accumulate)
+                assert isinstance(stmt.value, Place)
+                sums = self.expr(replace(stmt.value, image=""))[0]
+                yield f"{self.expr(stmt.target)[0]} += AT_LEVEL(total)({sums}, count);"
+                return
             case Kind.IN_ORDER:
                 inside = ["NOT_VECTORISED;"]
             case Kind.VECTORS:

@@ -1,0 +1,143 @@
+"""With reorder=True: gradients of parameters that add images side by side.
+
+Example input:
+
+    for i < 30:
+        for j < 3:
+            grad[3i + j] += mul(value[i], value[48 + j])
+
+becomes:
+
+    for i < 6:
+        local sum[15][images]
+        for row < 5:
+            for column < 3:
+                side by side image < 16:
+                    sum[3row + column][image] = -0
+        groups group < 4:
+            for row < 5:
+                for column < 3:
+                    side by side image < 16:
+                        sum[3row + column][image] += mul(value[5i + row][image], value[48 + column][image])
+        for row < 5:
+            for column < 3:
+                added image < 16:
+                    grad[15i + 3row + column] += sum[3row + column][image]
+
+Each image has a sum of its own, over the same images of all groups; at the end these are added, in pairs. So a vector
+register is full whatever the shape of a tensor, and nothing has to be copied to the workspaces of single images. Where
+lanes fill a vector register too, they need no additions at the end, and the gradient stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from codegen.ir.graph import Op
+from codegen.ir.loops import (
+    TOKEN,
+    Accumulate,
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Local,
+    Loops,
+    Pass,
+    Phase,
+    Place,
+    Stmt,
+    Store,
+    map_body,
+    moved,
+    uses,
+)
+from codegen.schedule.nest import around, result, root_loops
+from codegen.schedule.phases import kernel_cost
+from codegen.schedule.side_by_side import IMAGE, places_of, shared_places
+from codegen.schedule.target import Target
+from codegen.schedule.tile_rows import Part, parts_of
+
+GROUPS = 4  # in a block, about
+MAX_SUMS, MAX_COLUMNS = 16, 5  # of a tile, each a vector of images
+GAIN = 1.5  # so many times more vector operations are worth the additions at the end
+
+
+def add_groups(loops: Loops, batch: Loops, target: Target) -> Loops:
+    """The gradients that are faster so; none if the order of the images is to be kept. `batch`: the other kernels."""
+    place = places_of(shared_places(batch))
+    kernels = []
+    for kernel in loops.kernels if target.reorder else ():
+        if kernel.passes == Pass.DENSE_GRADIENTS and _pays(kernel, target):
+            nests = [tiled for nest in kernel.nests for tiled in _tiled(map_body(nest, place), target.cache_line)]
+            kernels.append(replace(kernel, nests=tuple(nests), phase=Phase.SIDE_BY_SIDE))
+    return loops.with_kernels(kernels)
+
+
+def _pays(kernel: Kernel, target: Target) -> bool:
+    cost = kernel_cost(kernel, target)
+    return cost.by_image > GAIN * cost.side_by_side and not any(uses(nest, TOKEN) for nest in kernel.nests)
+
+
+def _tiled(nest: Body, images: int) -> Iterator[Body]:
+    """The nest as nests of tiles: of whole ones, and of the rests at the ends of its loops."""
+    found = root_loops(nest)
+    body = found[-1].body if found else nest
+    for parts in product(*_choices(found)):
+        yield _nest(found, parts, body, images)
+
+
+def _choices(found: list[For]) -> list[list[Part]]:
+    """The innermost loops over roots in parts: MAX_SUMS roots at a time."""
+    choices: list[list[Part]] = []
+    most = MAX_COLUMNS if len(found) > 1 and found[-2].count > 1 else MAX_SUMS
+    for loop, inside in zip(reversed(found), ("column", "row"), strict=False):
+        size = min(loop.count, most)
+        size = next((n for n in range(size, size // 2, -1) if loop.count % n == 0), size)
+        choices.insert(0, parts_of(loop, loop.counter, inside, size))
+        most = MAX_SUMS // size
+    return choices
+
+
+def _nest(found: list[For], parts: tuple[Part, ...], body: Body, images: int) -> Body:
+    inside = [For(part.inside, part.size, ()) for part in parts if part.size > 1]
+    length, steps = 1, list[tuple[int, str]]()
+    for loop in reversed(inside):
+        steps.insert(0, (length, loop.counter))
+        length *= loop.count
+    element = Place("sum", Index(0, tuple(steps)), IMAGE)
+    gradient = result(body)
+
+    def change(expr: Expr) -> Expr:
+        if type(expr) is not Place or expr == element:
+            return expr
+        index = expr.index
+        for part in parts:
+            index = moved(index, part.loop.counter, part.index)
+        return replace(expr, index=index)
+
+    def tile(stmt: Store | Accumulate, kind: Kind = Kind.SIDE_BY_SIDE) -> Body:
+        return map_body(around([*inside, For(IMAGE, images, (), kind)], (stmt,)), change)
+
+    def visit(body: Body) -> Iterator[Stmt]:
+        for stmt in body:
+            if isinstance(stmt, For):
+                yield replace(stmt, body=tuple(visit(stmt.body)))
+            else:
+                assert isinstance(stmt, Accumulate)
+                yield from tile(replace(stmt, target=element))
+
+    whole: Body = (
+        Local("sum", length, images=True),
+        *tile(Store(element, Const(-0.0))),
+        For("group", GROUPS, tuple(visit(body)), Kind.GROUPS),
+        *tile(Accumulate(gradient, Op.ADD, element), Kind.ADDED),
+    )
+    tiles = {part.loop.counter: part.tiles for part in parts}
+    outer = [replace(loop, count=tiles.get(loop.counter, loop.count)) for loop in found]
+    return around([loop for loop in outer if loop.count > 1 or loop.counter not in tiles], whole)
