@@ -312,9 +312,7 @@ def token_parts(program: Program) -> tuple[Part, ...]:
 
 def batch_of(found: Rerolled, target: Target) -> Batch | None:
     """How a batch of images runs; None for one image after the other."""
-    factors = [(row.factor, row.lanes) for row in found.rows.values()]
-    factors += [(factor, table.lanes) for table in found.tokens for _, factor in table.gradients]
-    return plan_batch(schedule(found, batch_passes(found, target)), found.loops, factors, target)
+    return plan_batch(schedule(found, batch_passes(found, target)), found.loops, found.row_factors, target)
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

@@ -140,8 +140,11 @@ typedef real target_type;
 #define TARGETS_PER_IMAGE TARGET_COUNT
 #endif
 
-static ALIGNED real data[DATA_COUNT]; /* the parameters */
-static ALIGNED real grad[DATA_COUNT];
+/* Behind the last number of data[] and grad[]: room for two doubles, which nothing here reads or writes but shares.h. */
+enum { SPARE = 16 / sizeof(real), FLAT_COUNT = DATA_COUNT + SPARE };
+
+static ALIGNED real data[FLAT_COUNT]; /* the parameters */
+static ALIGNED real grad[FLAT_COUNT];
 
 /* How many writable buffers of data[] are alive, and how many of them, and of grad[], are those of row tensors. */
 static int data_views, row_data_views, row_grad_views;
@@ -153,6 +156,7 @@ static struct active_list training_list;    /* its active inputs */
 
 static struct {
     int count;
+    int first, end; /* those whose values are computed here; others come from other processes: see shares.h */
     const input_type *inputs[BLOCK_IMAGES];
     const target_type *targets[BLOCK_IMAGES];
     const input_type *later[BLOCK_IMAGES]; /* the inputs of images that come after the block; NULL if none is known */
@@ -161,6 +165,11 @@ static struct {
     double gradient[BLOCK_IMAGES]; /* a bound on what the image adds to the gradients of row tensors and of words */
     double word_factor[BLOCK_IMAGES]; /* like factor, of the words of tokens */
 } block_images;
+
+/* Whose gradients are computed here, of all rows and of all parameters outside of rows: part `part` of `parts`. */
+static struct gradient_share {
+    int part, parts;
+} row_share = {0, 1}, dense_share = {0, 1};
 
 #if STATE_SLOTS
 static ALIGNED real state[STATE_SLOTS][DATA_COUNT]; /* what rules keep for each parameter, placed as in data[] */

@@ -22,6 +22,7 @@
 #include "random.h"
 #include "rates.h"
 #include "train.h"
+#include "train_shared.h"
 #include "views.h"
 #include "weights.h"
 #endif
@@ -262,7 +263,7 @@ static void draw_weights(uint64_t seed)
         data[place] = (real)random_number(&random, t->low, t->high, t->deviation, t->limit);
     }
 #else
-    memcpy(data, initial_data, sizeof(data));
+    memcpy(data, initial_data, DATA_COUNT * sizeof(real));
 #endif
 #if NOISE_COUNT || SHIFT
     model_random = random;
@@ -382,6 +383,7 @@ static PyMethodDef methods[] = {
     {"accumulate", FAST(api_accumulate), METH_FASTCALL | METH_KEYWORDS, DOC_ACCUMULATE},
     {"metrics", FAST(api_metrics), METH_FASTCALL | METH_KEYWORDS, DOC_METRICS},
     {"train", FAST(api_train), METH_FASTCALL | METH_KEYWORDS, DOC_TRAIN},
+    {"_train_shared", FAST(api_train_shared), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},
     {"load_state_dict", api_load_state_dict, METH_O, DOC_LOAD_STATE_DICT},

@@ -180,20 +180,26 @@ static void keep_row_factors(int image)
                (size_t)row_tensors[t].lanes * sizeof(real));
 }
 
-/* Whole groups of images side by side, and of row masks. */
+static void find_masks(int first, int end)
+{
+    for (int image = first; ROW_TENSOR_COUNT && image < end; image += ROW_MASK_IMAGES)
+        level->find_active_rows(active_rows[image / ROW_MASK_IMAGES], block_images.inputs + image,
+                                at_most(end - image, ROW_MASK_IMAGES));
+}
+
+static int pieces_of(int images) { return (images + PIECE - 1) / PIECE; }
+
+/* Whole groups of images side by side, and of row masks; of several processes, receive_block() finds the masks. */
 static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
-    const int first = piece * PIECE, end = first + at_most(block_images.count - first, PIECE);
+    const int first = block_images.first + piece * PIECE, end = first + at_most(block_images.end - first, PIECE);
     compute_row_sums(worker, first, end);
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
     for (int image = first; image < end; image++)
         keep_row_factors(image);
-    if (!ROW_TENSOR_COUNT)
-        return;
-    for (int image = first; image < end; image += ROW_MASK_IMAGES)
-        level->find_active_rows(active_rows[image / ROW_MASK_IMAGES], block_images.inputs + image,
-                                at_most(end - image, ROW_MASK_IMAGES));
+    if (block_images.end - block_images.first == block_images.count)
+        find_masks(first, end);
 }
 
 /*
@@ -211,24 +217,25 @@ static int dense_pieces(void)
 /* `argument`: the number of pieces. */
 static void compute_dense_gradients(int Py_UNUSED(worker), int piece, void *argument)
 {
-    level->compute_gradients(block, block_images.count, piece, *(const int *)argument);
+    const int pieces = *(const int *)argument;
+    level->compute_gradients(block, block_images.count, dense_share.part * pieces + piece, dense_share.parts * pieces);
 #if TOKEN_TABLE_COUNT
-    level->add_word_gradients(block, block_images.count, piece, *(const int *)argument);
+    level->add_word_gradients(block, block_images.count, piece, pieces);
 #endif
 }
 
 /* The same: the first pieces have dense gradients, and all have rows. */
 static void compute_all_gradients(int worker, int piece, void *argument)
 {
-    const int pieces = pool_pieces();
+    const int pieces = pool_pieces(), part = row_share.part * pieces + piece, parts = row_share.parts * pieces;
     if (piece < *(const int *)argument)
         compute_dense_gradients(worker, piece, argument);
-    level->add_images_to_rows(part_start(INPUT_COUNT, piece, pieces), part_start(INPUT_COUNT, piece + 1, pieces),
+    level->add_images_to_rows(part_start(INPUT_COUNT, part, parts), part_start(INPUT_COUNT, part + 1, parts),
                               block_images.count);
 }
 
-/* Forward and backward of block_images.count images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
-static double run_block(double total, int whole_batch, struct random_state *random)
+/* The values and adjoints of the images of a block that are computed here; random numbers are drawn for all. */
+static void compute_block(struct random_state *random)
 {
     backward_done = 0;
     materialize_row_gradients();
@@ -239,7 +246,12 @@ static double run_block(double total, int whole_batch, struct random_state *rand
 #if SIDE_BY_SIDE
     compute_once(level->training, &computed_once);
 #endif
-    pool_run(compute_images, (block_images.count + PIECE - 1) / PIECE, NULL);
+    pool_run(compute_images, pieces_of(block_images.end - block_images.first), NULL);
+}
+
+/* Then, the gradients of all images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
+static double add_block(double total, int whole_batch)
+{
     training = &block[block_images.count - 1];
     double factor = 0.0; /* the largest of all */
 #if TOKEN_TABLE_COUNT
@@ -264,7 +276,7 @@ static double run_block(double total, int whole_batch, struct random_state *rand
         }
         return total;
     }
-    if (whole_batch && can_defer_row_gradients()) {
+    if (whole_batch && row_share.parts == 1 && can_defer_row_gradients()) {
         pieces = block_images.count > GROUP_IMAGES ? pieces : dense_pieces();
         pool_run(compute_dense_gradients, pieces, &pieces);
         defer_row_gradients(block_images.count);
@@ -275,6 +287,13 @@ static double run_block(double total, int whole_batch, struct random_state *rand
         pool_run(compute_all_gradients, pieces, &dense);
     }
     return total;
+}
+
+/* Forward and backward of block_images.count images. */
+static double run_block(double total, int whole_batch, struct random_state *random)
+{
+    compute_block(random);
+    return add_block(total, whole_batch);
 }
 
 #endif

@@ -246,7 +246,7 @@ static void run_alone(pool_job job, int pieces, void *argument)
 static void pool_run(pool_job job, int pieces, void *argument)
 {
     double start;
-    if (pieces == 1 || shared_load(&pool.size) <= 1 || (start = now()) < pool.alone_until) {
+    if (pieces <= 1 || shared_load(&pool.size) <= 1 || (start = now()) < pool.alone_until) {
         run_alone(job, pieces, argument);
         return;
     }

@@ -112,7 +112,7 @@ static int begin_finite_check(struct finite_check *check)
 /* An update that may overflow: rolled back, with -1, if it does. */
 static int update_and_look(struct finite_check *check, double rate, double batch)
 {
-    memcpy(check->before, data, sizeof(data));
+    memcpy(check->before, data, DATA_COUNT * sizeof(real));
 #if STATE_SLOTS
     memcpy(check->before + DATA_COUNT, state, sizeof(state));
 #endif
@@ -124,7 +124,7 @@ static int update_and_look(struct finite_check *check, double rate, double batch
     if (!find_not_finite(check))
         return 0;
     steps--;
-    memcpy(data, check->before, sizeof(data));
+    memcpy(data, check->before, DATA_COUNT * sizeof(real));
 #if STATE_SLOTS
     memcpy(state, check->before + DATA_COUNT, sizeof(state));
 #endif
@@ -159,6 +159,7 @@ struct training_run {
     struct random_state *random; /* that noise is drawn from */
     PyObject *progress;
     struct finite_check check;
+    struct share *share; /* if other processes take part: see train_shared.h */
 };
 
 static Py_ssize_t image_number(const struct training_run *run, Py_ssize_t i)
@@ -180,15 +181,12 @@ static Py_ssize_t step_number(const struct training_run *run, Py_ssize_t epoch, 
 
 enum { IMAGES_AHEAD = 64 }; /* how far the loading of inputs is ahead, at most: they are to fit into a cache */
 
-/*
- * Forward and backward of the next images of the batch first .. first + size; returns how many. A batch of several blocks
- * pauses at `end`, where the caller reports progress.
- */
-static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t end, Py_ssize_t first, Py_ssize_t size,
-                      double *total)
+/* Puts the next images into a block, at most `rest`. */
+static void fill_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t rest)
 {
-    const Py_ssize_t last = first + size, rest = (size > BLOCK_IMAGES && end < last ? end : last) - i;
     block_images.count = rest < BLOCK_IMAGES ? (int)rest : BLOCK_IMAGES;
+    block_images.first = 0;
+    block_images.end = block_images.count;
     for (int k = 0; k < block_images.count; k++) {
         const Py_ssize_t image = image_number(run, i + k);
         block_images.inputs[k] = image_at(&run->batch, image);
@@ -196,6 +194,17 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t e
         const Py_ssize_t later = i + k + (block_images.count < IMAGES_AHEAD ? block_images.count : IMAGES_AHEAD);
         block_images.later[k] = later < run->batch.count ? image_at(&run->batch, image_number(run, later)) : NULL;
     }
+}
+
+/*
+ * Forward and backward of the next images of the batch first .. first + size; returns how many. A batch of several blocks
+ * pauses at `end`, where the caller reports progress.
+ */
+static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t end, Py_ssize_t first, Py_ssize_t size,
+                      double *total)
+{
+    const Py_ssize_t last = first + size;
+    fill_block(run, i, (size > BLOCK_IMAGES && end < last ? end : last) - i);
     if (size == 1) {
         prefetch_later(0, 0, INPUT_COUNT);
         *total += run_forward(block_images.targets[0], block_images.inputs[0], run->random);
@@ -248,6 +257,16 @@ static void notice_writes(const struct training_run *run, Py_ssize_t i)
         dense_bound = largest_dense(data);
 }
 
+/* The update of the batch first .. first + size; -1 if it was rolled back. */
+static int take_step(struct training_run *run, Py_ssize_t epoch, Py_ssize_t first, Py_ssize_t size)
+{
+    const double rate = run->rates == NULL ? run->rate : run->rates[step_number(run, epoch, first)];
+    if (run->check.before != NULL)
+        return run_checked_update(&run->check, rate, (double)size);
+    run_update(rate, (double)size);
+    return 0;
+}
+
 static int train_epoch(struct training_run *run, Py_ssize_t epoch)
 {
     const Py_ssize_t count = run->batch.count;
@@ -267,10 +286,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
             i += run_images(run, i, end, first, size, &total);
             if (i < first + size)
                 continue;
-            const double rate = run->rates == NULL ? run->rate : run->rates[step_number(run, epoch, first)];
-            if (run->check.before == NULL)
-                run_update(rate, (double)size);
-            else if (run_checked_update(&run->check, rate, (double)size) < 0)
+            if (take_step(run, epoch, first, size) < 0)
                 refused = first;
         }
         run->mean = total / (double)i;
@@ -289,7 +305,11 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
     return 0;
 }
 
-static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+static int train_shared_epoch(struct training_run *run, Py_ssize_t epoch); /* see train_shared.h */
+
+/* `share`: NULL if this process trains alone. */
+static PyObject *train_model(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
+                             struct share *share)
 {
     static const struct signature signature = {
         "train",
@@ -300,7 +320,7 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
          "check_finite"},
     };
     PyObject *values[9];
-    struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE};
+    struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE, .share = share};
     struct random_state random = {.position = 0};
     uint64_t seed = 0;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||
@@ -359,7 +379,7 @@ static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t n
     for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
         if (shuffled)
             random_shuffle(&random, run.order, run.batch.count);
-        failed = train_epoch(&run, epoch);
+        failed = (share == NULL ? train_epoch : train_shared_epoch)(&run, epoch);
         if (!failed) {
             PyObject *const item = PyFloat_FromDouble(run.mean);
             failed = item == NULL || PyList_Append(losses, item) < 0;
@@ -383,6 +403,11 @@ fail:
     PyMem_Free(run.order);
     release_batch(&run.batch);
     return NULL;
+}
+
+static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
+{
+    return train_model(module, args, nargs, kwnames, NULL);
 }
 
 #endif

@@ -10,10 +10,8 @@ Run it with `mpiexec -n 4 python -m mpi4py script.py`. Every rank has all of the
 
 from __future__ import annotations
 
-import random
 import signal
 import threading
-from array import array
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -24,6 +22,32 @@ MODES = ("tree", "exact", "fast")
 
 class Stopped(KeyboardInterrupt):
     """train() ended before its last step, after the same step on every rank, because one of them was to stop."""
+
+
+class Exchange:
+    """What csrc/shares.h asks for: each method is called by all ranks, with buffers of bytes."""
+
+    def __init__(self, comm: Any, dtype: str) -> None:
+        from mpi4py import MPI
+
+        self.comm = comm
+        self.stop = False
+        self.bytes, self.in_place = MPI.BYTE, MPI.IN_PLACE
+        self.real = MPI.FLOAT if dtype == "float32" else MPI.DOUBLE
+
+    def sum(self, buffer: memoryview) -> None:
+        self.comm.Allreduce(self.in_place, [buffer, self.real])
+
+    def gather(self, buffer: memoryview, counts: tuple[int, ...]) -> None:
+        self.comm.Allgatherv(self.in_place, [buffer, (counts, None), self.bytes])
+
+    def trade(
+        self, sent: memoryview, received: memoryview, sent_counts: tuple[int, ...], received_counts: tuple[int, ...]
+    ) -> None:
+        self.comm.Alltoallv([sent, (sent_counts, None), self.bytes], [received, (received_counts, None), self.bytes])
+
+    def stopped(self, steps: int) -> None:
+        raise Stopped(f"stopped after step {steps}")
 
 
 class Trainer:
@@ -41,7 +65,7 @@ class Trainer:
         self.mode = mode
         self.rank: int = self.comm.Get_rank()
         self.ranks: int = self.comm.Get_size()
-        self.stop = False  # set by anyone, on any rank: train() raises Stopped on all of them after the same step
+        self.exchange = Exchange(self.comm, model.info()["dtype"])
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
@@ -60,54 +84,33 @@ class Trainer:
         check_finite: bool = False,
     ) -> list[float]:
         """What model.train() does, by all ranks together: they call it with the same arguments."""
-        import numpy as np
-
-        from micrograd.training import count_examples
-
-        count = count_examples(self.model, images, labels)
-        rows = np.asarray(images).reshape(count, -1)
-        targets = None if labels is None else np.asarray(labels)
-        if targets is not None:
-            targets = targets.reshape(count, -1)
-        order = list(range(count))
-        shuffler = None if seed is None else random.Random(seed)
-        losses, steps = [], -(-count // batch_size)
-        views = self.model.grad_dict()
+        share = self.model._train_shared
         with self._handled_signals():
-            for epoch in range(epochs):
-                if shuffler is not None:
-                    shuffler.shuffle(order)
-                total = 0.0
-                for first in range(0, count, batch_size):
-                    chosen = order[first : first + batch_size]
-                    mine = chosen[len(chosen) * self.rank // self.ranks : len(chosen) * (self.rank + 1) // self.ranks]
-                    self.model.zero_grad()
-                    loss = 0.0
-                    if mine:
-                        mine_targets = None if targets is None else np.ascontiguousarray(targets[mine])
-                        loss = self.model.accumulate(np.ascontiguousarray(rows[mine]), mine_targets, threads=threads)
-                    numbers = array("d", [loss, float(self.stop)])
-                    self._sum(numbers)
-                    for view in views.values():
-                        whole = np.ascontiguousarray(view)
-                        self._sum(whole)
-                        np.asarray(view)[...] = whole
-                    step = epoch * steps + first // batch_size
-                    rate = learning_rate(step) if callable(learning_rate) else learning_rate
-                    self.model.update(step, len(chosen), learning_rate=rate)
-                    total += numbers[0]
-                    done = first + len(chosen)
-                    if progress is not None:
-                        progress(epoch * count + done, epochs * count, total / done)
-                    if numbers[1]:
-                        raise Stopped(f"stopped after step {step + 1}")
-                losses.append(total / count)
+            losses: list[float] = share(
+                self.exchange,
+                MODES.index(self.mode),
+                self.rank,
+                self.ranks,
+                images,
+                labels,
+                batch_size=batch_size,
+                learning_rate=learning_rate,
+                epochs=epochs,
+                seed=seed,
+                threads=threads,
+                progress=progress,
+                check_finite=check_finite,
+            )
         return losses
 
-    def _sum(self, numbers: Any) -> None:
-        from mpi4py import MPI
+    @property
+    def stop(self) -> bool:
+        """Whether train() is to end. Set on any rank: it raises Stopped on all of them after the same step."""
+        return self.exchange.stop
 
-        self.comm.Allreduce(MPI.IN_PLACE, numbers)
+    @stop.setter
+    def stop(self, value: bool) -> None:
+        self.exchange.stop = value
 
     @contextmanager
     def _handled_signals(self) -> Iterator[None]:

@@ -83,16 +83,32 @@ def plan_batch(loops: Loops, plain: Loops, factors: Iterable[Span], target: Targ
     return Batch(loops, images, copies, costs, fewest) if total.by_image and fewest <= images and fits else None
 
 
+def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> list[Span]:
+    """What one process has to tell another one of an image that it has computed: all values that the gradients of
+    parameters read, but for inputs, targets and noise, and for what every process computes once."""
+    sent = _read_by_gradients(plain, factors)
+    for region in plain.regions[VALUE]:
+        if region.name in ("INPUT", "TARGET", "NOISE"):
+            sent[region.start : region.start + region.extent] = False
+    return _spans(sent & ~_written(batch.loops, Phase.ONCE) if batch is not None else sent)
+
+
+def _read_by_gradients(plain: Loops, factors: Iterable[Span]) -> Marks:
+    """The values that the gradients of parameters read; `factors` are those of rows."""
+    gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
+    marks = _marks(plain, (found for kernel in gradients for found in indices_read(plain, kernel)))
+    for factor, lanes in factors:
+        marks[factor : factor + lanes] = True
+    return marks
+
+
 def _copies(loops: Loops, plain: Loops, factors: Iterable[Span], images: int) -> Copies:
     beside = {kernel.number for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE}
     read_beside = [kernel for kernel in plain.kernels if kernel.number in beside]
-    gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
     written = _written(loops, Phase.SIDE_BY_SIDE)
     once = _written(loops, Phase.ONCE)
     read = _marks(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
-    kept = _marks(loops, (found for kernel in gradients for found in indices_read(plain, kernel)))
-    for factor, lanes in factors:
-        kept[factor : factor + lanes] = True
+    kept = _read_by_gradients(plain, factors)
     return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),
         out_of=_blocks(kept & written, written | _padding(loops), images),

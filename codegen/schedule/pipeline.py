@@ -60,6 +60,12 @@ class Rerolled:
         return [self.place_of(n) for n in (self.graph.loss, *chain(*self.graph.outputs.values())) if n >= 0]
 
     @property
+    def row_factors(self) -> list[tuple[int, int]]:
+        """What the gradients of rows read in value[]: first elements, and how many."""
+        factors = [(row.factor, row.lanes) for row in self.rows.values()]
+        return factors + [(factor, table.lanes) for table in self.tokens for _, factor in table.gradients]
+
+    @property
     def input_gradients(self) -> dict[int, int]:
         """Where the gradients of inputs are in value[]."""
         return {i: self.place_of(n) for i, n in self.graph.input_gradients.items()}

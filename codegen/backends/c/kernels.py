@@ -47,7 +47,7 @@ from codegen.passes.updates import Updates
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
 from codegen.reroll.names import comment
-from codegen.schedule.copies import Batch
+from codegen.schedule.copies import Batch, Span, sent_values
 from codegen.schedule.nest import result
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
@@ -146,6 +146,7 @@ class Kernels:
     input_gradients: dict[int, int] = field(default_factory=dict)  # of inputs that have one
     token_tables: list[TokenTable] = field(default_factory=list)
     by_index: tuple[Part, ...] = ()  # the parts whose tokens are stored as numbers
+    sent: list[Span] = field(default_factory=list)  # values that processes tell one another
 
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""
@@ -196,6 +197,7 @@ def kernels_of(
         input_gradients=found.input_gradients,
         token_tables=found.tokens,
         by_index=found.by_index,
+        sent=sent_values(found.loops, found.row_factors, batch),
     )
 
 

@@ -236,6 +236,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("TENSOR_COUNT", len(kernels.tensors)),
         ("PARAMETER_TABLE", int(None in map(number_strides, program.tensors))),
         ("BLOCK_IMAGES", _block_images(kernels) if loops else 1),
+        ("SENT_VALUES", sum(count for _, count in kernels.sent)),
         *rule_constants(program, kernels.updates),
         ("ROW_FACTORS", max(sum(row.row_length for row in kernels.row_tensors), 1)),
     ]
@@ -352,14 +353,16 @@ def rule_name(kernels: Kernels, place: TensorPlace) -> str:
 
 
 def _copies(kernels: Kernels, is_trained: bool) -> list[str]:
-    """The lists of csrc/side_by_side.h, each of parts of value[]; an empty part ends it."""
-    if kernels.batch is None:
+    """The lists of csrc/side_by_side.h and shares.h, each of parts of value[]; an empty part ends it."""
+    lists = {"sent": kernels.sent} if is_trained else {}
+    if kernels.batch is not None:
+        copies = kernels.batch.copies
+        lists |= {"into": copies.into}
+        if is_trained:
+            lists |= {"out_of": copies.out_of, "once": copies.once}
+            lists |= {"all_side_by_side": copies.all_side_by_side, "all_once": copies.all_once}
+    if not lists:
         return []
-    copies = kernels.batch.copies
-    lists = {"into": copies.into}
-    if is_trained:
-        lists |= {"out_of": copies.out_of, "once": copies.once}
-        lists |= {"all_side_by_side": copies.all_side_by_side, "all_once": copies.all_once}
     lines = ["struct values {", "    int first, count;", "};", ""]
     for name, spans in lists.items():
         entries = [f"{{{kernels.value_name(first)}, {count}}}" for first, count in spans]
