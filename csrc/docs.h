@@ -232,6 +232,16 @@
     "grad_dict($module, /)\n--\n\n" \
     "The gradients, as {name: memoryview of " DOC_REAL "}, with the names and shapes of state_dict()."
 
+#define DOC_FLAT_DATA \
+    "flat_data($module, /)\n--\n\n" \
+    "All parameters, as one memoryview of " DOC_REAL ": writable, contiguous, shared with the model, not copied.\n\n" \
+    "The tensors of state_dict(), one after the other, with padding, which may hold anything. Behind them are 16 spare\n" \
+    "bytes, which the model leaves alone: room for a loss and a flag. Writes count as those to state_dict()."
+
+#define DOC_FLAT_GRAD \
+    "flat_grad($module, /)\n--\n\n" \
+    "The gradients of flat_data(), in the same places. micrograd.mpi uses the spare bytes."
+
 #define DOC_LOAD_STATE_DICT \
     "load_state_dict($module, mapping, /)\n--\n\n" \
     "Copies all parameters from {name: buffer of " DOC_REAL "}, strided or not. Returns None.\n\n" \

@@ -386,6 +386,8 @@ static PyMethodDef methods[] = {
     {"_train_shared", FAST(api_train_shared), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"state_dict", api_state_dict, METH_NOARGS, DOC_STATE_DICT},
     {"grad_dict", api_grad_dict, METH_NOARGS, DOC_GRAD_DICT},
+    {"flat_data", api_flat_data, METH_NOARGS, DOC_FLAT_DATA},
+    {"flat_grad", api_flat_grad, METH_NOARGS, DOC_FLAT_GRAD},
     {"load_state_dict", api_load_state_dict, METH_O, DOC_LOAD_STATE_DICT},
     {"optimizer_state", api_optimizer_state, METH_NOARGS, DOC_OPTIMIZER_STATE},
     {"load_optimizer_state", api_load_optimizer_state, METH_O, DOC_LOAD_OPTIMIZER_STATE},

@@ -37,10 +37,11 @@ static void send_image(int image, char *to)
 
 static void receive_image(int image, const char *from, struct active_list *list)
 {
-    struct workspace *const w = with_list(&block[image], list);
-    if (READS_IMAGES)
-        level->set_inputs(w, block_images.inputs[image]);
-    set_targets(w, block_images.targets[image]);
+    struct workspace *const w = &block[image];
+    if (READS_IMAGES || block_images.count == 1)
+        set_image(image, list);
+    else
+        set_targets(w, block_images.targets[image]);
 #if SIDE_BY_SIDE
     copy_computed_once(w);
 #endif

@@ -1,4 +1,4 @@
-/* state_dict, grad_dict and load_state_dict: tensors as memoryviews that share the model's memory. */
+/* state_dict, grad_dict, flat_data, flat_grad and load_state_dict: memoryviews that share the model's memory. */
 
 #ifndef VIEWS_H
 #define VIEWS_H
@@ -21,11 +21,17 @@ struct module_state {
     PyObject *tensor_type, *state_dict_type;
 };
 
+/* All of data[] or grad[], padding included. */
+static const struct tensor flat = {
+    .name = "flat", .dimensions = 1, .shape = {FLAT_COUNT}, .strides = {1}, .size = FLAT_COUNT, .extent = FLAT_COUNT};
+
+static Py_ssize_t flat_byte_strides[] = {sizeof(real)};
 static Py_ssize_t tensor_byte_strides[TENSOR_COUNT ? TENSOR_COUNT : 1][MAX_DIMENSIONS];
 
 static void count_view(const struct tensor_object *object, int change)
 {
-    const int in_rows = object->tensor != NULL && is_in_rows(object->tensor) ? change : 0;
+    const struct tensor *const t = object->tensor;
+    const int in_rows = (t == &flat ? HAS_ROWS : t != NULL && is_in_rows(t)) ? change : 0;
     if (object->base == grad)
         row_grad_views += in_rows;
     else if (object->base == data) {
@@ -62,7 +68,7 @@ static int tensor_getbuffer(PyObject *self, Py_buffer *view, int flags)
         .ndim = t->dimensions,
         .format = format,
         .shape = t->dimensions ? (Py_ssize_t *)t->shape : NULL,
-        .strides = t->dimensions ? tensor_byte_strides[t - tensors] : NULL,
+        .strides = t == &flat ? flat_byte_strides : t->dimensions ? tensor_byte_strides[t - tensors] : NULL,
     };
     const int is_c = PyBuffer_IsContiguous(&full, 'C'), is_fortran = PyBuffer_IsContiguous(&full, 'F');
     const int wants_strides = (flags & PyBUF_STRIDES) == PyBUF_STRIDES;
@@ -166,19 +172,26 @@ static PyObject *new_views(PyObject *owner)
     return PyObject_CallObject(found->state_dict_type, NULL);
 }
 
-/* Puts a view of a tensor, or of the number of steps, into a dict. */
-static int add_view(PyObject *dict, PyObject *owner, const char *name, const struct tensor *tensor, real *base)
+/* A view of a tensor, or of the number of steps. */
+static PyObject *new_view(PyObject *owner, const struct tensor *tensor, real *base)
 {
     const struct module_state *const found = PyModule_GetState(module_of(owner));
     struct tensor_object *const object = PyObject_New(struct tensor_object, (PyTypeObject *)found->tensor_type);
     if (object == NULL)
-        return -1;
+        return NULL;
     Py_INCREF(owner);
     object->owner = owner;
     object->tensor = tensor;
     object->base = base;
     PyObject *const view = PyMemoryView_FromObject((PyObject *)object);
     Py_DECREF(object);
+    return view;
+}
+
+/* Puts it into a dict. */
+static int add_view(PyObject *dict, PyObject *owner, const char *name, const struct tensor *tensor, real *base)
+{
+    PyObject *const view = new_view(owner, tensor, base);
     if (view == NULL)
         return -1;
     const int failed = PyDict_SetItemString(dict, name, view);
@@ -198,6 +211,16 @@ static PyObject *tensor_views(PyObject *owner, real *base)
 static PyObject *api_state_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, data); }
 
 static PyObject *api_grad_dict(PyObject *module, PyObject *Py_UNUSED(ignored)) { return tensor_views(module, grad); }
+
+static PyObject *api_flat_data(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    return expect_usable(module) < 0 ? NULL : new_view(module, &flat, data);
+}
+
+static PyObject *api_flat_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
+{
+    return expect_usable(module) < 0 ? NULL : new_view(module, &flat, grad);
+}
 
 static void raise_wrong_shape(const struct tensor *t, const Py_buffer *view)
 {

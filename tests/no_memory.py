@@ -99,7 +99,7 @@ class Subject:
             return
         yield "forward", lambda: m.forward(target, image)
         yield "forward refused", lambda: m.forward(target, short)
-        for name in ("backward", "zero_grad", "state_dict", "grad_dict"):
+        for name in ("backward", "zero_grad", "state_dict", "grad_dict", "flat_data", "flat_grad"):
             function = getattr(m, name)
             yield name, lambda f=function: bytes_of_all(f())
         yield "update", lambda: m.update(3, 2, learning_rate=0.01)
@@ -175,6 +175,8 @@ def bytes_of(view: memoryview) -> memoryview:
 
 
 def bytes_of_all(views: Any) -> Any:
+    if type(views) is memoryview:
+        return views.tobytes()
     return [(name, view.tobytes()) for name, view in views.items()] if views else views
 
 

@@ -87,7 +87,19 @@ class Subject:
         return {
             "forward": {"label": self.label, "pixels": self.image},
             **{name: {"pixels": self.image} for name in ("predict", "probabilities", "outputs")},
-            **{name: {} for name in ("backward", "input_grad", "zero_grad", "info", "state_dict", "grad_dict")},
+            **{
+                name: {}
+                for name in (
+                    "backward",
+                    "input_grad",
+                    "zero_grad",
+                    "info",
+                    "state_dict",
+                    "grad_dict",
+                    "flat_data",
+                    "flat_grad",
+                )
+            },
             "update": {"step": 3, "batch_size": 2, "learning_rate": 0.01},
             "predict_batch": {"images": self.images, **options},
             "outputs_batch": {"images": self.images, "out": self.rooms(), **options},
@@ -276,7 +288,8 @@ def subject(tmp_path_factory) -> Callable[[str], Subject]:
     return get
 
 
-FUNCTIONS = ["accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "input_grad"]
+FUNCTIONS = ["accumulate", "backward", "data", "evaluate", "flat_data", "flat_grad", "forward", "grad", "grad_dict"]
+FUNCTIONS += ["info", "input_grad"]
 FUNCTIONS += ["load_optimizer_state", "load_state_dict", "load_weights", "metrics", "optimizer_state", "outputs"]
 FUNCTIONS += ["outputs_batch", "predict", "predict_batch"]
 FUNCTIONS += ["probabilities", "probabilities_batch", "reset", "save_weights", "state_dict", "train", "update"]

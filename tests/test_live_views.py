@@ -55,6 +55,19 @@ class Viewed:
         return [bits(array.ravel().tolist()) for array in (*self.data.values(), *self.grad.values())]
 
 
+class Flat(Viewed):
+    """The same through flat_data() and flat_grad(), of which all tensors are parts."""
+
+    def __init__(self, program: Program) -> None:
+        super().__init__(program)
+        flat = {"data": np.asarray(self.model.flat_data()), "grad": np.asarray(self.model.flat_grad())}
+        for kind, views in ("data", self.data), ("grad", self.grad):
+            for name, view in views.items():
+                first = view.__array_interface__["data"][0] - flat[kind].__array_interface__["data"][0]
+                rest = flat[kind][first // view.itemsize :]
+                views[name] = np.lib.stride_tricks.as_strided(rest, view.shape, view.strides)
+
+
 class Alone:
     """The same model with no view but for a moment."""
 
@@ -80,9 +93,9 @@ def outcome(call: Callable[[], object]) -> object:
 
 
 class Pair:
-    def __init__(self, program: Program, rng: random.Random) -> None:
+    def __init__(self, program: Program, rng: random.Random, kind: type[Viewed] = Viewed) -> None:
         self.rng, self.program = rng, program
-        self.both = Viewed(program), Alone(program)
+        self.both = kind(program), Alone(program)
         self.overflowing = 1e30 if program.dtype == "float32" else 1e300  # as a learning rate
         self.places = [(t.name, index) for t in program.tensors for index in np.ndindex(t.shape)]
         real = np.float32 if program.dtype == "float32" else np.float64
@@ -150,10 +163,10 @@ class Pair:
 
 
 @pytest.mark.parametrize("seed", slow_but([0], range(3)))
-@pytest.mark.parametrize("name", PROGRAMS)
-def test_random_calls_and_writes(name, seed):
+@pytest.mark.parametrize(("name", "kind"), [*((name, Viewed) for name in PROGRAMS), ("mlp", Flat), ("float32", Flat)])
+def test_random_calls_and_writes(name, kind, seed):
     rng = random.Random(seed)
-    pair = Pair(PROGRAMS[name](), rng)
+    pair = Pair(PROGRAMS[name](), rng, kind)
 
     def write() -> None:
         change = pair.write()

@@ -45,6 +45,8 @@ SIGNATURES = {
     "data": "(i, /)",
     "accumulate": "(images, labels, *, threads=1, progress=None)",
     "evaluate": "(images, labels, *, threads=1, progress=None)",
+    "flat_data": "()",
+    "flat_grad": "()",
     "forward": "(label, pixels, /)",
     "grad": "(i, /)",
     "grad_dict": "()",

@@ -278,6 +278,16 @@ def state_dict() -> dict[str, memoryview[float]]:
 def grad_dict() -> dict[str, memoryview[float]]:
     """The gradients, as {name: memoryview of float64}, with the names and shapes of state_dict()."""
 
+def flat_data() -> memoryview[float]:
+    """All parameters, as one memoryview of float64: writable, contiguous, shared with the model, not copied.
+
+    The tensors of state_dict(), one after the other, with padding, which may hold anything. Behind them are 16 spare
+    bytes, which the model leaves alone: room for a loss and a flag. Writes count as those to state_dict().
+    """
+
+def flat_grad() -> memoryview[float]:
+    """The gradients of flat_data(), in the same places. micrograd.mpi uses the spare bytes."""
+
 def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
     """Copies all parameters from {name: buffer of float64}, strided or not. Returns None.
 

@@ -90,7 +90,8 @@ if TYPE_CHECKING:
 
 __version__ = VERSION
 __all__ = [
-    *("accumulate", "backward", "data", "evaluate", "forward", "grad", "grad_dict", "info", "input_grad"),
+    *("accumulate", "backward", "data", "evaluate", "flat_data", "flat_grad", "forward", "grad", "grad_dict", "info"),
+    "input_grad",
     *("load_optimizer_state", "load_state_dict", "load_weights", "metrics", "optimizer_state", "outputs"),
     *("outputs_batch", "predict", "predict_batch", "probabilities", "probabilities_batch", "reset", "save_weights"),
     *("state_dict", "train", "update", "zero_grad"),
@@ -373,6 +374,16 @@ def state_dict() -> dict[str, memoryview[Any]]:
 def grad_dict() -> dict[str, memoryview[Any]]:
     """{name: memoryview of the gradients}, a copy as of state_dict()."""
     return _views(_grad)
+
+
+def flat_data() -> memoryview[Any]:
+    """All parameters, as one memoryview of float64 with two spare numbers at the end: a copy, as of state_dict()."""
+    return memoryview(array("d", [*_data, 0.0, 0.0]))
+
+
+def flat_grad() -> memoryview[Any]:
+    """The gradients of flat_data(), in the same places, and a copy as well."""
+    return memoryview(array("d", [*_grad, 0.0, 0.0]))
 
 
 def load_state_dict(mapping: Any, /) -> None:
