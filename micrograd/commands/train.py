@@ -114,6 +114,7 @@ def train(options: argparse.Namespace) -> int:
     if mpi_mode(options) is not None:
         ranks = Ranks(getattr(options, "traceback", False))
         return ranks.run(lambda: train_on(ranks, options))
+    check_options(options)
     with contextlib.ExitStack() as stack:
         if options.checkpoint is not None:
             stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, terminate))
@@ -123,6 +124,7 @@ def train(options: argparse.Namespace) -> int:
 def train_on(ranks: Ranks, options: argparse.Namespace) -> int:
     """train() on every rank. The first one has the files, and what it has read goes to all."""
     options = ranks.first(options)
+    ranks.in_turn(lambda: check_options(options))
     if not ranks.is_first:
         options = without_files(options)
         warnings.simplefilter("ignore")  # the first one shows them
@@ -196,7 +198,6 @@ def check_sound(job: Job) -> None:
 @contextlib.contextmanager
 def prepared(options: argparse.Namespace) -> Iterator[Job]:
     """The run from its beginning, or with --resume from its checkpoint; the checkpoint is locked until it has ended."""
-    check_options(options)
     how = matching_of(options, options.load, "--load")
     recipe = Recipe.of(options)
     model = recipe.compiled()
