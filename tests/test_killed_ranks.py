@@ -1,48 +1,94 @@
-"""Ranks and mpiexec that a signal ends at random moments, and what other ranks make of what they have left."""
+"""Ranks and mpiexec that a signal ends at random moments, and what other ranks make of what is left."""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
+import subprocess
 import time
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from commands import good
 from mpiexec import LIBRARIES, MPICH, Mpi, is_alive, without_mpi
 
 from micrograd.commands import checkpoint
 
 pytestmark = without_mpi
 
-OPTIONS = ("--epochs", 3, "--batch-size", 20, "--every", 20)
 
-
-def wait_for(what: object, is_there: object) -> None:
-    """Raises TimeoutError after a minute."""
+def wait_until(is_there: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + 60
-    while not is_there():  # type: ignore[operator]
-        if time.monotonic() > end:
-            raise TimeoutError(f"waited a minute for {what}")
+    while not is_there():
+        assert time.monotonic() < end, f"waited a minute for {what}"
         time.sleep(0.005)
 
 
-def kill(mpi: Mpi, kills: int, folder: Path, ranks: tuple[int, ...], *options: object) -> dict[str, int]:
-    """Trains on some of these numbers of ranks, one after the other, and kills a rank or mpiexec of each run, until
-    there were so many kills and a run has ended after the last. A run that ends earlier is begun again. Returns how
-    often each of them had which signal; every end is that of a run on one rank that nothing stopped."""
+def end_by_signal(rng: random.Random, process: subprocess.Popen[str], folder: Path, path: Path) -> str:
+    """Sends a signal to a rank or to mpiexec, at some moment of the start or after a checkpoint, and waits until all
+    have ended. Returns what ended the run; nothing if it had ended before."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+
+    def is_written() -> bool:
+        return process.poll() is not None or (path.exists() and path.stat().st_mtime_ns != before)
+
+    if rng.random() < 0.25:
+        time.sleep(rng.uniform(0, 1))
+    else:
+        wait_until(is_written, "a checkpoint")
+        time.sleep(rng.uniform(0, 0.2))
+    pids = [int(file.name) for file in folder.iterdir()]
+    number = rng.choice((signal.SIGKILL, signal.SIGTERM))
+    is_rank = bool(pids) and rng.random() < 0.6
+    if process.poll() is None and is_rank:
+        os.kill(rng.choice(pids), number)
+    elif process.poll() is None:
+        process.send_signal(number)
+    process.communicate(timeout=60)
+    wait_until(lambda: not any(is_alive(int(file.name)) for file in folder.iterdir()), "ranks to end")
+    return "" if process.returncode == 0 else f"{'rank' if is_rank else 'mpiexec'} {number.name}"
+
+
+def kill(mpi: Mpi, kills: int, folder: Path, ranks: tuple[int, ...], *options: object) -> Counter[str]:
+    """Trains until so many runs have been ended, each on a random number of ranks, and the last one has not. Returns
+    what ended them. Every end that nothing hurried must be that of one rank that was left alone."""
     rng = random.Random(kills)
-    path, saved, sent = folder / "run", folder / "saved", {}
-    files = ("--checkpoint", path, "--save", saved, "--resume")
-    mpi.good(1, "train", *options, "--checkpoint", folder / "plain.run", "--save", folder / "plain")
-    for run in range(10 * kills):
-        pids = folder / str(run)
+    path, saved, plain, ended = folder / "run", folder / "saved", folder / "plain", Counter[str]()
+    options = ("train", "--epochs", 3, "--batch-size", 20, "--every", 20, *options)
+    mpi.good(1, *options, "--checkpoint", folder / "plain.run", "--save", plain)
+    run = 0
+    while True:
+        pids = folder / str(run := run + 1)
         pids.mkdir()
-        before = path.stat().st_mtime_ns if path.exists() else 0
         change = f"import pathlib; pathlib.Path({str(pids)!r}, str(os.getpid())).touch()"
-        process = mpi.start(rng.choice(ranks), "train", *options, *files, change=change)
-        who = None
-        if sum(sent.values()) < kills:
-            wait_for("ranks", lambda: process.poll() is not None or any(pids.iterdir()))
-            ...
+        files = ("--checkpoint", path, "--save", saved, "--resume")
+        with mpi.start(rng.choice(ranks), *options, *files, change=change) as process:
+            if ended.total() == kills:
+                _, err = process.communicate(timeout=120)
+                assert process.returncode == 0, err
+            elif what := end_by_signal(rng, process, pids, path):
+                ended[what] += 1
+                for file in (path, saved):
+                    if file.exists():
+                        checkpoint.load_metadata(file)  # whole, always
+                continue
+        assert saved.read_bytes() == plain.read_bytes()
+        if ended.total() == kills:
+            return ended
+        for file in (path, folder / "run.previous", saved):
+            file.unlink()
+
+
+def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
+    kill(MPICH, 3, tmp_path, (1, 2), "--mpi", "--data", data)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mpi", LIBRARIES)
+@pytest.mark.parametrize("mode", ["--mpi", "--mpi-exact"])
+def test_killed_thirty_times(mpi: Mpi, mode: str, data: Path, tmp_path: Path) -> None:
+    ended = kill(mpi, 30, tmp_path, (1, 2, 3), mode, "--data", data, "--optimizer", "adam")
+    print(f"ended by {dict(ended)}")
+    assert len(ended) == 4
