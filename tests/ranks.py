@@ -1,4 +1,4 @@
-"""Ranks that are threads of this process, each with a model of its own: what MPI does for micrograd.mpi, without MPI."""
+"""Ranks that are threads of this process, each with a model of its own: micrograd.mpi without MPI."""
 
 from __future__ import annotations
 
@@ -10,23 +10,21 @@ import numpy as np
 
 
 class Group:
-    """Threads that exchange buffers as csrc/shares.h asks for it. A rank that fails ends all."""
+    """Threads that exchange buffers as csrc/shares.h asks for it. Who waits for a rank that has failed fails."""
 
     def __init__(self, ranks: int) -> None:
-        self.barrier = threading.Barrier(ranks)
+        self.barrier = threading.Barrier(ranks, timeout=60)
         self.buffers: list[Any] = [None] * ranks
-        self.calls = 0  # of rank 0
 
     def exchange(self, rank: int, given: Any, take: Callable[[Sequence[Any]], None]) -> None:
         """Gives something to all ranks, and takes from what they give."""
-        self.calls += rank == 0
         self.buffers[rank] = given
         self.barrier.wait()
         take(self.buffers)
         self.barrier.wait()
 
     def run(self, function: Callable[[int], Any]) -> list[Any]:
-        """function(rank) on all ranks. Raises what the first one raises that is not ended by another."""
+        """What function(rank) returns or raises on each rank."""
         results: list[Any] = [None] * len(self.buffers)
 
         def main(rank: int) -> None:
@@ -34,8 +32,6 @@ class Group:
                 results[rank] = function(rank)
             except BaseException as error:
                 results[rank] = error
-                if not isinstance(error, KeyboardInterrupt):
-                    self.barrier.abort()
 
         threads = [threading.Thread(target=main, args=[rank]) for rank in range(len(results))]
         for thread in threads:
