@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import nn
 import pytest
-from commands import PLAIN, Train, error, good, run, same_bits, write_data
+from commands import PLAIN, Train, environment, error, good, run, same_bits, write_data
 from mpiexec import LIBRARIES, MPICH, Mpi, without_mpi
 
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
+
+ROOT = Path(__file__).resolve().parent.parent
 
 pytestmark = without_mpi
 
@@ -187,3 +191,17 @@ def test_an_mpiexec_of_another_mpi() -> None:
     assert done.returncode == 2
     message = "error: mpiexec started 4 processes, but each of them is alone: mpi4py uses another MPI, MPICH"
     assert done.stderr.splitlines()[-1].startswith(message)
+
+
+# ---- a script
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_the_example(ranks: int) -> None:
+    """Prints what docs/examples.md shows."""
+    script = [sys.executable, "-m", "mpi4py", str(ROOT / "examples" / "mpi.py")]
+    command = [*MPICH.command, "-n", str(ranks), *script]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    page = (ROOT / "docs" / "examples.md").read_text(encoding="utf-8")
+    assert f"examples/mpi.py\n{done.stdout}```" in page
