@@ -25,12 +25,14 @@ ROOT = Path(__file__).resolve().parent.parent
 pytestmark = without_mpi
 
 MODELS = """
+import random
+
 from codegen import Label, Pixels, Program
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy
 from micrograd.nn import LSTM, Conv2d, Dropout, Layer
 
-def program(output, modules, noise=None):
+def program(output, modules, noise):
     one_hot = [Value(0) for _ in range(10)]
     parameters = {f"{name}.{part}": tensor for name, module in modules.items()
                   for part, tensor in module.named_parameters().items()}
@@ -38,18 +40,19 @@ def program(output, modules, noise=None):
     return Program(inputs=Pixels(pixels, 1 / 255), targets=Label(one_hot), parameters=parameters, noise=noise,
                    loss=cross_entropy(logits, one_hot), outputs={"logits": logits})
 
+random.seed(1)
 pixels = [Value(0) for _ in range(784)]
 rows = [pixels[28 * i : 28 * i + 28] for i in range(28)]
 
 def recurrent():
     lstm = LSTM(28, 3)
-    return program(lstm(rows)[0][-1], {"lstm": lstm, "last": Layer(3, 10, nonlin=False)})
+    return program(lstm(rows)[0][-1], {"lstm": lstm, "last": Layer(3, 10, nonlin=False)}, [])
 
 def convolution():
     convolution, dropout = Conv2d(1, 2, 6, stride=4), Dropout(0.25)
-    found = [x.relu() for channel in convolution([rows]) for row in channel for x in row]
+    found = dropout([x.relu() for channel in convolution([rows]) for row in channel for x in row])
     modules = {"convolution": convolution, "last": Layer(len(found), 10, nonlin=False)}
-    return program(dropout(found), modules, dropout)
+    return program(found, modules, dropout.noise())
 """
 
 

@@ -56,12 +56,10 @@ class Ranks:
             shared, code = error, USER_ERROR
         except BaseException as error:
             self._end_all(error)
-        code = max(
-            int(each) for each in self.comm.allgather(code)
-        )  # no rank ends before the first one has written its files
+        codes: list[int] = self.comm.allgather(code)  # no rank ends before the first one has written its files
         if shared is not None and self.is_first:
             raise shared
-        return code
+        return max(codes)
 
     def in_turn(self, work: Callable[[], T]) -> T:
         """work() on the first rank, which may fill caches, then on the others. Raises RanksError if it fails on any."""
@@ -85,10 +83,11 @@ class Ranks:
 
     def check_equal(self, things: Mapping[str, object]) -> None:
         """Raises RanksError, which names the first of these things that is another one on another rank."""
-        for rank, others in enumerate(self.comm.allgather(dict(things))):
-            for name, mine in self.first(dict(things)).items():
-                if others[name] != mine:
-                    raise RanksError(f"{name} is {others[name]} on rank {rank}, but {mine} on rank 0")
+        everyone = self.comm.allgather(dict(things))
+        for rank, theirs in enumerate(everyone):
+            for name, expected in everyone[0].items():
+                if theirs[name] != expected:
+                    raise RanksError(f"{name} is {theirs[name]} on rank {rank}, but {expected} on rank 0")
 
     def warn_of_few_cores(self, threads: int) -> None:
         """Ranks that wait do not sleep: with more of them than cores, those that compute wait for those that wait."""
@@ -100,10 +99,8 @@ class Ranks:
             count = len(set().union(*ranks))
             if len(ranks) * threads > count:
                 each = f" of {threads} threads" if threads > 1 else ""
-                what = f"{len(ranks)} ranks{each} on {count} core{'s' * (count > 1)}"
-                print(
-                    f"warning: {machine}: {what}: ranks that wait take turns with those that compute", file=sys.stderr
-                )
+                what = f"{machine}: {len(ranks)} ranks{each} on {count} core{'s' * (count > 1)}"
+                print(f"warning: {what}: ranks that wait take turns with those that compute", file=sys.stderr)
 
     def _end_all(self, error: BaseException) -> NoReturn:
         if self.comm.Get_size() == 1:
