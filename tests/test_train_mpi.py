@@ -49,7 +49,7 @@ def recurrent():
     return program(lstm(rows)[0][-1], {"lstm": lstm, "last": Layer(3, 10, nonlin=False)}, [])
 
 def convolution():
-    convolution, dropout = Conv2d(1, 2, 6, stride=4), Dropout(0.25)
+    convolution, dropout = Conv2d(1, 2, 4, stride=4), Dropout(0.25)
     found = dropout([x.relu() for channel in convolution([rows]) for row in channel for x in row])
     modules = {"convolution": convolution, "last": Layer(len(found), 10, nonlin=False)}
     return program(found, modules, dropout.noise())
