@@ -140,10 +140,18 @@ static int gather_gradients(struct share *share)
     return 0;
 }
 
-/* Whether it pays that each rank computes its share of the gradients, and sends it to all others. */
+/*
+ * Whether it pays that each rank computes its share of the gradients, and sends it to all others: from so many operations
+ * on for each number that is sent. With fewer, each rank computes all gradients, and no bit is another one. Rows of inputs
+ * that are 0 are operations too, and skipped.
+ */
+#ifndef SHARED_OPERATIONS
+#define SHARED_OPERATIONS (ROW_TENSOR_COUNT ? 2048 : 512)
+#endif
+
 static int shares_gradients(const struct share *share, Py_ssize_t size)
 {
-    return share->ranks > 1 && size >= SHARED_GRADIENTS;
+    return share->ranks > 1 && (double)size * OPERATIONS >= (double)SHARED_OPERATIONS * DATA_COUNT;
 }
 
 static int add_exact(const struct training_run *run, Py_ssize_t first, Py_ssize_t size, double *total)

@@ -37,7 +37,6 @@ enum {
     MAX_RANKS = 4096,
     LEAF_IMAGES = 256,
     IMAGE_BYTES = sizeof(double) + (SENT_VALUES * sizeof(real) + 7) / 8 * 8, /* its loss, and its values in `sent` */
-    SHARED_GRADIENTS = 128, /* images of a batch from which on it pays to send gradients */
     FLAG_BYTES = sizeof(double), /* before the images of a rank: whether it is to stop */
     READS_IMAGES = READS_INPUTS || TOKEN_COUNT || !INPUT_PIXELS, /* so the inputs of all images have to be set */
 };
