@@ -20,11 +20,11 @@ pytestmark = without_mpi
 
 
 def wait_until(is_there: Callable[[], bool], process: subprocess.Popen[str], what: str) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + 120
     while not is_there():
         if time.monotonic() > end:
             process.kill()
-            pytest.fail(f"waited a minute for {what}")
+            pytest.fail(f"waited two minutes for {what}")
         time.sleep(0.005)
 
 
@@ -92,6 +92,6 @@ def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("mpi", LIBRARIES)
 def test_killed_thirty_times(mpi: Mpi, data: Path, tmp_path: Path) -> None:
     mode = "--mpi" if mpi is MPICH else "--mpi-exact"
-    ended = kill(mpi, 30, tmp_path, (1, 2, 3), mode, "--data", data, "--optimizer", "adam")
+    ended = kill(mpi, 30, tmp_path, (1, 2, 3), mode, "--data", data, "--hidden", 3, "--optimizer", "adam")
     print(f"ended by {dict(ended)}")
     assert len(ended) == 4
