@@ -55,7 +55,7 @@ class Mpi:
             try:
                 out, err = process.communicate(timeout=300)
             except subprocess.TimeoutExpired:
-                process.terminate()
+                process.kill()
                 raise
         return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
