@@ -44,7 +44,7 @@ def test_an_example_prints_what_the_page_shows(command):
 def test_every_example_is_on_the_page():
     scripts = {path.name for path in (ROOT / "examples").glob("*.py")} - {Path(__file__).name}
     listed = {command.removeprefix("python examples/") for command in LISTINGS}
-    assert scripts == listed | {"convolution.py", "attention.py", "microgpt.py"}
+    assert scripts == listed | {"convolution.py", "attention.py", "microgpt.py", "mpi.py"}
     for name in scripts:
         assert f"`{name}`" in PAGE or f"[{name}]" in PAGE
 

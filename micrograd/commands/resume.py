@@ -23,6 +23,7 @@ from micrograd.commands.checkpoint import CheckpointError, DamagedError
 from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import put_weights, shapes
 from micrograd.commands.train_model import WITHOUT_END, Recipe
+from micrograd.commands.train_mpi import ORDERS, mpi_mode
 from micrograd.data.mnist import Data
 from micrograd.files import identity, is_temporary
 from micrograd.training import Run
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 Settings = Mapping[str, str | int | float | None]
+FIRST_WEIGHTS = "the first weights' digest"
+ORDER = "the order of sums over images"
 
 
 def settings(model: Any, data: Data, recipe: Recipe, options: argparse.Namespace, rate: float) -> Settings:
@@ -55,7 +58,8 @@ def settings(model: Any, data: Data, recipe: Recipe, options: argparse.Namespace
         "--limit": options.limit,
         "--validation": options.validation,
         "--seed": options.seed,
-        "the first weights' digest": weights.hexdigest(),
+        FIRST_WEIGHTS: weights.hexdigest(),
+        ORDER: ORDERS[mpi_mode(options)],
     }
     return found if options.schedule in WITHOUT_END else found | {"--epochs": options.epochs}
 
@@ -168,6 +172,7 @@ def _read(path: Path, nn: Any, now: Settings, count: int) -> tuple[Run, dict[str
         is_sound = False
     if not is_sound:
         raise CheckpointError(f"{path}: a checkpoint of version {metadata.get('version')}, which is no longer read")
+    before.setdefault(ORDER, ORDERS[None])  # of a version that knew no other
     for name, value in now.items():
         if before.get(name) != value:
             raise CheckpointError(f"{path}: {name} was {before.get(name)} in this checkpoint's run, now it is {value}")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import hashlib
 import math
 import signal
 import sys
+import warnings
 from array import array
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NoReturn
@@ -16,13 +18,16 @@ from typing import Any, NoReturn
 from micrograd.commands import checkpoint
 from micrograd.commands.errors import INTERRUPTED, UsageError
 from micrograd.commands.inputs import load_data, load_weights, matching_of
-from micrograd.commands.resume import Checkpoints, Settings, settings
+from micrograd.commands.ranks import Ranks, RanksError
+from micrograd.commands.resume import FIRST_WEIGHTS, Checkpoints, Settings, settings
 from micrograd.commands.run_log import Log, about
 from micrograd.commands.train_model import SCHEDULES, Recipe, reset
+from micrograd.commands.train_mpi import mpi_mode, shared_state, stopped_by_signals, without_files
 from micrograd.commands.train_options import add_parsers as add_options
 from micrograd.commands.train_options import check_options
 from micrograd.data import shift
 from micrograd.data.mnist import SIDE, Data
+from micrograd.mpi import Trainer
 from micrograd.training import DivergedError, Epoch, Run, Training, held_out, is_early_stop
 
 TERMINATED = 143  # what shells report for a program that SIGTERM ended
@@ -84,10 +89,12 @@ class Job:
 
     options: argparse.Namespace
     training: Training
+    heading: str  # what is trained, where that is not the model of nn
     source: str  # of the data, in words
     checkpoints: Checkpoints | None
     settings: Settings
     log: Log | None
+    is_first: bool = True  # of its ranks: the one that prints and writes
 
     @property
     def run(self) -> Run:
@@ -104,62 +111,78 @@ class Job:
 
 
 def train(options: argparse.Namespace) -> int:
+    if mpi_mode(options) is not None:
+        ranks = Ranks(getattr(options, "traceback", False))
+        return ranks.run(lambda: train_on(ranks, options))
     check_options(options)
-    matching_of(options, options.load, "--load")
-    recipe = Recipe.of(options)
-    model = recipe.compiled()
-    if options.save is not None:
-        checkpoint.check_writable(options.save)
-    if options.checkpoint is None:
-        return train_with(model, recipe, options, None)
-    checkpoints = Checkpoints(options.checkpoint)
-    with checkpoints.locked():
-        if not options.resume:
-            checkpoints.check_unused()
-        before = signal.signal(signal.SIGTERM, terminate)
+    with contextlib.ExitStack() as stack:
+        if options.checkpoint is not None:
+            stack.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, terminate))
+        return run_job(stack.enter_context(prepared(options)))
+
+
+def train_on(ranks: Ranks, options: argparse.Namespace) -> int:
+    """train() on every rank. The first one has the files, and what it has read goes to all."""
+    options = ranks.first(options)
+    ranks.in_turn(lambda: check_options(options))
+    if not ranks.is_first:
+        options = without_files(options)
+        warnings.simplefilter("ignore")  # the first one shows them
+    with contextlib.ExitStack() as stack:
+        job = ranks.in_turn(lambda: stack.enter_context(prepared(options)))
+        job.is_first = ranks.is_first
+        ranks.check_equal({name: value for name, value in job.settings.items() if name != FIRST_WEIGHTS})
+        job.training.run = shared_state(ranks, job.training)
+        ranks.warn_of_few_cores(options.threads)
+        trainer = Trainer(job.training.model, ranks.comm, mode=mpi_mode(options) or "")
+        job.training.model = trainer
+        seen = stack.enter_context(stopped_by_signals(trainer))
         try:
-            return train_with(model, recipe, options, checkpoints)
-        finally:
-            signal.signal(signal.SIGTERM, before)
+            code = run_job(job)
+        except DivergedRunError as error:  # on every rank, since all have the same numbers
+            raise RanksError(str(error)) from error
+        return TERMINATED if code == INTERRUPTED and signal.SIGTERM in seen else code
 
 
-def train_with(model: Any, recipe: Recipe, options: argparse.Namespace, checkpoints: Checkpoints | None) -> int:
-    if options.load is None:
-        reset(model, options.seed)
-    else:
-        load_weights(model, options.load, matching_of(options, options.load, "--load"))
-    job = prepared(model, recipe, options, checkpoints)
+def run_job(job: Job) -> int:
+    """Trains to the end, or until Ctrl-C, and returns the exit code. Raises UsageError for a run that diverges."""
     stopped: KeyboardInterrupt | DivergedError | None = None
-    count, run = job.training.count, job.run
+    options, count, run = job.options, job.training.count, job.run
     try:
         with Progress(options.epochs * count, options.quiet) as progress:
-            if not recipe.is_built_in:
-                progress.line(f"{model.info()['architecture']}: {model.info()['dtype']}, {recipe.update()}")
+            if job.heading:
+                progress.line(job.heading)
             train_epochs(job, progress)
     except KeyboardInterrupt as stop:
         stopped = stop
         done = f"at about image {run.images:,} of {count:,}"
-        print(f"interrupted in epoch {run.epoch} of {options.epochs}, {done}", file=sys.stderr)
+        if job.is_first:
+            print(f"interrupted in epoch {run.epoch} of {options.epochs}, {done}", file=sys.stderr)
     except DivergedError as stop:
         if not stop.is_rolled_back:
             raise diverged(stop, job) from stop
         stopped = stop
-    finish(job, stopped)
+    if job.is_first:
+        finish(job, stopped)
     if isinstance(stopped, DivergedError):
         raise diverged(stopped, job) from stopped
     return 0 if stopped is None else TERMINATED if isinstance(stopped, Terminated) else INTERRUPTED
 
 
-def diverged(error: DivergedError, job: Job) -> UsageError:
+class DivergedRunError(UsageError):
+    """A run whose numbers became inf or nan."""
+
+
+def diverged(error: DivergedError, job: Job) -> DivergedRunError:
     """What happened, what is in --save, and what to try."""
     hint = "a smaller --learning-rate may help"
     if error.is_rolled_back:
-        return UsageError(f"{error}: {hint}")
+        return DivergedRunError(f"{error}: {hint}")
     is_best_saved = job.options.save_best and job.run.best_epoch
     kept = (
         f"{job.options.save} has the weights after epoch {job.run.best_epoch}" if is_best_saved else "nothing is saved"
     )
-    return UsageError(f"{error}, {kept}: {hint}, and --check-finite stops before the step and names a weight")
+    return DivergedRunError(f"{error}, {kept}: {hint}, and --check-finite stops before the step and names a weight")
 
 
 def check_sound(job: Job) -> None:
@@ -172,12 +195,31 @@ def check_sound(job: Job) -> None:
             raise DivergedError(f"{name} has numbers that are not finite after epoch {run.epoch}", is_rolled_back=False)
 
 
-def prepared(model: Any, recipe: Recipe, options: argparse.Namespace, checkpoints: Checkpoints | None) -> Job:
-    """The run from its beginning, or with --resume from its checkpoint."""
+@contextlib.contextmanager
+def prepared(options: argparse.Namespace) -> Iterator[Job]:
+    """The run from its beginning, or with --resume from its checkpoint; the checkpoint is locked until it has ended."""
+    how = matching_of(options, options.load, "--load")
+    recipe = Recipe.of(options)
+    model = recipe.compiled()
+    if options.save is not None:
+        checkpoint.check_writable(options.save)
+    checkpoints = None if options.checkpoint is None else Checkpoints(options.checkpoint)
+    with contextlib.nullcontext() if checkpoints is None else checkpoints.locked():
+        if checkpoints is not None and not options.resume:
+            checkpoints.check_unused()
+        if options.load is None:
+            reset(model, options.seed)
+        else:
+            load_weights(model, options.load, how)
+        yield job_of(model, recipe, options, checkpoints)
+
+
+def job_of(model: Any, recipe: Recipe, options: argparse.Namespace, checkpoints: Checkpoints | None) -> Job:
     data = load_data(options)
     rate = options.learning_rate
     rate = recipe.default_rate(model, options.batch_size) if rate is None else rate
-    now = settings(model, data, recipe, options, rate) if checkpoints is not None else {}
+    is_compared = checkpoints is not None or mpi_mode(options) is not None
+    now = settings(model, data, recipe, options, rate) if is_compared else {}
     training = training_of(model, data, options)
     steps = options.epochs * training.steps
     try:
@@ -190,7 +232,10 @@ def prepared(model: Any, recipe: Recipe, options: argparse.Namespace, checkpoint
     if log is not None:
         is_done = training.run.images == training.count
         log.begin(options, recipe, rate, training.run.epoch + is_done)
-    job = Job(options, training, data.source, checkpoints, now, log)
+    heading = (
+        "" if recipe.is_built_in else f"{model.info()['architecture']}: {model.info()['dtype']}, {recipe.update()}"
+    )
+    job = Job(options, training, heading, data.source, checkpoints, now, log)
     training.pause = job.write_checkpoint
     return job
 

@@ -11,6 +11,7 @@ from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import add_matching, data_options
 from micrograd.commands.resume import Checkpoints
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
+from micrograd.commands.train_mpi import add_mpi
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
 from micrograd.files import identity
@@ -33,6 +34,7 @@ def add_parsers(commands: Any, train: Any) -> None:
     add_steps(parser.add_argument_group("the steps"))
     add_data(parser.add_argument_group("the images and the end"))
     add_files(parser.add_argument_group("files"))
+    add_mpi(parser.add_argument_group("many processes: mpiexec -n 4 micrograd train --mpi ..."))
 
 
 def add_steps(group: Any) -> None:
