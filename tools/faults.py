@@ -246,8 +246,8 @@ FAULTS = [
     Fault(
         "values that are read together with others are computed once",
         "codegen/schedule/phases.py",
-        "if states[indices].min() == 0 and states[indices].max() > 0:",
-        "if False:",
+        "if states[indices].min() == 0 and states[indices].max() > 0]",
+        "if False]",
         seed=126,
     ),
     Fault(
@@ -271,8 +271,29 @@ FAULTS = [
         test="tests/test_roll.py",
     ),
     Fault(
-        "zeros of two signs in one loop over kernels",
+        "a count of terms that does not grow",
         "codegen/schedule/roll.py",
+        "steps=(*loop.steps, (step, counter))) if step",
+        "steps=loop.steps) if step",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "rows of a box as far apart as they are long",
+        "codegen/reroll/boxes.py",
+        "return rows * self.length + _within(self.counts)",
+        "return rows * (self.length - 1) + _within(self.counts)",
+        test="tests/test_boxes.py",
+    ),
+    Fault(
+        "a box that reads outside of what its part reads",
+        "codegen/reroll/boxes.py",
+        "(whole.max(axis=0) > rows.max(axis=0)).any()",
+        "False",
+        test="tests/test_boxes.py",
+    ),
+    Fault(
+        "zeros of two signs in one loop over kernels",
+        "codegen/schedule/forms.py",
         "return Name(repr(expr.value))",
         "return Name(repr(expr.value + 0.0))",
         test="tests/test_roll.py",

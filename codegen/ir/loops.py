@@ -19,6 +19,8 @@ index, as one 1 among zeros, which C never stores.
 `reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
 Counters, Lets and Locals are in scope from their statement to the end of the enclosing body.
 
+In a loop over kernels the count of a loop inside may grow with its counter: `steps`.
+
 The kind of a loop says what is known about its iterations:
 
     sequential   they run one after another

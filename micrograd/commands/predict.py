@@ -119,7 +119,7 @@ def evaluate_shards(options: argparse.Namespace) -> int:
         return 0
     total, seen, right = 0.0, np.zeros(CLASSES, int), np.zeros(CLASSES, int)
     for file in files:
-        rows = np.load(file)
+        rows = np.load(file, allow_pickle=False)
         total = float(np.cumsum([total, *rows["loss"]])[-1])
         seen += np.bincount(rows["label"], minlength=CLASSES)
         right += np.bincount(rows["label"][rows["label"] == rows["class"]], minlength=CLASSES)

@@ -1,0 +1,121 @@
+"""Boxes: rows of different lengths behind a mask are stored, and computed, as if all were as long as the longest.
+
+Found here is a box that is none: it would read what nobody wrote, or compute far more than is needed. That modules with
+masks have the interpreted bits is tested in test_differential.py and test_fuzz_regular.py.
+"""
+
+from __future__ import annotations
+
+import random
+
+import models
+import numpy as np
+import pytest
+from harness import compare
+
+from codegen import Floats, Program
+from codegen.ir.loops import For, statements
+from codegen.pipeline import compile_program
+from codegen.reroll.boxes import Box, find_box, row_keys
+from codegen.schedule.forms import Growing
+from micrograd.functional import softmax, total
+
+TRIANGLE = [(t, i) for t in range(4) for i in range(t + 1)]
+
+
+def instances(pairs):
+    """What a comparison of token t with token i reads: a query of four numbers, and a key behind them."""
+    return np.array([(100 + 4 * t, 200 + 4 * i) for t, i in pairs])
+
+
+def found(rows, lengths=(0, 0)):
+    return find_box(rows, row_keys(rows, lengths))
+
+
+def test_a_triangle_is_half_of_a_box():
+    shuffled = np.random.default_rng(1).permutation(instances(TRIANGLE))
+    order, box = found(shuffled)
+    assert (shuffled[order] == instances(TRIANGLE)).all()
+    assert box.length == 4
+    assert box.counts.tolist() == [1, 2, 3, 4]
+    assert box.places.tolist() == [4 * t + i for t, i in TRIANGLE]
+    assert (box.filled(instances(TRIANGLE)) == instances([(t, i) for t in range(4) for i in range(4)])).all()
+
+
+def test_a_row_of_a_box_tells_where_a_row_of_its_reader_begins():
+    """What reads one number of each comparison has no index that stays the same in a row."""
+    rows = np.array([[300 + 4 * t + i] for t, i in TRIANGLE])
+    assert found(rows, (0,)) is None
+    order, box = found(rows, (4,))
+    assert order.tolist() == list(range(10))
+    assert box.length == 4
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [
+        [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3), (2, 4)],  # the last row would reach further than any does
+        [(0, 0), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4), (3, 5), (3, 6)],  # most of it empty
+        [(0, 0), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)],  # a row that does not advance evenly
+        [(0, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)],  # rows that do not
+        [(t, i) for t in range(4) for i in range(3)],  # regular without a box
+    ],
+)
+def test_no_box(pairs):
+    assert found(instances(pairs)) is None
+
+
+def test_numbers_that_do_not_advance_evenly_fill_no_box():
+    assert Box(2, np.array([1, 2])).filled(np.array([[0], [10], [11]])) is not None
+    assert Box(3, np.array([1, 3])).filled(np.array([[0], [10], [11], [13]])) is None
+
+
+def attention(tokens, width=3, block_count=1):
+    """Each token takes from those up to itself."""
+    x = models.values(tokens * width)
+    h = [x[i : i + width] for i in range(0, len(x), width)]
+    parameters = {}
+    for block in range(block_count):
+        w = parameters[f"{block}"] = models.weights(random.Random(block), width, width)
+        q = [[total([a * b for a, b in zip(row, token, strict=True)]) for row in w] for token in h]
+        shares = [
+            softmax([total([a * b for a, b in zip(q[t], h[i], strict=True)]) for i in range(t + 1)])
+            for t in range(tokens)
+        ]
+        h = [
+            [total([s * h[i][a] for i, s in enumerate(row)]) + q[t][a] for a in range(width)]
+            for t, row in enumerate(shares)
+        ]
+    return Program(Floats(x), None, parameters, total([v * v for token in h for v in token]), {"h": h[-1]}, 0.01)
+
+
+def growing(loops):
+    return [
+        stmt
+        for kernel in loops.kernels
+        for nest in kernel.nests
+        for stmt in statements(nest)
+        if type(stmt) is For and stmt.steps
+    ]
+
+
+def test_tokens_behind_a_mask_share_loops():
+    """Twice the tokens are no more C, because sums over the tokens before them have counts that grow."""
+    few, many = (compile_program(attention(tokens), "masked") for tokens in (8, 16))
+    assert many.files["masked_kernels.h"].count("\n") <= 1.1 * few.files["masked_kernels.h"].count("\n")
+    assert growing(many.loops)
+    assert growing(many.batch.side_by_side)
+    assert any(nest in Growing(many.plain) for kernel in many.plain.kernels for nest in kernel.nests)
+
+
+def test_blocks_behind_a_mask_share_loops():
+    lines = [
+        compile_program(attention(6, block_count=blocks), "masked").files["masked_kernels.h"].count("\n")
+        for blocks in (4, 8)
+    ]
+    assert lines[1] <= 1.1 * lines[0]
+
+
+@pytest.mark.parametrize("tokens", [3, 9])
+def test_bits_behind_a_mask(tokens, tmp_path):
+    compare(attention(tokens, block_count=2), tmp_path, steps=2, flags=["-O0"])
