@@ -108,6 +108,14 @@ def test_tokens_behind_a_mask_share_loops():
     assert any(nest in Growing(many.plain) for kernel in many.plain.kernels for nest in kernel.nests)
 
 
+def test_counts_that_grow_are_told_once():
+    """The first of them is told, with `k < 3 + t`: two tokens have no such sum, and the last one is an output."""
+    lines = compile_program(attention(8), "masked").explanation().splitlines()
+    told = next(i for i, line in enumerate(lines) if "max_k" in line)
+    assert lines[told].endswith("k < 3 + t")
+    assert lines[told - 2] == "5 times, t < 5"
+
+
 def test_blocks_behind_a_mask_share_loops():
     lines = [
         compile_program(attention(6, block_count=blocks), "masked").files["masked_kernels.h"].count("\n")

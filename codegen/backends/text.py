@@ -10,7 +10,7 @@ prints this for the Program that MODEL.py declares by a function program(), and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, apply_text, bound
@@ -42,6 +42,7 @@ from codegen.ir.loops import (
 from codegen.ir.print_loops import index_text
 from codegen.reroll.loops import is_neutral
 from codegen.schedule.copies import Batch
+from codegen.schedule.forms import OVER_TERMS, with_counts
 from codegen.schedule.nest import root_loops
 from codegen.schedule.roll import roll
 
@@ -94,6 +95,7 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
     """All groups: a line with the number of roots and how they run in a batch, then one line per nest.
 
     Sequences of groups that come again and again, as those of time steps and layers, are told once: the first ones.
+    So are groups whose sums grow, as those of the tokens behind a mask: `k < 3 + t`.
     """
     phases = batch.phases if batch is not None else {}
     kernels = {kernel.number: kernel for kernel in loops.kernels}
@@ -110,10 +112,12 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
         before = -1
         for stmt in body:
             if type(stmt) is For:
-                lines += [f"{stmt.count} times", *(f"    {line}" for line in inside(stmt.body))]
+                counted = f", {stmt.counter} < {stmt.count}" if _grows(stmt.body) else ""
+                lines += [f"{stmt.count} times{counted}", *(f"    {line}" for line in inside(stmt.body))]
             elif type(stmt) is Nest and stmt.number != before:
                 before = stmt.number
-                lines += about(kernels[stmt.number])
+                nests = [nest.body for nest in body if type(nest) is Nest and nest.number == before]
+                lines += about(_growing_as(nests, kernels[before]))
         return lines
 
     found: list[str] = []
@@ -121,9 +125,24 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
     for kernel in roll(loops, phases, fewest=(3,)).kernels:
         first = next(numbers)
         repeated = list(islice(numbers, _kernels(kernel.nests[0]) - 1)) if kernel.roots > first.roots else []
-        is_sequence = repeated and len({s.number for s in statements(kernel.nests[0]) if type(s) is Nest}) > 1
+        several = len({s.number for s in statements(kernel.nests[0]) if type(s) is Nest}) > 1
+        is_sequence = repeated and (several or _grows(kernel.nests[0]))
         found += inside(kernel.nests[0]) if is_sequence else [line for k in (first, *repeated) for line in about(k)]
     return found
+
+
+def _grows(body: Body) -> bool:
+    return any(type(stmt) is For and stmt.steps for stmt in statements(body))
+
+
+def _growing_as(nests: list[Body], kernel: Kernel) -> Kernel:
+    """The kernel with counts that grow as those of its nests in a loop over kernels."""
+
+    def grown(nest: Body, rolled: Body) -> Body:
+        steps = iter([stmt.steps for stmt in statements(rolled) if type(stmt) is For and stmt.kind in OVER_TERMS])
+        return with_counts(nest, lambda loop: replace(loop, steps=next(steps)))
+
+    return kernel.with_nests(tuple([grown(*pair) for pair in zip(kernel.nests, nests, strict=True)]))
 
 
 def _kernels(body: Body) -> int:
@@ -191,6 +210,10 @@ def _has_unit_stride(place: Place, loop: For) -> bool:
     return place.index.is_contiguous(loop.counter)
 
 
+def _range(loop: For) -> str:
+    return f"{loop.counter} < {index_text(Index(loop.count, loop.steps))}"
+
+
 class _Words:
     def __init__(self, loops: Loops) -> None:
         self.loops = loops
@@ -198,7 +221,7 @@ class _Words:
 
     def formula(self, nest: Body) -> Formula:
         found = root_loops(nest)
-        self.ranges = [f"{loop.counter} < {loop.count}" for loop in found]
+        self.ranges = [_range(loop) for loop in found]
         body = found[-1].body if found else nest
         last = body[-1]
         if isinstance(body[0], Let):
@@ -225,7 +248,7 @@ class _Words:
             counters = []
             while isinstance(stmt, For):
                 counters.append(stmt.counter)
-                self.ranges.append(f"{stmt.counter} < {stmt.count}")
+                self.ranges.append(_range(stmt))
                 (stmt,) = stmt.body
             assert isinstance(stmt, Accumulate)
             text, binding = self.expr(stmt.value, ("", PRIMARY))
