@@ -306,11 +306,11 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
     return 0;
 }
 
-static int train_shared_epoch(struct training_run *run, Py_ssize_t epoch); /* see train_shared.h */
+typedef int epoch_function(struct training_run *run, Py_ssize_t epoch);
 
 /* `share`: NULL if this process trains alone. */
 static PyObject *train_model(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames,
-                             struct share *share)
+                             epoch_function *train_an_epoch, struct share *share)
 {
     static const struct signature signature = {
         "train",
@@ -380,7 +380,7 @@ static PyObject *train_model(PyObject *module, PyObject *const *args, Py_ssize_t
     for (Py_ssize_t epoch = 0; epoch < run.epochs && !failed; epoch++) {
         if (shuffled)
             random_shuffle(&random, run.order, run.batch.count);
-        failed = (share == NULL ? train_epoch : train_shared_epoch)(&run, epoch);
+        failed = train_an_epoch(&run, epoch);
         if (!failed) {
             PyObject *const item = PyFloat_FromDouble(run.mean);
             failed = item == NULL || PyList_Append(losses, item) < 0;
@@ -408,7 +408,7 @@ fail:
 
 static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)
 {
-    return train_model(module, args, nargs, kwnames, NULL);
+    return train_model(module, args, nargs, kwnames, train_epoch, NULL);
 }
 
 #endif

@@ -67,7 +67,7 @@ static PyObject *api_train_shared(PyObject *module, PyObject *const *args, Py_ss
     if (rank < 0)
         return NULL;
     struct share share = {.exchange = args[0], .mode = (int)mode, .rank = (int)rank, .ranks = (int)ranks};
-    PyObject *const losses = train_model(module, args + 4, nargs - 4, kwnames, &share);
+    PyObject *const losses = train_model(module, args + 4, nargs - 4, kwnames, train_shared_epoch, &share);
     Py_XDECREF(share.memory);
     return losses;
 }

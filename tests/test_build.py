@@ -29,7 +29,7 @@ from tools.fuzz_compiler.reference import Engine
 from tools.fuzz_compiler.systems import Module, compare
 
 OF_TRAINING = ["accumulate", "metrics", "noise", "norm", "optimizer", "passes", "random", "rates", "rows", "state_dict"]
-OF_TRAINING += ["train", "update", "views", "weights"]
+OF_TRAINING += ["share_blocks", "share_trees", "shares", "train", "train_shared", "update", "views", "weights"]
 ROOT = Path(__file__).resolve().parent.parent
 INCLUDES = ["-I", str(csrc()), "-I", sysconfig.get_path("include")]
 
