@@ -38,7 +38,7 @@ enum {
     LEAF_IMAGES = 256,
     IMAGE_BYTES = sizeof(double) + (SENT_VALUES * sizeof(real) + 7) / 8 * 8, /* its loss, and its values in `sent` */
     FLAG_BYTES = sizeof(double), /* before the images of a rank: whether it is to stop */
-    READS_IMAGES = READS_INPUTS || TOKEN_COUNT || !INPUT_PIXELS, /* so the inputs of all images have to be set */
+    READS_IMAGES = READS_INPUTS || TOKEN_COUNT > 0 || !INPUT_PIXELS, /* so the inputs of all images have to be set */
 };
 
 struct share {
