@@ -188,8 +188,14 @@ def test_a_planted_race_is_found(tmp_path):
     text = header.read_text()
     assert text.count("lock_to_read();") == text.count("unlock();") == 2
     header.write_text(text.replace("lock_to_read();", "").replace("unlock();", ""))
-    with pytest.raises(AssertionError, match="ThreadSanitizer: data race"):
-        run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path), "0", str(planted))
+    found = ""
+    for _ in range(5):  # on a busy machine the threads may miss each other
+        try:
+            run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path), "0", str(planted))
+        except AssertionError as error:
+            found = str(error)
+            break
+    assert "ThreadSanitizer: data race" in found
 
 
 # The import, and the end

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -28,13 +29,21 @@ def wait_until(is_there: Callable[[], bool], process: subprocess.Popen[str], wha
         time.sleep(0.005)
 
 
+def written_at(path: Path) -> int:
+    """Nanoseconds; 0 without a file, as in the moment in which one checkpoint takes the place of another."""
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0
+
+
 def end_by_signal(rng: random.Random, process: subprocess.Popen[str], folder: Path, path: Path) -> str:
     """Sends a signal to a rank or to mpiexec, at some moment of the start or after a checkpoint, and waits until all
     have ended. Returns what ended the run; nothing if it had ended before."""
-    before = path.stat().st_mtime_ns if path.exists() else 0
+    before = written_at(path)
 
     def is_written() -> bool:
-        return process.poll() is not None or (path.exists() and path.stat().st_mtime_ns != before)
+        return process.poll() is not None or written_at(path) not in (0, before)
 
     if rng.random() < 0.25:
         time.sleep(rng.uniform(0, 1))
@@ -45,7 +54,8 @@ def end_by_signal(rng: random.Random, process: subprocess.Popen[str], folder: Pa
     number = rng.choice((signal.SIGKILL, signal.SIGTERM))
     is_rank = bool(pids) and rng.random() < 0.6
     if process.poll() is None and is_rank:
-        os.kill(rng.choice(pids), number)
+        with contextlib.suppress(ProcessLookupError):  # it has just ended, and mpiexec is about to
+            os.kill(rng.choice(pids), number)
     elif process.poll() is None:
         process.send_signal(number)
     process.communicate(timeout=60)

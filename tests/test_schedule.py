@@ -12,7 +12,7 @@ import models
 import pytest
 from harness import slow_but
 
-from benchmarks.small.models import gru, logistic_with_l2, physics_loss
+from benchmarks.small.models import gru, logistic_with_l2, physics_loss, sparse_network
 from codegen import Floats, Label, Pixels, Program
 from codegen.ir.graph import Op
 from codegen.ir.interpret_loops import State, run, run_batch
@@ -145,7 +145,7 @@ def test_images_side_by_side_keep_every_bit(name):
 ODD = {
     "logistic with L2": lambda: logistic_with_l2(models.values(7), models.values(3)),
     "physics": lambda: physics_loss(models.values(3), models.values(1), hidden=5),
-    "sparse": lambda: models.random_programs(3, 10),
+    "sparse": lambda: sparse_network(models.values(16), models.values(2)),
 }
 
 
