@@ -42,7 +42,15 @@ from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
 from codegen.schedule.copies import Batch, plan_batch
-from codegen.schedule.pipeline import Rerolled, batch_passes, c_passes, gradient_passes, python_passes, schedule
+from codegen.schedule.pipeline import (
+    Rerolled,
+    batch_passes,
+    c_passes,
+    gradient_passes,
+    python_passes,
+    schedule,
+    step_passes,
+)
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.target import Target
 from codegen.schedule.tokens import TokenTable, read_by_index
@@ -221,7 +229,7 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
         printed = plain_functions(loops, found, Arithmetic.of(program))
         return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
     kernels = (
-        kernels_of(found, loops, program, compiled.batch, updates)
+        kernels_of(found, loops, program, compiled.batch, updates, steps=steps_of(found, program, updates))
         if found and loops
         else straightline(trace(program), program, updates)
     )
@@ -316,6 +324,13 @@ def batch_of(found: Rerolled, target: Target) -> Batch | None:
     loops = schedule(found, batch_passes(found, target))
     gradients = schedule(found, gradient_passes(found, target, loops))
     return plan_batch(loops, gradients, found.loops, found.row_factors, target)
+
+
+def steps_of(found: Rerolled, program: Program, updates: Updates | None) -> Loops:
+    """The gradients of one image as steps, if those are of plain gradient descent; else no kernels."""
+    if program.loss is None or updates is not None:
+        return found.loops.with_kernels([])
+    return schedule(found, step_passes(found, Target.of(program)))
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

@@ -78,6 +78,10 @@ struct level {
                                     int part, int parts);
     void (*compute_other_gradients)(const struct workspace *images, int count, int part, int parts);
 #endif
+#if TAKES_STEPS
+    /* Steps with the gradients of one image, which are not stored. step[0] is minus the rate. */
+    void (*take_steps)(const struct workspace *restrict, int part, int parts, const real *restrict step);
+#endif
     update_function *const *rules;
     real (*largest)(const real *x, Py_ssize_t count);
     /* Row tensors: see rows.h. */

@@ -60,6 +60,9 @@ static const struct level AT_LEVEL(level) = {
     .compute_group_gradients = AT_LEVEL(compute_group_gradients),
     .compute_other_gradients = AT_LEVEL(compute_other_gradients),
 #endif
+#if TAKES_STEPS
+    .take_steps = AT_LEVEL(take_steps),
+#endif
     .rules = AT_LEVEL(rules),
     .largest = AT_LEVEL(largest),
     .find_largest_in_rows = AT_LEVEL(find_largest_in_rows),

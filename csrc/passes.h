@@ -70,7 +70,8 @@ static void run_backward(void)
 {
     materialize_row_gradients();
     level->compute_adjoints(training);
-    level->compute_gradients(training, 1, 0, 1);
+    if (!at_once)
+        level->compute_gradients(training, 1, 0, 1);
 #if TOKEN_TABLE_COUNT
     const double word_factor = level->largest_word_factor(training);
     grad_bound += word_factor * TOKEN_GRADIENTS;

@@ -282,6 +282,9 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
         notice_writes(run, i);
         while (i < end && refused < 0) {
             const Py_ssize_t first = i - i % run->batch_size, size = batch_size_at(run, first);
+#if TAKES_STEPS
+            at_once = size == 1 && i + 1 < end && run->check.before == NULL;
+#endif
             if (i == first)
                 run_zero_grad();
             i += run_images(run, i, end, first, size, &total);

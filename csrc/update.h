@@ -115,6 +115,16 @@ static void show_gradients(void)
         materialize_row_gradients();
 }
 
+/*
+ * Whether the image in block[] makes its step at once: then nobody sees the gradients of dense tensors, which are neither
+ * cleared nor stored. Only train() asks for that, and never for the last step before it unlocks the model.
+ */
+#if TAKES_STEPS
+static int at_once;
+#else
+enum { at_once = 0 };
+#endif
+
 /* Whether a tensor is updated row by row: those of active inputs, or of the words of tokens. */
 static int is_in_rows(const struct tensor *tensor)
 {
@@ -158,7 +168,7 @@ static void clear_dirty_rows(int first, int end)
 static void clear_piece(int Py_UNUSED(worker), int piece, void *argument)
 {
     const int pieces = *(const int *)argument;
-    for (int t = 0; t < TENSOR_COUNT; t++)
+    for (int t = 0; t < TENSOR_COUNT && !at_once; t++)
         if (!is_in_rows(&tensors[t])) {
             const struct part part = part_of(&tensors[t], piece, pieces);
             clear_span(part.first, part.count);
@@ -188,6 +198,13 @@ static struct step make_step(double rate, double batch)
 static int update_dense_tensors(const struct step *step, int piece, int pieces)
 {
     int nonfinite = 0;
+#if TAKES_STEPS
+    if (at_once) {
+        const real rate = (real)-step->rate;
+        level->take_steps(block, piece, pieces, &rate);
+        return update_words(step, piece, pieces);
+    }
+#endif
     for (int t = 0; t < TENSOR_COUNT; t++) {
         if (is_in_rows(&tensors[t]))
             continue;

@@ -41,7 +41,7 @@ def compiled(compiled_mnist):
 
 def test_size_of_the_generated_c(compiled):
     assert list(compiled.files) == ["nn.c", "nn_kernels.h"]
-    assert compiled.text.count("\n") <= 820
+    assert compiled.text.count("\n") <= 850
 
 
 def test_two_builds_give_the_same_bytes(compiled, tmp_path):

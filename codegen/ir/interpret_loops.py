@@ -16,6 +16,7 @@ from codegen.ir.loops import (
     GRAD,
     MULTIPLY_ADD,
     SHARED,
+    STEP,
     TOKEN,
     VALUE,
     Accumulate,
@@ -52,7 +53,8 @@ class State:
     """The arrays. Unwritten elements are None.
 
     `images` holds one value[] for each image of a batch: kernels of a single image read and write the first, gradients
-    sum over all of them. `active` lists the active inputs of each image, and `tokens` is its token[].
+    sum over all of them. `active` lists the active inputs of each image, and `tokens` is its token[]. `step` is what
+    schedule.steps reads.
     """
 
     loops: Loops
@@ -61,6 +63,7 @@ class State:
     images: list[list[float | None]]
     active: list[Sequence[int]]
     tokens: list[Sequence[float]] = field(default_factory=list)
+    step: Sequence[float] = ()
 
 
 def new_state(loops: Loops, data: Sequence[float | None], grad: Sequence[float | None], images: int = 1) -> State:
@@ -94,7 +97,12 @@ class _Run:
         self.image = image
         self.counters: dict[str, int] = {}
         self.names: dict[str, float | None] = {}
-        self.arrays: dict[str, Sequence[float | None]] = {**state.loops.tables, DATA: state.data, GRAD: state.grad}
+        self.arrays: dict[str, Sequence[float | None]] = {
+            **state.loops.tables,
+            DATA: state.data,
+            GRAD: state.grad,
+            STEP: state.step,
+        }
 
     def nests(self) -> None:
         for nest in self.kernel.nests:
@@ -190,7 +198,7 @@ class _Run:
             self.names[target.name] = number
             return
         i, array = self.index(target.index), self.array(target)
-        if number is None and target.array in (GRAD, VALUE):
+        if number is None and target.array in (DATA, GRAD, VALUE):
             region = self.state.loops.region(target.array, i)
             if not region.is_padding(i):
                 place = f"{target.array}[{i}] ({region.title})"

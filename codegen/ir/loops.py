@@ -14,8 +14,9 @@
     expr   = place | name | constant | op(expr, ...)
 
 Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals,
-`shared`: the part of `value` that is the same for all images of a batch, and `token`: the tokens that a model reads by
-index, as one 1 among zeros, which C never stores.
+`shared`: the part of `value` that is the same for all images of a batch, `token`: the tokens that a model reads by
+index, as one 1 among zeros, which C never stores, and `step`, the numbers of a step: see
+schedule.steps.
 `reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
 Counters, Lets and Locals are in scope from their statement to the end of the enclosing body.
 
@@ -43,7 +44,7 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntFlag
 from typing import TypeAlias
 
-DATA, GRAD, VALUE, SHARED, TOKEN = "data", "grad", "value", "shared", "token"
+DATA, GRAD, VALUE, SHARED, TOKEN, STEP = "data", "grad", "value", "shared", "token", "step"
 SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 WIDENED = -2  # and another one: the number that a float16 or a bfloat16 is
@@ -83,6 +84,10 @@ class Pass(IntFlag):
     ROW_SUMS = 128  # and their terms, which may be added for some inputs at a time
     METRICS = 256
     TOKEN_ROWS = 512  # rows of tables that tokens select, which run-time code copies: see schedule.tokens
+    STEPS = 1024  # gradients of one image, and steps with them: see schedule.steps
+
+
+PARAMETER_GRADIENTS = (Pass.DENSE_GRADIENTS, Pass.STEPS)
 
 
 @dataclass(frozen=True, slots=True)

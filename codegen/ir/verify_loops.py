@@ -2,8 +2,9 @@
 
 * Counters, names and Locals are in scope where they are used, and no counter shadows another.
 * Every place is inside its array; padding lanes may read up to SLACK numbers past its end.
-* Only value[], grad[] and Locals are written, and each element of the first two by one nest only, except that a kernel
-  of row sums adds to what another has stored. No two iterations of lanes or of a parallel loop write the same element.
+* Only value[], grad[] and Locals are written, by steps data[] instead of grad[], and each element of these arrays by
+  one nest only, except that a kernel of row sums adds to what another has stored. No two iterations of lanes or of a
+  parallel loop write the same element.
 * Before rows are padded: what a kernel reads of value[] is an input, a target, the row of a token, or written by an
   earlier kernel.
 """
@@ -20,6 +21,7 @@ from codegen.ir.loops import (
     DATA,
     GRAD,
     SHARED,
+    STEP,
     TOKEN,
     VALUE,
     Body,
@@ -51,7 +53,7 @@ Ints = npt.NDArray[np.int64]
 
 def verify_loops(loops: Loops, is_padded: bool = True) -> None:
     """Raises ValueError, with the statement's text, for anything illegal. `is_padded`: lanes may include padding."""
-    written = {VALUE: np.zeros(loops.lengths[VALUE] + SLACK, bool), GRAD: np.zeros(loops.lengths[DATA] + SLACK, bool)}
+    written = {array: np.zeros(loops.length(array) + SLACK, bool) for array in (VALUE, GRAD, DATA)}
     known = written[VALUE]
     has_rows = any(kernel.passes & Pass.TOKEN_ROWS for kernel in loops.kernels)  # else run-time code copies them
     for region in loops.regions[VALUE]:
@@ -195,7 +197,9 @@ class _Checker:
         length = self.length(place, stmt, scope)
         self.require(bool(indices.min() >= 0 and indices.max() < length), "out of bounds", stmt)
         is_local = place.array in scope.locals
-        self.require(is_local or place.array in (VALUE, GRAD), f"{place.array} cannot be written", stmt)
+        is_step = place.array == DATA and self.kernel.passes == Pass.STEPS
+        is_written = is_local or is_step or place.array in (VALUE, GRAD)
+        self.require(is_written, f"{place.array} cannot be written", stmt)
         inner = [counter for counter, loop in scope.counters.items() if loop.kind == Kind.SIDE_BY_SIDE]
         self.require([place.image] == (inner or [""]), "the images beside it are not written", stmt)
         if not is_local:
@@ -220,5 +224,7 @@ class _Checker:
             return scope.locals[place.array]
         if place.array in self.loops.tables:
             return len(self.loops.tables[place.array])
+        if place.array == STEP:
+            return 1
         self.require(place.array in (DATA, GRAD, VALUE, SHARED, TOKEN), f"no such array as {place.array}", stmt)
         return self.loops.length(place.array)

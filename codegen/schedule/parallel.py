@@ -21,13 +21,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Pass
+from codegen.ir.loops import PARAMETER_GRADIENTS, Body, For, Kernel, Kind, Loops
 from codegen.schedule.nest import around, each_nest, root_loops
 
 
 def share_gradients(loops: Loops) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
-        if kernel.passes != Pass.DENSE_GRADIENTS:
+        if kernel.passes not in PARAMETER_GRADIENTS:
             return nest
         found = [loop for loop in root_loops(nest) if loop.kind == Kind.SEQUENTIAL]
         if not found:

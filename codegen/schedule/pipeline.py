@@ -30,6 +30,7 @@ from codegen.schedule.row_sums import split_row_sums
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import skip_zeros
+from codegen.schedule.steps import gradients_from_zero, take_steps
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes
 from codegen.schedule.tile_rows import tile_rows
@@ -129,6 +130,17 @@ def gradient_passes(found: Rerolled, target: Target, batch: Loops) -> dict[str, 
         "fuse": fuse_products,
     }
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
+
+
+def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
+    """The passes of C for gradients of a single image that become steps at once."""
+    passes = c_passes(found, target)
+    skipped = ("skip zeros", "row sums", "images", "registers")
+    return {
+        "from zero": gradients_from_zero,
+        **{name: run for name, run in passes.items() if name not in skipped},
+        "steps": take_steps,
+    }
 
 
 def python_passes(found: Rerolled) -> dict[str, Pass]:

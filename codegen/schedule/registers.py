@@ -27,7 +27,6 @@ from codegen.ir.loops import (
     Expr,
     For,
     Kernel,
-    Kind,
     Let,
     Loops,
     Name,
@@ -56,8 +55,3 @@ def keep_in_registers(loops: Loops) -> Loops:
         return around(found, (Let(SUM, place), *map_body(body, to_sum), Store(place, Name(SUM))))
 
     return each_nest(loops, change)
-
-
-def _has_one_term(body: Body) -> bool:
-    """For each image."""
-    return sum(1 for stmt in statements(body) if type(stmt) is not For or stmt.kind != Kind.IMAGES) == 1

@@ -40,6 +40,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from codegen.ir.loops import (
+    PARAMETER_GRADIENTS,
     Body,
     Expr,
     For,
@@ -48,7 +49,6 @@ from codegen.ir.loops import (
     Kind,
     Local,
     Loops,
-    Pass,
     Place,
     map_body,
     moved,
@@ -62,7 +62,7 @@ ROW, BLOCK = "row", "block"
 
 def tile_rows(loops: Loops, target: Target) -> Loops:
     def change(kernel: Kernel) -> Kernel:
-        if kernel.passes != Pass.DENSE_GRADIENTS:
+        if kernel.passes not in PARAMETER_GRADIENTS:
             return kernel
         return kernel.with_nests(tuple([tiled for nest in kernel.nests for tiled in _tiled(nest, target)]))
 

@@ -35,6 +35,7 @@ from collections.abc import Iterator
 from itertools import chain, count
 
 from codegen.ir.loops import (
+    PARAMETER_GRADIENTS,
     Accumulate,
     Body,
     Expr,
@@ -44,7 +45,6 @@ from codegen.ir.loops import (
     Kind,
     Local,
     Loops,
-    Pass,
     Place,
     Stmt,
     Store,
@@ -68,7 +68,7 @@ def transpose(loops: Loops, target: Target) -> Loops:
     growing = Growing(loops)
 
     def change(kernel: Kernel, nest: Body) -> Body:
-        is_left = kernel.passes == Pass.DENSE_GRADIENTS or target.is_float32  # a float32 vector is longer than ROWS
+        is_left = kernel.passes in PARAMETER_GRADIENTS or target.is_float32  # a float32 vector is longer than ROWS
         return nest if is_left or nest in growing else _nest(nest)
 
     return each_nest(loops, change)

@@ -61,6 +61,7 @@ BESIDE = "struct images *restrict images, const struct workspace *restrict once"
 ROWS = "struct workspace *restrict w, int first, int end"  # some of the active inputs
 ALL_ROWS = "w, 0, w->active_count"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
+STEPS = "const struct workspace *restrict w, int part, int parts, const real *restrict step"
 GROUPS = "const struct images *images, const struct workspace *once, int groups, int count, int part, int parts"
 PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
@@ -70,6 +71,7 @@ PASSES = {
     "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
     "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
     "compute_other_gradients": (Pass.DENSE_GRADIENTS, IMAGES),  # besides those of groups
+    "take_steps": (Pass.STEPS, STEPS),
     "compute_prediction": (Pass.PREDICTION, WORKSPACE),
     "compute_outputs": (Pass.OUTPUTS, WORKSPACE),
     "compute_evaluation": (Pass.LOSS | Pass.PREDICTION, WORKSPACE),
@@ -145,6 +147,7 @@ class Kernels:
     row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
     batch_calls: list[Call] = field(default_factory=list)
     group_calls: list[Call] = field(default_factory=list)  # the gradients of groups of images
+    step_calls: list[Call] = field(default_factory=list)  # steps that store no gradient
     updates: Updates | None = None  # without, plain gradient descent
     batch: Batch | None = None
     metrics: dict[str, int] = field(default_factory=dict)  # their places in value[], like those
@@ -165,6 +168,7 @@ def kernels_of(
     batch: Batch | None = None,
     updates: Updates | None = None,
     printed: tuple[list[str], list[Call]] | None = None,
+    steps: Loops = NO_LOOPS,
 ) -> Kernels:
     """Scheduled loops, of single images and of batches, as C functions, and the storage that they use.
 
@@ -180,6 +184,8 @@ def kernels_of(
     in_groups = batch.in_groups if batch is not None else NO_LOOPS
     lines, group_calls = kernel_functions(in_groups, found.loops, arithmetic, GROUPS)
     functions = [*functions, *lines]
+    lines, step_calls = kernel_functions(steps, found.loops, arithmetic, STEPS)
+    functions = [*functions, *lines]
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
     return Kernels(
@@ -191,6 +197,7 @@ def kernels_of(
         calls=calls,
         batch_calls=batch_calls,
         group_calls=group_calls,
+        step_calls=step_calls,
         batch=batch,
         offsets=_offsets(found, scheduled, beside, in_groups),
         tensors=layout.tensors,
@@ -247,14 +254,14 @@ def kernel_functions(
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
     comments = {kernel.number: comment_lines(plain, kernel) for kernel in plain.kernels}
     printer = Printer(loops, arithmetic, comments=comments)
-    suffix = {BESIDE: "_side_by_side", GROUPS: "_in_groups"}.get(parameters, "")
+    suffix = {BESIDE: "_side_by_side", GROUPS: "_in_groups", STEPS: "_as_steps"}.get(parameters, "")
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
         first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
         name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
         name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
-        is_sum = passes == Pass.DENSE_GRADIENTS and parameters != GROUPS
+        is_sum = passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE
         takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
         lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
         for kernel in kernels:
@@ -274,8 +281,9 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
     if parameters in (IMAGES, GROUPS):
         lines = [] if VALUE in used else ["(void)images;"]
         lines += shared if parameters == GROUPS else []
-    elif parameters in (WORKSPACE, ROWS):
-        lines = [f"{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
+    elif parameters in (WORKSPACE, ROWS, STEPS):
+        const = "const " if parameters == STEPS else ""
+        lines = [f"{const}{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
     else:
         lines = [f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;", *shared]
     return [INDENT + line for line in lines]

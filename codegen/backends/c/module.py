@@ -57,7 +57,11 @@ def module_files(
         *_initial_data(program, kernels),
         *kernels.tables,
     ]
-    absent = {"compute_metrics": not program.metrics, "compute_other_gradients": not kernels.group_calls}
+    absent = {
+        "compute_metrics": not program.metrics,
+        "compute_other_gradients": not kernels.group_calls,
+        "take_steps": not kernels.step_calls,
+    }
     passes = [name for name in PASSES if not absent.get(name)]
     return files(program, kernels, name, digest, groups, tables, passes, batch_names, "rows")
 
@@ -107,7 +111,7 @@ def files(
         *(rule_functions(kernels.updates, Arithmetic.of(program)) if kernels.updates is not None else []),
         "/* The passes. */",
         "",
-        *pass_functions(kernels.calls, pass_names),
+        *pass_functions([*kernels.calls, *kernels.step_calls], pass_names),
         *batch_functions(kernels, batch_names),
         *includes("level_end"),
     ]
@@ -225,6 +229,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("NOISE_COUNT", len(program.noise_values)),
             ("METRIC_COUNT", len(program.metrics)),
             ("GROUP_GRADIENTS", int(bool(kernels.group_calls))),
+            ("TAKES_STEPS", int(bool(kernels.step_calls))),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),
         ("LABEL_FIRST", label.first if label is not None else 0),
