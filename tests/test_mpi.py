@@ -54,7 +54,9 @@ except mpi.Stopped:
     assert nn.optimizer_state()["step"].tolist() == 1
 else:
     sys.exit("it goes on")
-print(trainer.comm.allreduce(1))
+ranks = trainer.comm.allreduce(1)
+if trainer.rank == 0:
+    print(ranks)
 """
 
 
@@ -72,7 +74,7 @@ def mpiexec(ranks: int, script: str) -> str:
 
 
 def test_two_ranks_train_as_one_does() -> None:
-    assert mpiexec(2, SCRIPT).split() == ["2", "2"]
+    assert mpiexec(2, SCRIPT).split() == ["2"]
 
 
 class WithoutLibrary(ModuleType):

@@ -284,6 +284,41 @@ def test_sums_in_parts_add_the_same_terms():
     assert system.forward(None, [1.0] * 102) == 102 * 103 / 2
 
 
+@pytest.mark.parametrize("terms", slow_but([8, 31], [8, 16, 31, 37]))
+def test_sums_over_neighbours_add_the_same_terms(terms):
+    """Rows of inputs forwards, columns of matrices back: whole vectors, rests of 4 + 2 + 1 and of 4 + 1 terms."""
+    rng, x, keys = Random(4), models.values(9), [models.values(terms) for _ in range(6)]
+    shapes = (terms, 9), (terms, 9), (terms + 3, terms), (13, terms)
+    w, q, v, u = (models.weights(rng, *shape) for shape in shapes)
+    hidden, query = ([models.dot(row, x).tanh() for row in matrix] for matrix in (w, q))
+    out = [models.dot(row, hidden).tanh() for row in [*v, *u]] + [models.dot(key, query) for key in keys]
+    inputs = Floats([*x, *(key for row in keys for key in row)])
+    program = Program(inputs, None, {"w": w, "q": q, "v": v, "u": u}, models.total([o * o for o in out]))
+    found = reroll(build_graph(program), program, 8)
+    example = [rng.uniform(-1, 1) for _ in program.input_values]
+    *before, after = _up_to("dots", found, Target(reorder=True))
+    expected, got = (_gradients(program, loops, found, example) for loops in (before[-1], after))
+    names = {s.name for k in after.kernels for n in k.nests for s in statements(n) if isinstance(s, Local)}
+    assert {"part", "part_1"} <= names
+    assert expected != got
+    assert got == pytest.approx(expected, rel=1e-12, abs=1e-15)
+
+
+def _up_to(last, found, target):
+    for name, loops in stages(found, c_passes(found, target)):
+        verify_loops(loops, is_padded=False)
+        yield loops
+        if name == last:
+            return
+
+
+def _gradients(program, loops, found, example):
+    system = LoopInterpreter(program, loops, found)
+    system.forward(None, example)
+    system.backward()
+    return system.grads
+
+
 # The verifier
 
 

@@ -278,6 +278,13 @@ FAULTS = [
         test="tests/test_boxes.py",
     ),
     Fault(
+        "the same terms twice where a sum fills no vector",
+        "codegen/schedule/dots.py",
+        "            base += half\n",
+        "",
+        test="tests/test_schedule.py",
+    ),
+    Fault(
         "a step that begins with the gradient of the step before",
         "codegen/schedule/steps.py",
         "Let(SUM, Const(0.0))",

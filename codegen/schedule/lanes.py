@@ -34,7 +34,7 @@ from codegen.schedule.nest import around, distributed, each_nest, root_loops
 def split_into_lanes(loops: Loops, where: Callable[[Body], bool] = lambda nest: True) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
         found = root_loops(nest)
-        if not found or not where(nest):
+        if not found or found[-1].kind == Kind.IN_ORDER or not where(nest):
             return nest
         *outer, lane = found
         return around(outer, distributed(lane.body, [replace(lane, kind=Kind.LANES)]))

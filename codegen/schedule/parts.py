@@ -46,6 +46,7 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    has_loop,
     map_body,
     statements,
     substituted,
@@ -58,7 +59,11 @@ PARTS = 4  # additions in flight at a time
 
 def split_sums(loops: Loops, target: Target) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
-        if kernel.is_gradient or not any(_is_splittable(stmt, target) for stmt in statements(nest)):
+        if (
+            kernel.is_gradient
+            or has_loop([nest], Kind.IN_ORDER)
+            or not any(_is_splittable(stmt, target) for stmt in statements(nest))
+        ):
             return nest
         return _split_at_sum(nest, target)
 

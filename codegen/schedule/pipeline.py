@@ -13,6 +13,7 @@ from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
+from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.fuse import fuse_products
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
@@ -86,6 +87,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers
         "interleave": interleave_sums,  # single sums, some at a time
+        "dots": lambda loops: add_terms_in_vectors(loops, target),  # terms side by side
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": lambda loops: pad_lanes(loops, target),  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
@@ -99,7 +101,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "fuse": fuse_products,  # multiply and add with one rounding
         "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
     }
-    optional = {"parts": target.reorder, "fuse": target.fma}
+    optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
 
 
