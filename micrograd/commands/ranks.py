@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import traceback
 from collections.abc import Callable, Mapping
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from micrograd.commands.errors import INTERRUPTED, USER_ERROR, UsageError
 from micrograd.errors import UserError, one_line
@@ -114,11 +115,17 @@ class Ranks:
             place = "" if self.is_first else f"rank {self.rank}: "
             print(f"error: {place}{one_line(error)}", file=sys.stderr)
         if code == 1 or self.is_traceback_shown:
-            traceback.print_exception(error)
-        sys.stdout.flush()
-        sys.stderr.flush()
-        self.comm.Abort(code)
-        os._exit(code)  # Abort() may return before mpiexec ends this process
+            sys.stderr.write("".join(traceback.format_exception(error)))
+        end_all(self.comm, code)
+
+
+def end_all(comm: Any, code: int) -> NoReturn:
+    """Ends the processes of all ranks, after a moment in which mpiexec passes on what this one has said last."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    time.sleep(0.5)
+    comm.Abort(code)
+    os._exit(code)  # Abort() may return before mpiexec ends this process
 
 
 def _started() -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from micrograd.commands.command_line import whole
 from micrograd.commands.errors import UsageError
+from micrograd.commands.ranks import end_all
 from micrograd.data import shards
 from micrograd.errors import UserError
 from micrograd.files import identity, write_whole
@@ -88,7 +89,7 @@ class Job:
             failure = error
         except BaseException:  # the other ranks would wait for this one
             traceback.print_exc()
-            comm.Abort(1)
+            end_all(comm, 1)
         failures = comm.allgather(failure)
         if comm.Get_rank() > 0:
             return None
