@@ -5,7 +5,7 @@ from __future__ import annotations
 import nn
 import numpy as np
 import pytest
-from harness import TYPES, bits, many, state
+from harness import TYPES, bits, many, slow_but, state
 
 COUNTS = [1, 2, 7, 16, 63, 64, 65, 255, 256, 257, 600]
 
@@ -24,7 +24,10 @@ def by_hand(module, images, labels) -> float:
     return total
 
 
-@pytest.mark.parametrize("name", ["mlp", "deep_mlp", "xor", "convolution", "shared_weights", "attention", "wide"])
+MODELS = ["mlp", "deep_mlp", "xor", "convolution", "shared_weights", "attention", "wide"]
+
+
+@pytest.mark.parametrize("name", slow_but(["mlp", "convolution", "wide"], MODELS))
 def test_the_bits_are_those_of_forward_and_backward(name, compiled):
     model = compiled(name)
     module = model.module

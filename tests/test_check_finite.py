@@ -131,7 +131,11 @@ KINDS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "kind", "threads"), KINDS)
+QUICK = [kind for kind in KINDS if kind[0] in ("mlp", "row_floats")]
+SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
+
+
+@pytest.mark.parametrize(("name", "kind", "threads"), [*QUICK, *SLOW])
 def test_training_that_overflows_stops_where_a_loop_by_hand_finds_it(name, kind, threads, built):
     program, module = built(name, kind)
     data = many(program, COUNT)

@@ -211,8 +211,8 @@ def test_topo_of_a_leaf_is_the_leaf():
 
 @pytest.mark.parametrize(
     "step",
-    [lambda v: v + 1.0, lambda v: 1.0 + v, lambda v: v.max(0.5), lambda v: v.relu(), lambda v: v**1],
-    ids=["left", "right", "max", "relu", "pow"],
+    [lambda v: v + 1.0, lambda v: 1.0 + v, lambda v: v.relu()],
+    ids=["left", "right", "one operand"],
 )
 def test_deep_chains_are_walked_differentiated_and_freed(step):
     leaf = Value(1.0)

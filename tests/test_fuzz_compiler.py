@@ -200,6 +200,7 @@ def test_names_of_several_terms_outside_of_loops(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_a_sum_from_the_last_to_the_first_over_images(tmp_path):
     """gcc 12 -O3 vectorised it wrongly: see NOT_VECTORISED in csrc/ops.h."""
     v0, v1, v2, v3, v4 = (Value(x) for x in (0.0, 1.0, 0.0, 1.0, 0.0))
@@ -226,6 +227,7 @@ def test_the_same_in_several_lanes(tmp_path):
         compare(program, folder, steps=1, seed=seed, flags=["-O3"])
 
 
+@pytest.mark.slow
 def test_gathering_what_the_group_before_has_stored(tmp_path):
     """gcc, for AVX-512, took elements 0, 1, 2 and 6 wrongly out of a register: see STORE_BARRIER in csrc/ops.h."""
     x, y, z = [Value(0.0) for _ in range(16)], [Value(0.0) for _ in range(12)], Value(0.0)

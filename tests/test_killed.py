@@ -170,16 +170,16 @@ def test_killed_at_every_moment_of_a_checkpoint(data: Path, tmp_path: Path) -> N
 
 
 def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
-    kill(tmp_path / "runs", 10, 0.3, [], 20, "--data", data, *OPTIONS)
+    kill(tmp_path / "runs", 5, 0.3, [], 20, "--data", data, *OPTIONS)
 
 
 def test_terminated_and_interrupted_a_few_times(data: Path, tmp_path: Path) -> None:
     """In the middle of a checkpoint, too: Python raises in between, and what it cleans up must not be the old file."""
     signals = ("SIGTERM", "SIGINT", "SIGKILL")
-    seen = kill(tmp_path / "runs", 15, 0.2, [], 20, "--data", data, *OPTIONS, signals=",".join(signals))
+    seen = kill(tmp_path / "runs", 9, 0.2, [], 20, "--data", data, *OPTIONS, signals=",".join(signals))
     assert seen["sent"].keys() <= {str(int(getattr(signal, name))) for name in signals}
     assert len(seen["sent"]) == 3
-    assert sum(seen["sent"].values()) >= 15
+    assert sum(seen["sent"].values()) >= 9
 
 
 @pytest.mark.long

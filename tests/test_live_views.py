@@ -162,8 +162,13 @@ class Pair:
         self.on_both(lambda one: one.model.train(self.images, self.labels, **options))
 
 
+KINDS = [*((name, Viewed) for name in PROGRAMS), ("mlp", Flat), ("float32", Flat)]
+QUICK = [("mlp", Viewed), ("no rows", Viewed), ("float32", Flat)]
+SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
+
+
 @pytest.mark.parametrize("seed", slow_but([0], range(3)))
-@pytest.mark.parametrize(("name", "kind"), [*((name, Viewed) for name in PROGRAMS), ("mlp", Flat), ("float32", Flat)])
+@pytest.mark.parametrize(("name", "kind"), [*QUICK, *SLOW])
 def test_random_calls_and_writes(name, kind, seed):
     rng = random.Random(seed)
     pair = Pair(PROGRAMS[name](), rng, kind)

@@ -65,7 +65,7 @@ def test_each_pass_keeps_every_bit(name):
             assert [repr(got[i]) for i in whole] == [repr(expected[i]) for i in whole], (step, region.title)
 
 
-@pytest.mark.parametrize("name", STORING)
+@pytest.mark.parametrize("name", slow_but(["product"], STORING))
 def test_gradients_that_read_other_parameters_are_stored(name, tmp_path):
     program = STORING[name]()
     found = reroll(build_graph(program), program, 8)

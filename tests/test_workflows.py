@@ -54,6 +54,7 @@ def numbers(condition: str, data: Path, folder: Path, names: list[str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_quick_workflows(data: Path, tmp_path: Path) -> None:
     names = [workflow.__name__ for workflow in workflows.QUICK]
     one = numbers("dev, small", data, tmp_path / "one", names).splitlines()
