@@ -14,6 +14,7 @@ import pytest
 from harness import LEVELS, Extension, bits, compare, many, slow_but, train_by_hand
 from test_schedule import one_image
 
+from benchmarks.small.models import physics_loss
 from codegen import Floats, Program
 from codegen.ir.interpret_loops import State, run
 from codegen.ir.loops import DATA, Pass
@@ -41,8 +42,13 @@ def product_of_parameters() -> Program:
     return Program(Floats([x]), None, {"v": v, "w": w}, (v * w * x - 1) ** 2)
 
 
+def many_terms() -> Program:
+    """Gradients of 19 terms in a list. With 49 of them, gcc took minutes over their steps."""
+    return physics_loss(models.values(6), models.values(1), hidden=4)
+
+
 STEPPING = {name: write for name, write in models.REGULAR.items() if name != "edges"} | {"L2": with_l2}
-STORING = {"product": product_of_parameters, "edges": models.edges}
+STORING = {"product": product_of_parameters, "edges": models.edges, "terms": many_terms}
 
 
 @pytest.mark.parametrize("name", slow_but(["mlp", "convolution", "recurrence", "L2"], [*STEPPING]))
@@ -65,8 +71,8 @@ def test_each_pass_keeps_every_bit(name):
             assert [repr(got[i]) for i in whole] == [repr(expected[i]) for i in whole], (step, region.title)
 
 
-@pytest.mark.parametrize("name", slow_but(["product"], STORING))
-def test_gradients_that_read_other_parameters_are_stored(name, tmp_path):
+@pytest.mark.parametrize("name", slow_but(["product", "terms"], STORING))
+def test_gradients_that_read_other_parameters_or_have_many_terms_are_stored(name, tmp_path):
     program = STORING[name]()
     found = reroll(build_graph(program), program, 8)
     assert not schedule(found, step_passes(found, Target())).kernels

@@ -17,8 +17,9 @@ where step[0] is minus the learning rate: in a batch of one image, the parameter
 dense layer has as many parameters as an image has products, so to clear, write, and read gradients takes as long as all
 else that a single image needs.
 
-This requires that no gradient reads another parameter than its own. Run-time code computes the gradients of row tensors
-and of tables of tokens: see csrc/rows.h and tokens.h.
+This requires that no gradient reads another parameter than its own. Where a gradient has many terms that no loop adds,
+it stays: its terms take the time then, and C compilers minutes, for what would be there twice. Run-time code computes
+the gradients of row tensors and of tables of tokens: see csrc/rows.h and tokens.h.
 """
 
 from __future__ import annotations
@@ -52,12 +53,13 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.nest import around, result, root_loops
 
+MOST_TERMS = 16  # that no loop adds
 SUM = "sum"
 RATE = Place(STEP, Index(0))
 
 
 def gradients_from_zero(loops: Loops) -> Loops:
-    """The gradients of one image as sums that begin with 0; no kernels if a step would change what others read."""
+    """The gradients of one image as sums that begin with 0; no kernels if one of them must be stored."""
     gradients = [kernel for kernel in loops.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
     if not all(_can_step(kernel) for kernel in gradients):
         gradients = []
@@ -67,13 +69,16 @@ def gradients_from_zero(loops: Loops) -> Loops:
 
 
 def _can_step(kernel: Kernel) -> bool:
-    """Whether nothing else is computed, and nothing else of data[] is read, than the parameters of the gradients."""
+    """Whether gradients of few terms are all that is computed, and read no other parameters than their own."""
     return kernel.passes == Pass.DENSE_GRADIENTS and all(
-        place.index == result(nest).index
+        sum(isinstance(stmt, Accumulate) for stmt in statements(nest)) <= MOST_TERMS
+        and all(
+            place.index == result(nest).index
+            for stmt in statements(nest)
+            for place in reads(stmt)
+            if place.array == DATA
+        )
         for nest in kernel.nests
-        for stmt in statements(nest)
-        for place in reads(stmt)
-        if place.array == DATA
     )
 
 
