@@ -91,7 +91,7 @@ class Program:
     seed        the seed of the module's first weights, where `initial` is given
     dtype       what the module computes in: "float64", or "float32" for half the memory and more speed
     fma         whether a product that is added may be rounded once instead of twice, where the processor can
-    reorder     whether a long sum of few lanes may be added up in several parts
+    reorder     whether terms of a sum, and images of a batch, may be added in an order that suits vectors
     update      a rule of micrograd.optim, which update() and train() apply to each parameter; or a mapping of names of
                 parameters, or of patterns like "*.bias", to rules. Default: p - learning_rate * grad / batch_size
     learning_rate   the one of calls that name none; default: the (first) rule's own, or 0.1 without `update`

@@ -17,6 +17,7 @@ import pytest
 from harness import Extension, slow_but
 
 import codegen
+from benchmarks.small.models import MODELS
 from codegen import Floats, Program
 from codegen.build import write_sources
 from codegen.files import csrc, write_if_changed
@@ -165,6 +166,21 @@ def test_time_from_values_to_c():
     start = time.process_time()
     compile_program(program)
     assert time.process_time() - start < 10  # 0.7 s to 2 s here; a budget for slower machines, not a measurement
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [0, 2])
+def test_long_lists_of_terms_do_not_keep_gcc_for_minutes(level, tmp_path):
+    """gcc 12 was not done after a quarter of an hour: its vectoriser searched sums of 49 terms written one by one."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    program = MODELS["physics loss"]()
+    source = write_sources(compile_program(program, "physics"), tmp_path, "physics")
+    subprocess.run(
+        ["gcc", *UNIX_FLAGS, *INCLUDES, f"-DONLY_LEVEL={level}", "-c", source, "-o", tmp_path / "o"],
+        check=True,
+        timeout=150,
+    )
 
 
 @pytest.mark.slow
