@@ -392,6 +392,16 @@ def test_the_loops_are_those_of_the_c(four_neurons):
     }
 
 
+def test_loops_over_kernels_are_frames():
+    """Six steps of a recurrence: the last sum over states has nothing to add to, and the first one is of zeros."""
+    text = dot.text(draw.loops(models.recurrence(6)))
+    frames = re.findall(r'subgraph "cluster_(\w+)" \{\s+label="(.*?)" labeljust(.*?)\}', text, re.DOTALL)
+    assert [(name, head) for name, head, _ in frames] == [("loop2_0", "t < 5"), ("loop18_0", "t < 5")]
+    assert re.findall(r'label="(.*?)\|', frames[0][2]) == ["25 x tanh(sum(P, 2 x R))", "25 x sum(5 x mul(P, R))"]
+    first, second = re.findall(r'"box\d+"(?= \[)', frames[0][2])
+    assert {f"{first} -> {second}", f"{second} -> {first}"} <= set(re.findall(r'".*?" -> ".*?"', text))
+
+
 def loop_heads(label: str) -> list[str]:
     """`i < 4` and the like, as a box has them."""
     lines = [line for field in label.split("|") for line in re.sub(r"\\([<>{}])", r"\1", field).split("\\l")]

@@ -14,13 +14,15 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
 from codegen.ir.graph import LEAVES, Graph, Op, node_text, op_name
-from codegen.ir.loops import VALUE, Body, For, Kind, Pass
+from codegen.ir.loops import VALUE, Body, For, Kind, Loops, Nest, Pass, Stmt, is_rolled
 from codegen.passes.trace import trace, trace_value
 from codegen.pipeline import build_graph, graph_passes, reroll
 from codegen.program import Program
@@ -29,6 +31,7 @@ from codegen.reroll.names import tensor_names
 from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Shapes, find_trees
 from codegen.schedule.pipeline import c_passes, schedule
+from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 from micrograd import dot, ops
 from micrograd.draw import COLORS, LIMIT, statements
@@ -53,6 +56,17 @@ MAX_EDGES = 150  # between groups; the thinnest are left out
 LINES = 8  # of a shape, or of loops
 
 
+@dataclass(frozen=True)
+class Around:
+    """A loop over kernels: time steps, blocks, tokens. `name` is its own, as there may be others with its head."""
+
+    name: str
+    head: str
+
+
+Place: TypeAlias = "tuple[tuple[Around, ...], int]"
+
+
 @dataclass
 class Box:
     """What a box says, line by line and field by field, and which nodes it computes from which."""
@@ -62,6 +76,7 @@ class Box:
     color: str = "white"
     is_observed: bool = False
     writes: list[tuple[str, int]] = field(default_factory=list)  # other boxes, and how many scalars
+    around: tuple[Around, ...] = ()  # the loops over kernels that it is in, outermost first
 
     def node(self, name: str, rankdir: str = "LR") -> str:
         attributes: dict[str, object] = {"penwidth": 2} if self.is_observed else {}
@@ -104,9 +119,10 @@ def ir(program: Program, limit: int = LIMIT) -> list[str]:
 
 
 def loops(program: Program) -> list[str]:
-    """The loop nests of the generated C, with the arrays that they read and write."""
+    """The loop nests of the generated C, framed where a loop runs several, with the arrays that they read and write."""
     found = reroll(build_graph(program), program, Target.of(program).cache_line)
     scheduled = schedule(found, c_passes(found, Target.of(program)), without=["roll"])
+    places = _places(scheduled, roll(scheduled))
     nests: dict[int, list[Body]] = {}  # of a group; gradients of row tensors are not scheduled
     for kernel in (*scheduled.kernels, *(k for k in found.loops.kernels if k.passes == Pass.ROW_GRADIENTS)):
         nests.setdefault(kernel.number, []).extend(kernel.nests)
@@ -114,8 +130,9 @@ def loops(program: Program) -> list[str]:
     arrays = _Arrays(graph, program)
     groups = [stored.group for stored in found.layout.groups]
     boxes = []
-    for members in _merged(groups):
-        box = _box(graph, shapes, [groups[i] for i in members])
+    for members in _merged(groups, places):
+        around = {places[i][0] if i in places else () for i in members}
+        box = _box(graph, shapes, [groups[i] for i in members], around.pop() if len(around) == 1 else ())
         box.fields.append(list(dict.fromkeys(head for i in members for head in _loop_heads(nests[i]))))
         if len(members) > 1:
             box.fields.append([f"{len(members):,} groups"])
@@ -191,13 +208,18 @@ def _groups(graph: Graph, prediction: str | None, prefix: str, rankdir: str = "L
     return lines + _connected(graph, boxes, prefix, sources, rankdir)
 
 
-def _merged(groups: Sequence[Group]) -> list[list[int]]:
-    """The groups of each box: one each; if those are too many, one shape each; then the smallest share a box."""
-    boxes = [[i] for i in range(len(groups))]
+def _merged(groups: Sequence[Group], places: Mapping[int, Place] = MappingProxyType({})) -> list[list[int]]:
+    """The groups of each box: those of one place in loops over kernels share a box, others have one each; if those are
+    too many, one shape each; then the smallest share a box."""
+    together: dict[object, list[int]] = {}
+    for i in range(len(groups)):
+        together.setdefault(places.get(i, i), []).append(i)
+    boxes = [*together.values()]
     if len(boxes) > MAX_BOXES:
-        alike: dict[tuple[int, int, bool], list[int]] = {}
-        for i, group in enumerate(groups):
-            alike.setdefault((group.shape, group.passes, group.is_gradient), []).append(i)
+        alike: dict[object, list[int]] = {}
+        for members in boxes:
+            group, (around, _) = groups[members[0]], places.get(members[0], ((), 0))
+            alike.setdefault((around, group.shape, group.passes, group.is_gradient), []).extend(members)
         boxes = list(alike.values())
     if len(boxes) > MAX_BOXES:
         boxes.sort(key=lambda members: -sum(len(groups[i].roots) for i in members))
@@ -205,11 +227,14 @@ def _merged(groups: Sequence[Group]) -> list[list[int]]:
     return boxes
 
 
-def _box(graph: Graph, shapes: Shapes, groups: list[Group]) -> Box:
+def _box(graph: Graph, shapes: Shapes, groups: list[Group], around: tuple[Around, ...] = ()) -> Box:
     roots = {n for group in groups for n in group.roots.tolist()}
     different = {group.shape for group in groups}
     if len(different) == 1:
         text = f"{len(roots):,} x {_shape_text(graph, shapes, groups)}"
+    elif around:  # sums that grow from step to step
+        first, last = [_shape_text(graph, shapes, [group]) for group in (groups[0], groups[-1])]
+        text = f"{len(roots):,} x {first} to {last}"
     else:
         text = f"{len(roots):,} roots of {len(different):,} other shapes"
     fields = [_wrapped(text)]
@@ -221,7 +246,7 @@ def _box(graph: Graph, shapes: Shapes, groups: list[Group]) -> Box:
     if is_gradient:
         fields.append(["new gradients in grad[]"])
     adjoint = all(not group.passes & ~Pass.GRADIENTS for group in groups)
-    return Box(fields, groups, ADJOINT if adjoint else "white", bool(marks) or is_gradient)
+    return Box(fields, groups, ADJOINT if adjoint else "white", bool(marks) or is_gradient, around=around)
 
 
 def _shape_text(graph: Graph, shapes: Shapes, groups: list[Group]) -> str:
@@ -251,12 +276,26 @@ def _connected(graph: Graph, boxes: list[Box], prefix: str, sources: dict[int, s
             elif n in sources:
                 flows[sources[n], name] += 1
         flows.update({(name, target): count for target, count in box.writes})
-    lines = [box.node(f"{prefix}box{i}", rankdir) for i, box in enumerate(boxes)]
+    lines = _framed([(box.around, box.node(f"{prefix}box{i}", rankdir)) for i, box in enumerate(boxes)])
     drawn = dict(flows.most_common(MAX_EDGES))
     lines += [_flow(*ends, count) for ends, count in flows.items() if ends in drawn]
     if len(drawn) < len(flows):
         note = f"the {len(flows) - len(drawn):,} thinnest edges are not drawn"
         lines.append(dot.node(f"{prefix}note", note, shape="plaintext"))
+    return lines
+
+
+def _framed(nodes: Iterable[tuple[tuple[Around, ...], str]]) -> list[str]:
+    """The nodes, with a frame around those in each loop over kernels."""
+    lines: list[str] = []
+    inside: dict[Around, list[tuple[tuple[Around, ...], str]]] = {}
+    for around, line in nodes:
+        if around:
+            inside.setdefault(around[0], []).append((around[1:], line))
+        else:
+            lines.append(line)
+    for loop, inner in inside.items():
+        lines += dot.cluster(loop.name, loop.head, _framed(inner))
     return lines
 
 
@@ -309,6 +348,30 @@ class _Arrays:
         if name not in self.used:
             self.used[name] = Box([[name], [about or f"{count:,} number{'s' if count > 1 else ''}"]], [], color)
         return name
+
+
+def _places(plain: Loops, rolled: Loops) -> dict[int, Place]:
+    """Where each group is that loops over kernels compute: the loops around it, and the number of its nest there."""
+    numbers = iter([kernel.number for kernel in plain.kernels for _ in kernel.nests])
+    places: dict[int, Place] = {}
+
+    def visit(loop: Stmt, around: tuple[Around, ...], name: str, at: dict[str, int]) -> None:
+        assert type(loop) is For
+        around = (*around, Around(name, _head(loop)))
+        for i in range(loop.count + sum([step * at[counter] for step, counter in loop.steps])):
+            for place, stmt in enumerate(loop.body):
+                if type(stmt) is Nest:
+                    places.setdefault(next(numbers), (around, place))
+                else:
+                    visit(stmt, around, f"{name}_{place}", {**at, loop.counter: i})
+
+    for kernel in rolled.kernels:
+        for i, nest in enumerate(kernel.nests):
+            if is_rolled(nest):
+                visit(nest[0], (), f"loop{kernel.number}_{i}", {})
+            else:
+                next(numbers)
+    return places
 
 
 def _loop_heads(nests: Iterable[Body]) -> Iterator[str]:
