@@ -46,6 +46,7 @@ from codegen.schedule.pipeline import (
     Rerolled,
     batch_passes,
     c_passes,
+    dense_passes,
     gradient_passes,
     python_passes,
     schedule,
@@ -229,7 +230,15 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
         printed = plain_functions(loops, found, Arithmetic.of(program))
         return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
     kernels = (
-        kernels_of(found, loops, program, compiled.batch, updates, steps=steps_of(found, program, updates))
+        kernels_of(
+            found,
+            loops,
+            program,
+            compiled.batch,
+            updates,
+            steps=steps_of(found, program, updates),
+            dense=dense_rows_of(found, program, target),
+        )
         if found and loops
         else straightline(trace(program), program, updates)
     )
@@ -331,6 +340,13 @@ def steps_of(found: Rerolled, program: Program, updates: Updates | None) -> Loop
     if program.loss is None or updates is not None:
         return found.loops.with_kernels([])
     return schedule(found, step_passes(found, Target.of(program)))
+
+
+def dense_rows_of(found: Rerolled, program: Program, target: str) -> Loops:
+    """Row sums of a few images at a time, for modules that train; else no kernels."""
+    if program.loss is None or target != "extension":
+        return found.loops.with_kernels([])
+    return schedule(found, dense_passes(found, Target.of(program)))
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

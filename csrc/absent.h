@@ -30,6 +30,9 @@
 #ifndef TAKES_STEPS
 #define TAKES_STEPS 0
 #endif
+#ifndef DENSE_ROWS
+#define DENSE_ROWS 0
+#endif
 #ifndef INPUT_GRADIENTS
 #define INPUT_GRADIENTS 0
 #endif

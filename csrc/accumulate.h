@@ -44,6 +44,7 @@ static PyObject *api_accumulate(PyObject *module, PyObject *const *args, Py_ssiz
         .threads = arguments.threads,
         .progress = arguments.progress,
         .random = MODEL_RANDOM,
+        .keeps_gradients = 1,
     };
     double total = 0.0;
     PyObject *room = PyFloat_FromDouble(0.0); /* a sum that cannot be returned changes nothing */

@@ -93,7 +93,8 @@ static void run_backward(void)
 enum {
     TILE_BYTES = 1 << 16, /* of rows: more than an L1 cache, because many are not active */
     FEWEST_IN_GROUPS = 2 * SIDE_BY_SIDE, /* images of a block: see codegen/schedule/copies.py */
-    PIECE = ROW_TENSOR_COUNT ? 32 : SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16 /* images that a worker takes at a time */
+    PIECE = DENSE_ROWS ? 64 : ROW_TENSOR_COUNT ? 32 : SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16, /* that a worker takes */
+    FEW_IMAGES = 4 /* that add their rows together: see codegen/schedule/dense_rows.py */
 };
 
 /*
@@ -118,6 +119,33 @@ static void set_image(int image, struct active_list *list)
     set_targets(w, block_images.targets[image]);
 }
 
+#if DENSE_ROWS
+/* Whether all inputs before chunk `last` are active in each of a few images. */
+static int are_dense(const struct workspace *images, int last)
+{
+    const int inputs = at_most(last * CHUNK_INPUTS, INPUT_COUNT);
+    for (int k = 0; k < FEW_IMAGES; k++)
+        if (images[k].active_before[last] != inputs)
+            return 0;
+    return 1;
+}
+#endif
+
+/* Adds the rows of active inputs from `chunk` on, before chunk `last`, to as many images as go together; returns how many. */
+static int add_rows(int image, int end, int chunk, int last)
+{
+    const int *const before = block[image].active_before;
+#if DENSE_ROWS
+    if (image + FEW_IMAGES <= end && are_dense(&block[image], last)) {
+        level->add_dense_rows(&block[image], before[chunk], before[last]);
+        return FEW_IMAGES;
+    }
+#endif
+    level->add_rows(&block[image], before[chunk], before[last]);
+    (void)end;
+    return 1;
+}
+
 /*
  * Computes the sums over active inputs of images first .. end - 1. The rows of a tile of inputs stay in the L1 cache
  * while all images add theirs, tile after tile: each sum still adds its terms in order.
@@ -130,12 +158,14 @@ static void compute_row_sums(int worker, int first, int end)
         set_image(image, &lists[worker][image - first]);
         level->start_row_sums(&block[image]);
     }
-    for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS)
-        for (int image = first; image < end; image++) {
-            const int *const before = block[image].active_before, last = chunk + TILE_CHUNKS;
+    for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS) {
+        const int last = at_most(chunk + TILE_CHUNKS, CHUNKS);
+        for (int image = first, next = first; image < end; image++) {
+            if (image == next)
+                next += add_rows(image, end, chunk, last);
             prefetch_later(image, chunk * CHUNK_INPUTS, last * CHUNK_INPUTS);
-            level->add_rows(&block[image], before[chunk], before[last < CHUNKS ? last : CHUNKS]);
         }
+    }
 }
 
 #if GROUP_GRADIENTS
@@ -276,8 +306,11 @@ static void compute_block(struct random_state *random)
     pool_run(compute_images, pieces_of(block_images.end - block_images.first), NULL);
 }
 
-/* Then, the gradients of all images, perhaps a `whole_batch`. Returns the sum of the losses so far. */
-static double add_block(double total, int whole_batch)
+/*
+ * Then, the gradients of all images. `defers`: those of rows may wait for an update, because the images are a whole batch
+ * and nothing else reads grad[]. Returns the sum of the losses so far.
+ */
+static double add_block(double total, int defers)
 {
     training = &block[block_images.count - 1];
     double factor = 0.0; /* the largest of all */
@@ -303,7 +336,7 @@ static double add_block(double total, int whole_batch)
         }
         return total;
     }
-    if (whole_batch && row_share.parts == 1 && can_defer_row_gradients()) {
+    if (defers && row_share.parts == 1 && can_defer_row_gradients()) {
         pieces = block_images.count > GROUP_IMAGES ? pieces : dense_pieces();
         pool_run(compute_dense_gradients, pieces, &pieces);
         defer_row_gradients(block_images.count);
@@ -317,10 +350,10 @@ static double add_block(double total, int whole_batch)
 }
 
 /* Forward and backward of block_images.count images. */
-static double run_block(double total, int whole_batch, struct random_state *random)
+static double run_block(double total, int defers, struct random_state *random)
 {
     compute_block(random);
-    return add_block(total, whole_batch);
+    return add_block(total, defers);
 }
 
 #endif

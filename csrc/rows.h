@@ -159,6 +159,7 @@ static ALIGNED unsigned char active_rows[GROUPS * GROUP_MASKS + 1][INPUT_SPACE +
 /* The rows of a tile that some image of a block needs. Bit k of images[g][r]: row r needs image k of group g. */
 struct tile {
     int count, groups;
+    int dense_images; /* how many images there are, if each of them needs each row, and rows are those of floats; or 0 */
     int input[TILE_ROWS + 1];
     uint64_t images[GROUPS][TILE_ROWS + 1]; /* one more: list_rows() writes before it counts */
 };
@@ -278,8 +279,10 @@ SPECIALISED void AT_LEVEL(list_rows)(struct tile *tile, uint64_t (*found)[TILE_R
     tile->groups = groups;
 }
 
+#include "dense_rows.h"
+
 /* Finds the rows first .. first + count - 1 that some of the first `images` images of the block need, or all of them. */
-SPECIALISED void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images, int all)
+SPECIALISED void AT_LEVEL(list_tile)(struct tile *tile, int first, int count, int images, int all)
 {
     const int masks = (images + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES;
     uint64_t found[GROUPS][TILE_ROWS];
@@ -295,6 +298,12 @@ SPECIALISED void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, in
         AT_LEVEL(list_rows)(tile, found, first, count, 1, all);
     else
         AT_LEVEL(list_rows)(tile, found, first, count, groups, all);
+}
+
+SPECIALISED void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images, int all)
+{
+    AT_LEVEL(list_tile)(tile, first, count, images, all);
+    tile->dense_images = DENSE_ROWS && AT_LEVEL(is_dense)(tile, images) ? images : 0;
 }
 
 /* Adds the contributions of some images of a group, a bit each, to `lanes` elements of a row. */
@@ -316,6 +325,10 @@ SPECIALISED void AT_LEVEL(add_images)(real *restrict sum, ptrdiff_t lanes, ptrdi
 SPECIALISED void AT_LEVEL(add_tile)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
                                     const struct tile *tile)
 {
+    if (DENSE_ROWS && tile->dense_images) {
+        AT_LEVEL(sum_dense_tile)(NULL, offset, length, copy, tile, NULL);
+        return;
+    }
     for (ptrdiff_t first = 0; first < length; first += block)
         for (int g = 0; g < tile->groups; g++)
             for (int r = 0; r < tile->count; r++) {
@@ -441,6 +454,8 @@ SPECIALISED int AT_LEVEL(update_pending_tile)(update_function *rule, ptrdiff_t o
                                               const struct step *step)
 {
     int nonfinite = 0;
+    if (DENSE_ROWS && tile->dense_images)
+        return AT_LEVEL(sum_dense_tile)(rule, offset, length, copy, tile, step);
     for (ptrdiff_t first = 0; first < length; first += block)
         for (int g = 0; g < tile->groups; g++)
             for (int r = 0; r < tile->count; r++) {

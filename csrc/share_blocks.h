@@ -84,7 +84,7 @@ static void send_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t 
 }
 
 /* The second one: what it has received, and the gradients. */
-static void receive_block(struct share *share, int whole_batch, double *total)
+static void receive_block(struct share *share, int defers, double *total)
 {
     for (int rank = 0; rank < share->ranks; rank++) {
         double flag;
@@ -93,7 +93,7 @@ static void receive_block(struct share *share, int whole_batch, double *total)
     }
     if (share->ranks > 1)
         pool_run(receive_piece, pieces_of(block_images.count), share);
-    *total = add_block(*total, whole_batch);
+    *total = add_block(*total, defers);
     forward_done = 0;
 }
 

@@ -160,6 +160,7 @@ struct training_run {
     PyObject *progress;
     struct finite_check check;
     struct share *share; /* if other processes take part: see train_shared.h */
+    int keeps_gradients; /* whether grad[] is read after the next images, as after the last step of a call */
 };
 
 static Py_ssize_t image_number(const struct training_run *run, Py_ssize_t i)
@@ -212,7 +213,7 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t e
         run_backward();
     }
     else
-        *total = run_block(*total, block_images.count == size, run->random);
+        *total = run_block(*total, block_images.count == size && !run->keeps_gradients, run->random);
     forward_done = 1;
     return block_images.count;
 }
@@ -285,6 +286,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
 #if TAKES_STEPS
             at_once = size == 1 && i + 1 < end && run->check.before == NULL;
 #endif
+            run->keeps_gradients = epoch + 1 == run->epochs && first + size == count;
             if (i == first)
                 run_zero_grad();
             i += run_images(run, i, end, first, size, &total);
@@ -324,7 +326,8 @@ static PyObject *train_model(PyObject *module, PyObject *const *args, Py_ssize_t
          "check_finite"},
     };
     PyObject *values[9];
-    struct training_run run = {.batch_size = 1, .epochs = 1, .rate = LEARNING_RATE, .share = share};
+    struct training_run run = {
+        .batch_size = 1, .epochs = 1, .rate = LEARNING_RATE, .share = share, .keeps_gradients = share != NULL};
     struct random_state random = {.position = 0};
     uint64_t seed = 0;
     if (expect_usable(module) < 0 || parse_arguments(&signature, args, nargs, kwnames, values) < 0 ||

@@ -306,6 +306,27 @@ FAULTS = [
         test="tests/test_steps.py",
     ),
     Fault(
+        "images are dense if the first one is",
+        "csrc/passes.h",
+        "if (images[k].active_before[last] != inputs)",
+        "if (images[0].active_before[last] != inputs)",
+        test="tests/test_dense_rows.py",
+    ),
+    Fault(
+        "four rows with the inputs of the first one",
+        "csrc/dense_rows.h",
+        "const real x = inputs[image][r];",
+        "const real x = inputs[image][0];",
+        test="tests/test_dense_rows.py",
+    ),
+    Fault(
+        "sums of a few images that overlap",
+        "codegen/schedule/dense_rows.py",
+        "((width, IMAGE), (1, i))",
+        "((width - 1, IMAGE), (1, i))",
+        test="tests/test_dense_rows.py::test_a_few_images_have_the_sums_of_each",
+    ),
+    Fault(
         "rows of a box as far apart as they are long",
         "codegen/reroll/boxes.py",
         "return rows * self.length + _within(self.counts)",

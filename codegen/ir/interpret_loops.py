@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from codegen.ir.loops import (
     DATA,
     GRAD,
+    INPUTS,
     MULTIPLY_ADD,
     SHARED,
     STEP,
@@ -41,7 +42,7 @@ from codegen.ir.loops import (
 from micrograd import ops
 
 NONE = Pass(0)
-OVER_IMAGES = (Kind.IMAGES, Kind.SIDE_BY_SIDE, Kind.ADDED)
+OVER_IMAGES = (Kind.IMAGES, Kind.FEW_IMAGES, Kind.SIDE_BY_SIDE, Kind.ADDED)
 
 
 class UnwrittenError(Exception):
@@ -133,7 +134,7 @@ class _Run:
             iterations = range(len(self.state.images))
         elif loop.kind == Kind.GROUPS:
             iterations = range(1)  # all images are side by side
-        elif loop.kind == Kind.ACTIVE:
+        elif loop.kind == Kind.ACTIVE and not self.kernel.passes & Pass.DENSE_ROWS:
             iterations = self.state.active[self.image]
         elif loop.kind == Kind.PARALLEL and loop.count == 1:
             iterations = range(self.part == self.kernel.number % self.parts)
@@ -158,8 +159,8 @@ class _Run:
         return f"{name}[{image}]" if image else name
 
     def array(self, place: Place) -> Sequence[float | None]:
-        if place.array in (VALUE, SHARED):
-            return self.state.images[self.image if place.array == VALUE else 0]
+        if place.array in (VALUE, SHARED, INPUTS):
+            return self.state.images[0 if place.array == SHARED else self.image]
         if place.array == TOKEN:
             return self.state.tokens[self.image]
         return self.arrays[self.of_image(place.array, self.image if place.image else 0)]

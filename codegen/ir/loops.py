@@ -29,6 +29,7 @@ The kind of a loop says what is known about its iterations:
     lanes        they are independent: elements of a vector register
     vectors      the same, side by side in memory: the C compiler must not unroll them before it makes vectors
     images       they are the images of a batch, in order; `value` is the array of the image
+    few images   the same, as many as the loop says, which share its body's other loops
     side by side they are images whose values lie side by side: value[...][image]
     active       as sequential, over inputs; an input is skipped if it is 0 and its row of weights is finite
     parallel     they are independent, and divided among threads
@@ -45,6 +46,7 @@ from enum import Enum, IntFlag
 from typing import TypeAlias
 
 DATA, GRAD, VALUE, SHARED, TOKEN, STEP = "data", "grad", "value", "shared", "token", "step"
+INPUTS = "inputs"  # of an image, where all of them are active
 SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 WIDENED = -2  # and another one: the number that a float16 or a bfloat16 is
@@ -56,6 +58,7 @@ class Kind(Enum):
     LANES = "lanes"
     VECTORS = "vectors"
     IMAGES = "images"
+    FEW_IMAGES = "few images"
     SIDE_BY_SIDE = "side by side"
     ACTIVE = "active"
     PARALLEL = "parallel"
@@ -85,6 +88,7 @@ class Pass(IntFlag):
     METRICS = 256
     TOKEN_ROWS = 512  # rows of tables that tokens select, which run-time code copies: see schedule.tokens
     STEPS = 1024  # gradients of one image, and steps with them: see schedule.steps
+    DENSE_ROWS = 2048  # row sums of a few images, for inputs that are active in all: see schedule.dense_rows
 
 
 PARAMETER_GRADIENTS = (Pass.DENSE_GRADIENTS, Pass.STEPS)

@@ -20,6 +20,7 @@ import numpy.typing as npt
 from codegen.ir.loops import (
     DATA,
     GRAD,
+    INPUTS,
     SHARED,
     STEP,
     TOKEN,
@@ -46,6 +47,7 @@ from codegen.ir.loops import (
 )
 from codegen.ir.print_loops import kernel_lines, statement_lines
 
+ROW_SUMS = Pass.ROW_SUMS | Pass.DENSE_ROWS
 SLACK = 16  # numbers after the last one of each array
 
 Ints = npt.NDArray[np.int64]
@@ -67,7 +69,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
             checker.body(nest, _Scope())
             for array, indices in checker.stored.items():
                 elements = np.unique(np.concatenate(indices))
-                if array == VALUE and known[elements].any() and not kernel.passes & Pass.ROW_SUMS:
+                if array == VALUE and known[elements].any() and not kernel.passes & ROW_SUMS:
                     _fail(kernel, f"{array}[{elements[known[elements]][0]}] has been written before")
                 written[array][elements] = True
 
@@ -217,14 +219,14 @@ class _Checker:
 
     def is_side_by_side(self, place: Place, scope: _Scope) -> bool:
         loop = scope.counters.get(place.image)
-        return loop is not None and loop.kind in (Kind.SIDE_BY_SIDE, Kind.ADDED)
+        return loop is not None and loop.kind in (Kind.SIDE_BY_SIDE, Kind.ADDED, Kind.FEW_IMAGES)
 
     def length(self, place: Place, stmt: Stmt, scope: _Scope) -> int:
         if place.array in scope.locals:
             return scope.locals[place.array]
         if place.array in self.loops.tables:
             return len(self.loops.tables[place.array])
-        if place.array == STEP:
-            return 1
+        if place.array in (STEP, INPUTS):
+            return 1 if place.array == STEP else self.loops.inputs
         self.require(place.array in (DATA, GRAD, VALUE, SHARED, TOKEN), f"no such array as {place.array}", stmt)
         return self.loops.length(place.array)

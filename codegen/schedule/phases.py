@@ -47,6 +47,7 @@ from codegen.schedule.target import Target
 
 GRADIENTS = Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS
 ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[] is known after one of these
+SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]
@@ -161,9 +162,12 @@ def _indices(loops: Loops, index: Index, counts: dict[str, int]) -> Ints:
 
 
 def _pays(kernel: Kernel, target: Target) -> bool:
-    """Whether image by image, without the inputs that are 0, is no slower than images side by side."""
+    """Whether image by image, without the inputs that are 0, is no slower than images side by side.
+
+    Where no input is expected to be 0, a few images share the rows that they read: see schedule.dense_rows.
+    """
     cost = kernel_cost(kernel, target)
-    return cost.by_image <= cost.side_by_side
+    return cost.by_image <= cost.side_by_side * (SHARED_ROWS if target.density == 1 else 1)
 
 
 def kernel_cost(kernel: Kernel, target: Target) -> Cost:

@@ -13,6 +13,7 @@ from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
+from codegen.schedule.dense_rows import rows_of_images
 from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.fuse import fuse_products
 from codegen.schedule.groups_of_images import add_groups
@@ -143,6 +144,14 @@ def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         **{name: run for name, run in passes.items() if name not in skipped},
         "steps": take_steps,
     }
+
+
+def dense_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
+    """The passes of C for sums over inputs that are active in all of a few images."""
+    passes = c_passes(found, target)
+    passes["dense rows"] = lambda loops: rows_of_images(loops, target)
+    order = ("skip zeros", "row sums", "dense rows", "in order", "fuse")
+    return {name: passes[name] for name in order if name in passes}
 
 
 def python_passes(found: Rerolled) -> dict[str, Pass]:

@@ -59,6 +59,7 @@ from micrograd.definitions import c_definitions
 WORKSPACE = "struct workspace *restrict w"
 BESIDE = "struct images *restrict images, const struct workspace *restrict once"
 ROWS = "struct workspace *restrict w, int first, int end"  # some of the active inputs
+DENSE_ROWS = "struct workspace *restrict images, int first, int end"  # some of the inputs, all of which are active
 ALL_ROWS = "w, 0, w->active_count"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
 STEPS = "const struct workspace *restrict w, int part, int parts, const real *restrict step"
@@ -67,6 +68,7 @@ PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
     "start_row_sums": (Pass.ROW_STARTS, WORKSPACE),
     "add_rows": (Pass.ROW_SUMS, ROWS),
+    "add_dense_rows": (Pass.DENSE_ROWS, DENSE_ROWS),
     "compute_after_rows": (Pass.LOSS, WORKSPACE),  # the rest of compute_loss
     "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
     "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
@@ -148,6 +150,7 @@ class Kernels:
     batch_calls: list[Call] = field(default_factory=list)
     group_calls: list[Call] = field(default_factory=list)  # the gradients of groups of images
     step_calls: list[Call] = field(default_factory=list)  # steps that store no gradient
+    dense_calls: list[Call] = field(default_factory=list)  # row sums of a few images
     updates: Updates | None = None  # without, plain gradient descent
     batch: Batch | None = None
     metrics: dict[str, int] = field(default_factory=dict)  # their places in value[], like those
@@ -169,6 +172,7 @@ def kernels_of(
     updates: Updates | None = None,
     printed: tuple[list[str], list[Call]] | None = None,
     steps: Loops = NO_LOOPS,
+    dense: Loops = NO_LOOPS,
 ) -> Kernels:
     """Scheduled loops, of single images and of batches, as C functions, and the storage that they use.
 
@@ -186,6 +190,9 @@ def kernels_of(
     functions = [*functions, *lines]
     lines, step_calls = kernel_functions(steps, found.loops, arithmetic, STEPS)
     functions = [*functions, *lines]
+    by_image = [kernel for kernel in _with_phases(dense, batch).kernels if kernel.phase == Phase.BY_IMAGE]
+    lines, dense_calls = kernel_functions(dense.with_kernels(by_image), found.loops, arithmetic, DENSE_ROWS)
+    functions = [*functions, *lines]
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
     return Kernels(
@@ -198,6 +205,7 @@ def kernels_of(
         batch_calls=batch_calls,
         group_calls=group_calls,
         step_calls=step_calls,
+        dense_calls=dense_calls,
         batch=batch,
         offsets=_offsets(found, scheduled, beside, in_groups, steps),
         tensors=layout.tensors,
@@ -254,7 +262,9 @@ def kernel_functions(
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
     comments = {kernel.number: comment_lines(plain, kernel) for kernel in plain.kernels}
     printer = Printer(loops, arithmetic, comments=comments)
-    suffix = {BESIDE: "_side_by_side", GROUPS: "_in_groups", STEPS: "_as_steps"}.get(parameters, "")
+    suffix = {BESIDE: "_side_by_side", GROUPS: "_in_groups", STEPS: "_as_steps", DENSE_ROWS: "_dense_rows"}.get(
+        parameters, ""
+    )
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
@@ -278,7 +288,9 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
     """value[] and shared[] of a function, and what it does not use."""
     used = {array for array in (VALUE, SHARED) for kernel in kernels if any(uses(n, array) for n in kernel.nests)}
     shared = [f"const {arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
-    if parameters in (IMAGES, GROUPS):
+    if parameters == DENSE_ROWS:
+        lines = []
+    elif parameters in (IMAGES, GROUPS):
         lines = [] if VALUE in used else ["(void)images;"]
         lines += shared if parameters == GROUPS else []
     elif parameters in (WORKSPACE, ROWS, STEPS):

@@ -61,6 +61,7 @@ def module_files(
         "compute_metrics": not program.metrics,
         "compute_other_gradients": not kernels.group_calls,
         "take_steps": not kernels.step_calls,
+        "add_dense_rows": not kernels.dense_calls,
     }
     passes = [name for name in PASSES if not absent.get(name)]
     return files(program, kernels, name, digest, groups, tables, passes, batch_names, "rows")
@@ -111,7 +112,7 @@ def files(
         *(rule_functions(kernels.updates, Arithmetic.of(program)) if kernels.updates is not None else []),
         "/* The passes. */",
         "",
-        *pass_functions([*kernels.calls, *kernels.step_calls], pass_names),
+        *pass_functions([*kernels.calls, *kernels.step_calls, *kernels.dense_calls], pass_names),
         *batch_functions(kernels, batch_names),
         *includes("level_end"),
     ]
@@ -207,11 +208,14 @@ def _block_images(kernels: Kernels) -> int:
     """How many images of a batch are processed at a time.
 
     The more images add to a row while it is in the cache, the better, if rows do not fit; and the fewer times threads
-    wait for one another. For all else, the values of the images should stay in the cache.
+    wait for one another. For all else, the values of the images should stay in the cache, unless all gradients together
+    do not: each block reads and writes them.
     """
     workspace = kernels.value_count * 8
     rows = 8 * sum(row.place.extent for row in kernels.row_tensors)
-    if MAX_BLOCK * workspace <= BLOCK_BYTES and rows >= ROWS_BYTES:
+    gradients = 8 * kernels.data_count
+    most = 4 * BLOCK_BYTES if gradients > BLOCK_BYTES // 2 else BLOCK_BYTES
+    if MAX_BLOCK * workspace <= most and rows >= ROWS_BYTES:
         return MAX_BLOCK
     return max(min(SMALL_BLOCK, MAX_WORKSPACES // workspace), 1)
 
@@ -230,6 +234,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("METRIC_COUNT", len(program.metrics)),
             ("GROUP_GRADIENTS", int(bool(kernels.group_calls))),
             ("TAKES_STEPS", int(bool(kernels.step_calls))),
+            ("DENSE_ROWS", int(bool(kernels.dense_calls))),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),
         ("LABEL_FIRST", label.first if label is not None else 0),

@@ -22,6 +22,7 @@ from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     DATA,
+    INPUTS,
     MULTIPLY_ADD,
     VALUE,
     WIDENED,
@@ -123,6 +124,8 @@ class Printer:
         head = [f"for (ptrdiff_t {counter} = 0; {counter} < {count}; {counter}++)"]
         inside: list[str] = []
         match loop.kind:
+            case Kind.ACTIVE if self.kernel is not None and self.kernel.passes & Pass.DENSE_ROWS:
+                head = [f"for (ptrdiff_t {counter} = first; {counter} < end; {counter}++)"]
             case Kind.ACTIVE:
                 assert self.kernel is not None
                 is_part = self.kernel.passes & Pass.ROW_SUMS
@@ -135,6 +138,10 @@ class Printer:
                 head = [f"for (int {counter} = 0; {counter} < count; {counter}++)"]
                 if uses(loop.body, VALUE):
                     inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
+            case Kind.FEW_IMAGES:
+                head = [f"for (int {counter} = 0; {counter} < {count}; {counter}++)"]
+                if uses(loop.body, VALUE):
+                    inside = [f"{self.arithmetic.type} *restrict const value = images[{counter}].value;"]
             case Kind.SIDE_BY_SIDE:
                 head = [f"EACH_IMAGE({counter})"]
             case Kind.GROUPS:
@@ -175,7 +182,7 @@ class Printer:
 
         gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
         """
-        lanes = [s.counter for s in body if type(s) is For and s.kind in (Kind.LANES, Kind.VECTORS)]
+        lanes = [s.counter for s in statements(body) if type(s) is For and s.kind in (Kind.LANES, Kind.VECTORS)]
 
         def change(expr: Expr) -> Expr:
             if type(expr) is not Place or expr.array != DATA:
@@ -189,6 +196,8 @@ class Printer:
 
     def expr(self, expr: Expr) -> Bound:
         match expr:
+            case Place() if expr.array == INPUTS:  # all of them are active
+                return f"images[{expr.image}].active_value[{index_text(self.loops, INPUTS, expr.index)}]", PRIMARY
             case Place():
                 image = f"[{expr.image}]" if expr.image else ""
                 return f"{expr.array}[{index_text(self.loops, expr.array, expr.index)}]{image}", PRIMARY

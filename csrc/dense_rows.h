@@ -1,0 +1,103 @@
+/*
+ * Gradients of rows that all images need, as where inputs are floats. Included once for each SIMD level, by rows.h, and
+ * so without a guard.
+ *
+ * One row at a time loads a factor for each product. Four rows at a time load it for four products, and the sums of few
+ * lanes of each stay in registers while all images add theirs, in order. The factors for these lanes stay in the L2 cache
+ * while some more rows add them.
+ */
+
+#ifndef DENSE_ROWS_H
+#define DENSE_ROWS_H
+
+enum { ROWS_AT_ONCE = 4, LANES_AT_ONCE = 4 * CACHE_LINE, ROWS_TOGETHER = 16 };
+
+#endif
+
+/* Whether each of the first `images` images needs each row of a tile. */
+SPECIALISED int AT_LEVEL(is_dense)(const struct tile *tile, int images)
+{
+    uint64_t all = ~0ULL;
+    for (int g = 0; g < tile->groups; g++) {
+        const int rest = images - g * GROUP_IMAGES;
+        const uint64_t absent = rest < GROUP_IMAGES ? ~0ULL << rest : 0;
+        for (int r = 0; r < tile->count; r++)
+            all &= tile->images[g][r] | absent;
+    }
+    return all == ~0ULL;
+}
+
+/* Adds the images to `lanes` lanes of some rows; `inputs` are those of each image that belong to these rows. */
+SPECIALISED void AT_LEVEL(add_to_rows)(real sum[ROWS_AT_ONCE][LANES_AT_ONCE], ptrdiff_t lanes, ptrdiff_t copy,
+                                       real inputs[BLOCK_IMAGES][ROWS_AT_ONCE], int images)
+{
+    for (int image = 0; image < images; image++) {
+        const real *restrict const factor = row_factors[image] + copy;
+        for (int r = 0; r < ROWS_AT_ONCE; r++) {
+            const real x = inputs[image][r];
+            for (ptrdiff_t lane = 0; lane < lanes; lane++)
+                sum[r][lane] = MULTIPLY_ADD(x, factor[lane], sum[r][lane]);
+        }
+    }
+}
+
+/* The sums of `rows` rows, for lanes first .. first + lanes - 1: added to grad[], or the gradients of a step. */
+SPECIALISED int AT_LEVEL(sum_rows)(update_function *rule, ptrdiff_t offset, ptrdiff_t length, ptrdiff_t copy,
+                                   ptrdiff_t first, ptrdiff_t lanes, const int *input, int rows,
+                                   real inputs[BLOCK_IMAGES][ROWS_AT_ONCE], int images, const struct step *step)
+{
+    int nonfinite = 0;
+    real sum[ROWS_AT_ONCE][LANES_AT_ONCE];
+    for (int r = 0; r < ROWS_AT_ONCE; r++) {
+        const real *restrict const row = grad + offset + length * input[r < rows ? r : 0] + first;
+        for (ptrdiff_t lane = 0; lane < lanes; lane++)
+            sum[r][lane] = rule == NULL ? row[lane] : 0;
+    }
+    AT_LEVEL(add_to_rows)(sum, lanes, copy + first, inputs, images);
+    for (int r = 0; r < rows; r++) {
+        real *restrict const row = grad + offset + length * input[r] + first;
+        if (rule != NULL)
+            nonfinite |= rule(offset + length * input[r] + first, sum[r], lanes, step);
+        else
+            for (ptrdiff_t lane = 0; lane < lanes; lane++)
+                row[lane] = sum[r][lane];
+    }
+    return nonfinite;
+}
+
+/* The inputs of all images that belong to some rows, and 0 beyond the last one. */
+SPECIALISED void AT_LEVEL(copy_inputs)(real inputs[ROWS_TOGETHER / ROWS_AT_ONCE][BLOCK_IMAGES][ROWS_AT_ONCE],
+                                       const int *input, int rows, int images)
+{
+    for (int image = 0; image < images; image++)
+        for (int r = 0; r < ROWS_TOGETHER; r++)
+            inputs[r / ROWS_AT_ONCE][image][r % ROWS_AT_ONCE] =
+                r < rows ? input_value(block_images.inputs[image], input[r]) : 0;
+}
+
+/* The gradients of a dense tile, added to grad[] or, with a rule, taken as a step. */
+SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset, ptrdiff_t length, ptrdiff_t copy,
+                                         const struct tile *tile, const struct step *step)
+{
+    const int images = tile->dense_images;
+    int nonfinite = 0;
+    for (int together = 0; together < tile->count; together += ROWS_TOGETHER) {
+        const int *const input = tile->input + together;
+        const int count = tile->count - together < ROWS_TOGETHER ? tile->count - together : ROWS_TOGETHER;
+        ALIGNED real inputs[ROWS_TOGETHER / ROWS_AT_ONCE][BLOCK_IMAGES][ROWS_AT_ONCE];
+        AT_LEVEL(copy_inputs)(inputs, input, count, images);
+        for (ptrdiff_t first = 0; first < length;) {
+            const int is_full = first + LANES_AT_ONCE <= length;
+            for (int r = 0; r < count; r += ROWS_AT_ONCE) {
+                real(*const of_rows)[ROWS_AT_ONCE] = inputs[r / ROWS_AT_ONCE];
+                const int rows = count - r < ROWS_AT_ONCE ? count - r : ROWS_AT_ONCE;
+                nonfinite |= is_full ? AT_LEVEL(sum_rows)(rule, offset, length, copy, first, LANES_AT_ONCE, input + r,
+                                                          rows, of_rows, images, step)
+                                     : AT_LEVEL(sum_rows)(rule, offset, length, copy, first, CACHE_LINE, input + r,
+                                                          rows, of_rows, images, step);
+            }
+            first += is_full ? LANES_AT_ONCE : CACHE_LINE;
+        }
+    }
+    return nonfinite;
+}

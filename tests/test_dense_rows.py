@@ -1,0 +1,121 @@
+"""Rows of floats: a few images add theirs together where none of their inputs is 0, and four rows add all images.
+
+The pass on the loop language first, then modules, in which some images have zeros. The bits are those of one image
+after the other.
+"""
+
+from __future__ import annotations
+
+import random
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from harness import LEVELS, Extension, bits, slow_but, train_by_hand
+from models import affine, values, weights
+from test_rows import wide_rows
+
+from codegen import Floats, Pixels, Program
+from codegen.ir.interpret_loops import State, run, run_batch
+from codegen.ir.loops import VALUE, Pass
+from codegen.ir.verify_loops import verify_loops
+from codegen.pipeline import build_graph, compile_program, reroll
+from codegen.schedule.dense_rows import IMAGES
+from codegen.schedule.pipeline import c_passes, dense_passes, schedule, stages
+from codegen.schedule.target import Target
+from micrograd import optim
+from micrograd.functional import mse
+
+pytestmark = pytest.mark.usefixtures("rows_of_any_size")
+INPUTS = 150
+RULES = {"descent": None, "adam": optim.adam()}
+
+
+def rows(lanes: int, pixels: bool = False) -> Program:
+    rng = random.Random(2)
+    x, y = values(INPUTS), values(lanes)
+    w, b = weights(rng, lanes, INPUTS), weights(rng, lanes)
+    out = [h.tanh() for h in affine(w, b, x)]
+    return Program(Pixels(x, scale=1 / 255) if pixels else Floats(x), Floats(y), {"w": w, "b": b}, loss=mse(out, y))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("lanes", [3, 32, 40, 130])
+def test_a_few_images_have_the_sums_of_each(lanes, dtype):
+    """Fewer lanes than a tile has, a whole one, a rest, and several with a rest."""
+    program, target = rows(lanes), Target(dtype)
+    found = reroll(build_graph(program), program, target.cache_line)
+    rng = random.Random(3)
+    images = [[rng.uniform(-1, 1) for _ in range(INPUTS)] for _ in range(IMAGES)]
+    data = [rng.uniform(-1, 1) for _ in range(found.layout.data_count)]
+
+    def sums(loops, passes):
+        length = loops.lengths[VALUE]
+        state = State(
+            loops, data, [], [[*image, *[None] * (length - INPUTS)] for image in images], [range(INPUTS)] * IMAGES
+        )
+        starts = schedule(found, c_passes(found, target), without=["roll"])
+        run_batch(replace(state, loops=starts), Pass.ROW_STARTS)
+        (run_batch if passes == Pass.ROW_SUMS else run)(state, passes)
+        region = next(region for region in loops.regions[VALUE] if region.name.startswith("SUMS"))
+        return [bits(image[region.start : region.start + lanes]) for image in state.images]
+
+    *_, (name, dense) = stages(found, dense_passes(found, target))
+    verify_loops(dense)
+    assert [kernel.passes for kernel in dense.kernels] == [Pass.DENSE_ROWS]
+    assert sums(dense, Pass.DENSE_ROWS) == sums(schedule(found, c_passes(found, target)), Pass.ROW_SUMS), name
+
+
+def test_only_modules_that_train_on_floats_have_them():
+    assert "add_dense_rows" in compile_program(rows(8), "m").files["m_kernels.h"]
+    program = rows(8)
+    frozen = replace(program, loss=None, targets=None, outputs={"y": [program.parameter_values[0] * 2]})
+    for other in (rows(8, pixels=True), frozen):
+        assert not any("add_dense_rows" in text for text in compile_program(other, "m").files.values())
+
+
+def some_zeros(count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Images of which most have no zero, some have one, and one has nothing else."""
+    rng = np.random.default_rng(3)
+    inputs = rng.normal(size=(count, INPUTS))
+    inputs[5, 70], inputs[6, 0], inputs[11 % count, INPUTS - 1], inputs[count - 1] = 0, 0, -0.0, 0
+    return inputs, rng.normal(size=(count, 130))
+
+
+@pytest.mark.parametrize("rule", slow_but(["descent"], ["descent", "adam"]))
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_batches_have_the_bits_of_one_image_after_the_other(dtype, rule, tmp_path):
+    program = replace(wide_rows(False), dtype=dtype, update=RULES[rule], fma=dtype == "float32")
+    first = Extension(program, tmp_path, "loops", levels=True, flags=["-O0"])
+    inputs, targets = (x.astype(dtype) for x in some_zeros(93))
+    dense = np.where(inputs == 0, 0.5, inputs).astype(dtype)
+    for level in LEVELS:
+        with suppress(ImportError):
+            module = first.at_level(level).module
+            for images, batch_size in ((inputs, 20), (dense, 7), (dense, 93), (inputs, 93)):
+                after = []
+                for threads in (0, 1, 2):
+                    module.reset()
+                    module.zero_grad()
+                    if threads:
+                        module.train(images, targets, batch_size=batch_size, threads=threads, learning_rate=0.01)
+                    else:
+                        train_by_hand(module, images, targets, batch_size, 0.01)
+                    after.append((bits(module.flat_data()), bits(module.flat_grad())))
+                assert after[1:] == after[:1] * 2, (level, batch_size)
+
+
+def test_accumulated_gradients_of_dense_rows(tmp_path):
+    module = Extension(wide_rows(False), tmp_path, "loops", flags=["-O0"]).module
+    inputs, targets = some_zeros(70)
+    inputs[inputs == 0] = 1.5
+    module.zero_grad()
+    for image, target in zip(inputs, targets, strict=True):
+        module.forward(target, image)
+        module.backward()
+    expected = bits(module.flat_grad())
+    for threads in (1, 2):
+        module.zero_grad()
+        module.accumulate(inputs, targets, threads=threads)
+        assert bits(module.flat_grad()) == expected
