@@ -93,7 +93,8 @@ static void run_backward(void)
 enum {
     TILE_BYTES = 1 << 16, /* of rows: more than an L1 cache, because many are not active */
     FEWEST_IN_GROUPS = 2 * SIDE_BY_SIDE, /* images of a block: see codegen/schedule/copies.py */
-    PIECE = DENSE_ROWS ? 64 : ROW_TENSOR_COUNT ? 32 : SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16, /* that a worker takes */
+    SMALL_PIECE = SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16, /* whole groups of images side by side, and of row masks */
+    PIECE = DENSE_ROWS ? 64 : ROW_TENSOR_COUNT ? 32 : SMALL_PIECE, /* images that a worker takes at a time, at most */
     FEW_IMAGES = 4 /* that add their rows together: see codegen/schedule/dense_rows.py */
 };
 
@@ -234,12 +235,20 @@ static void find_masks(int first, int end)
                                 at_most(end - image, ROW_MASK_IMAGES));
 }
 
-static int pieces_of(int images) { return (images + PIECE - 1) / PIECE; }
+/* How many images a worker takes at a time: at most PIECE, and so few that all workers have some. */
+static int piece_size(int images)
+{
+    const int share = (images + pool_workers() - 1) / pool_workers();
+    return at_most((share + SMALL_PIECE - 1) / SMALL_PIECE * SMALL_PIECE, PIECE);
+}
 
-/* Whole groups of images side by side, and of row masks; of several processes, receive_block() finds the masks. */
+static int pieces_of(int images) { return (images + piece_size(images) - 1) / piece_size(images); }
+
+/* The images of a piece; of several processes, receive_block() finds the masks. */
 static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
-    const int first = block_images.first + piece * PIECE, end = first + at_most(block_images.end - first, PIECE);
+    const int size = piece_size(block_images.end - block_images.first);
+    const int first = block_images.first + piece * size, end = first + at_most(block_images.end - first, size);
     compute_row_sums(worker, first, end);
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));

@@ -113,12 +113,14 @@ static struct {
 } pool;
 
 #if !FROZEN
-/* Into how many pieces a job should be cut that has no natural ones. */
-static int pool_pieces(void)
+static int pool_workers(void)
 {
     const int size = shared_load(&pool.size);
-    return size > 1 ? size * PIECES_PER_WORKER : 1;
+    return size > 1 ? size : 1;
 }
+
+/* Into how many pieces a job should be cut that has no natural ones. */
+static int pool_pieces(void) { return pool_workers() > 1 ? pool_workers() * PIECES_PER_WORKER : 1; }
 #endif
 
 static int at_most(int count, int most) { return count < most ? count : most; }

@@ -57,7 +57,8 @@ static void receive_image(int image, const char *from, struct active_list *list)
 static void receive_piece(int worker, int piece, void *argument)
 {
     const struct share *const share = argument;
-    const int first = piece * PIECE, end = first + at_most(block_images.count - first, PIECE);
+    const int size = piece_size(block_images.count);
+    const int first = piece * size, end = first + at_most(block_images.count - first, size);
     int rank = 0;
     for (int image = first; image < end; image++) {
         while (image >= block_start(share, rank + 1))
