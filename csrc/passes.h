@@ -238,8 +238,8 @@ static void find_masks(int first, int end)
 /* How many images a worker takes at a time: at most PIECE, and so few that all workers have some. */
 static int piece_size(int images)
 {
-    const int share = (images + pool_workers() - 1) / pool_workers();
-    return at_most((share + SMALL_PIECE - 1) / SMALL_PIECE * SMALL_PIECE, PIECE);
+    const int share = (images + pool_workers() - 1) / pool_workers(), whole = share / SMALL_PIECE * SMALL_PIECE;
+    return at_most(share % SMALL_PIECE || share == 0 ? whole + SMALL_PIECE : whole, PIECE);
 }
 
 static int pieces_of(int images) { return (images + piece_size(images) - 1) / piece_size(images); }
