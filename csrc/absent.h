@@ -33,6 +33,9 @@
 #ifndef DENSE_ROWS
 #define DENSE_ROWS 0
 #endif
+#ifndef DENSE_SUMS
+#define DENSE_SUMS 0
+#endif
 #ifndef INPUT_GRADIENTS
 #define INPUT_GRADIENTS 0
 #endif

@@ -87,16 +87,19 @@ SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset
         ALIGNED real inputs[ROWS_TOGETHER / ROWS_AT_ONCE][BLOCK_IMAGES][ROWS_AT_ONCE];
         AT_LEVEL(copy_inputs)(inputs, input, count, images);
         for (ptrdiff_t first = 0; first < length;) {
-            const int is_full = first + LANES_AT_ONCE <= length;
+            const ptrdiff_t lanes = length - first < LANES_AT_ONCE ? length - first : LANES_AT_ONCE;
             for (int r = 0; r < count; r += ROWS_AT_ONCE) {
                 real(*const of_rows)[ROWS_AT_ONCE] = inputs[r / ROWS_AT_ONCE];
                 const int rows = count - r < ROWS_AT_ONCE ? count - r : ROWS_AT_ONCE;
-                nonfinite |= is_full ? AT_LEVEL(sum_rows)(rule, offset, length, copy, first, LANES_AT_ONCE, input + r,
-                                                          rows, of_rows, images, step)
-                                     : AT_LEVEL(sum_rows)(rule, offset, length, copy, first, CACHE_LINE, input + r,
-                                                          rows, of_rows, images, step);
+#define SUM(lanes) \
+    AT_LEVEL(sum_rows)(rule, offset, length, copy, first, lanes, input + r, rows, of_rows, images, step)
+                if (lanes == LANES_AT_ONCE)
+                    nonfinite |= SUM(LANES_AT_ONCE);
+                else if (length % LANES_AT_ONCE) /* a constant, so that these sums are in registers too */
+                    nonfinite |= SUM(length % LANES_AT_ONCE);
+#undef SUM
             }
-            first += is_full ? LANES_AT_ONCE : CACHE_LINE;
+            first += lanes;
         }
     }
     return nonfinite;

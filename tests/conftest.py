@@ -204,7 +204,8 @@ def resumes(train: Callable, path: Path, plain: tuple[list[str], bytes]) -> Call
 
 @pytest.fixture(scope="module")
 def rows_of_any_size():
-    """Small tensors that read floats are row tensors too, as large ones are."""
+    """Small tensors that read floats are row tensors too, and a few images add theirs together, as with large ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("codegen.schedule.rows.SMALL", 0)
+        patch.setattr("codegen.schedule.phases.MANY_BYTES", 0)
         yield

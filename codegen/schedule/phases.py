@@ -47,6 +47,7 @@ from codegen.schedule.target import Target
 
 GRADIENTS = Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS
 ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[] is known after one of these
+MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
@@ -164,10 +165,19 @@ def _indices(loops: Loops, index: Index, counts: dict[str, int]) -> Ints:
 def _pays(kernel: Kernel, target: Target) -> bool:
     """Whether image by image, without the inputs that are 0, is no slower than images side by side.
 
-    Where no input is expected to be 0, a few images share the rows that they read: see schedule.dense_rows.
+    Where no input is expected to be 0, a few images share the rows that they read: see schedule.dense_rows. It pays if
+    these rows are many: images side by side read a few lanes of all rows at a time.
     """
     cost = kernel_cost(kernel, target)
-    return cost.by_image <= cost.side_by_side * (SHARED_ROWS if target.density == 1 else 1)
+    if target.density < 1:
+        return cost.by_image <= cost.side_by_side
+    return cost.by_image <= cost.side_by_side * SHARED_ROWS and _row_bytes(kernel, target) >= MANY_BYTES
+
+
+def _row_bytes(kernel: Kernel, target: Target) -> int:
+    lanes = max([loop.count for nest in kernel.nests for loop in root_loops(nest)], default=1)
+    loops = [stmt for nest in kernel.nests for stmt in statements(nest) if type(stmt) is For]
+    return sum([loop.count for loop in loops if loop.kind == Kind.ACTIVE]) * lanes * (64 // target.cache_line)
 
 
 def kernel_cost(kernel: Kernel, target: Target) -> Cost:

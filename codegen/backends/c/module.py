@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.c.blocks import block_images, workspaces
 from codegen.backends.c.kernels import PASSES, Kernels, batch_functions, batch_passes_of, pass_functions
 from codegen.backends.c.updates import gradient_rows, rule_constants, rule_functions, step_functions
 from codegen.backends.shared import comment_text, drawn_from, input_noun, noise_rows, number_strides, targets_noun, walk
@@ -22,14 +23,10 @@ from codegen.program import Label, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
+from codegen.schedule.target import Target
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds
-MAX_BLOCK = 256  # images of a batch that are processed at a time
-SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about the L2 caches of two processors
-BLOCK_BYTES = 2**22
-ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
 MAX_THREADS = 64  # that a caller may ask for
-MAX_WORKSPACES = 2**26  # bytes
 SLACK = 16  # numbers after the last one: padding lanes may read past it
 TOKEN_COLUMNS = (
     *("number", "offset", "words", "lanes", "length", "word", "first", "tokens", "rows", "gradients", "rule"),
@@ -173,7 +170,7 @@ def shared_constants(
         ("MAX_THREADS", MAX_THREADS),
         ("SIDE_BY_SIDE", kernels.batch.images if kernels.batch is not None else 0),
         ("FEWEST_SIDE_BY_SIDE", kernels.batch.fewest if kernels.batch is not None else 0),
-        ("MAX_WORKERS", max(min(MAX_THREADS, _workspaces(kernels)), 1)),
+        ("MAX_WORKERS", max(min(MAX_THREADS, workspaces(kernels)), 1)),
         ("OPERATIONS", operations),
         ("CHUNK_IMAGES", min(max(CHUNK_OPERATIONS[kernels.lowering] // max(operations, 1), 1), 1024)),
     ]
@@ -199,27 +196,6 @@ def input_constants(program: Program, kernels: Kernels) -> Constants:
     ]
 
 
-def _workspaces(kernels: Kernels) -> int:
-    images = 2 * kernels.batch.images if kernels.batch is not None else 1
-    return MAX_WORKSPACES // (kernels.value_count * 8 * images)
-
-
-def _block_images(kernels: Kernels) -> int:
-    """How many images of a batch are processed at a time.
-
-    The more images add to a row while it is in the cache, the better, if rows do not fit; and the fewer times threads
-    wait for one another. For all else, the values of the images should stay in the cache, unless all gradients together
-    do not: each block reads and writes them.
-    """
-    workspace = kernels.value_count * 8
-    rows = 8 * sum(row.place.extent for row in kernels.row_tensors)
-    gradients = 8 * kernels.data_count
-    most = 4 * BLOCK_BYTES if gradients > BLOCK_BYTES // 2 else BLOCK_BYTES
-    if MAX_BLOCK * workspace <= most and rows >= ROWS_BYTES:
-        return MAX_BLOCK
-    return max(min(SMALL_BLOCK, MAX_WORKSPACES // workspace), 1)
-
-
 def _training_constants(program: Program, kernels: Kernels) -> Constants:
     """The constants that only a model with a loss has."""
     targets = program.targets
@@ -234,7 +210,8 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("METRIC_COUNT", len(program.metrics)),
             ("GROUP_GRADIENTS", int(bool(kernels.group_calls))),
             ("TAKES_STEPS", int(bool(kernels.step_calls))),
-            ("DENSE_ROWS", int(bool(kernels.dense_calls))),
+            ("DENSE_ROWS", int(bool(kernels.row_tensors) and Target.of(program).density == 1)),
+            ("DENSE_SUMS", int(bool(kernels.dense_calls))),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),
         ("LABEL_FIRST", label.first if label is not None else 0),
@@ -247,7 +224,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("HAS_DISTRIBUTIONS", int(program.initial is not None)),
         ("TENSOR_COUNT", len(kernels.tensors)),
         ("PARAMETER_TABLE", int(None in map(number_strides, program.tensors))),
-        ("BLOCK_IMAGES", _block_images(kernels) if loops else 1),
+        ("BLOCK_IMAGES", block_images(kernels) if loops else 1),
         ("SENT_VALUES", sum(count for _, count in kernels.sent)),
         *rule_constants(program, kernels.updates),
         ("ROW_FACTORS", max(sum(row.row_length for row in kernels.row_tensors), 1)),

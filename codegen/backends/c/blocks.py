@@ -1,0 +1,33 @@
+"""How many images of a batch are processed at a time, and how many threads can have workspaces of their own."""
+
+from __future__ import annotations
+
+from codegen.backends.c.kernels import Kernels
+
+MAX_BLOCK = 256  # images of a batch that are processed at a time
+SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about the L2 caches of two processors
+BLOCK_BYTES = 2**22
+ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
+MAX_WORKSPACES = 2**26  # bytes
+
+
+def workspaces(kernels: Kernels) -> int:
+    """For how many threads there is room."""
+    images = 2 * kernels.batch.images if kernels.batch is not None else 1
+    return MAX_WORKSPACES // (kernels.value_count * 8 * images)
+
+
+def block_images(kernels: Kernels) -> int:
+    """How many images of a batch are processed at a time.
+
+    The more images add to a row while it is in the cache, the better, if rows do not fit; and the fewer times threads
+    wait for one another. For all else, the values of the images should stay in the cache, unless all gradients together
+    do not: each block reads and writes them.
+    """
+    workspace = kernels.value_count * 8
+    rows = 8 * sum(row.place.extent for row in kernels.row_tensors)
+    gradients = 8 * kernels.data_count
+    most = 4 * BLOCK_BYTES if gradients > BLOCK_BYTES // 2 else BLOCK_BYTES
+    if MAX_BLOCK * workspace <= most and rows >= ROWS_BYTES:
+        return MAX_BLOCK
+    return max(min(SMALL_BLOCK, MAX_WORKSPACES // workspace), 1)
