@@ -33,8 +33,8 @@
 #ifndef DENSE_ROWS
 #define DENSE_ROWS 0
 #endif
-#ifndef DENSE_SUMS
-#define DENSE_SUMS 0
+#ifndef FEW_IMAGES /* that add their rows together */
+#define FEW_IMAGES 0
 #endif
 #ifndef INPUT_GRADIENTS
 #define INPUT_GRADIENTS 0

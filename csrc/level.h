@@ -64,7 +64,7 @@ struct level {
     /* The same in parts: where sums over active inputs begin, the rows of some of these inputs, and all else. */
     void (*start_row_sums)(struct workspace *restrict);
     void (*add_rows)(struct workspace *restrict, int first, int end);
-#if DENSE_SUMS
+#if FEW_IMAGES
     /* The rows of inputs first .. end - 1, for FEW_IMAGES images of which all inputs before the end are active. */
     void (*add_dense_rows)(struct workspace *restrict images, int first, int end);
 #endif

@@ -49,7 +49,7 @@ static const struct level AT_LEVEL(level) = {
     .compute_loss = AT_LEVEL(compute_loss),
     .start_row_sums = AT_LEVEL(start_row_sums),
     .add_rows = AT_LEVEL(add_rows),
-#if DENSE_SUMS
+#if FEW_IMAGES
     .add_dense_rows = AT_LEVEL(add_dense_rows),
 #endif
     .compute_after_rows = AT_LEVEL(compute_after_rows),

@@ -94,8 +94,7 @@ enum {
     TILE_BYTES = 1 << 16, /* of rows: more than an L1 cache, because many are not active */
     FEWEST_IN_GROUPS = 2 * SIDE_BY_SIDE, /* images of a block: see codegen/schedule/copies.py */
     SMALL_PIECE = SIDE_BY_SIDE > 16 ? SIDE_BY_SIDE : 16, /* whole groups of images side by side, and of row masks */
-    PIECE = DENSE_SUMS ? 64 : ROW_TENSOR_COUNT ? 32 : SMALL_PIECE, /* images that a worker takes at a time, at most */
-    FEW_IMAGES = 4 /* that add their rows together: see codegen/schedule/dense_rows.py */
+    PIECE = FEW_IMAGES ? 64 : ROW_TENSOR_COUNT ? 32 : SMALL_PIECE, /* images that a worker takes at a time, at most */
 };
 
 /*
@@ -120,7 +119,7 @@ static void set_image(int image, struct active_list *list)
     set_targets(w, block_images.targets[image]);
 }
 
-#if DENSE_SUMS
+#if FEW_IMAGES
 /* Whether all inputs before chunk `last` are active in each of a few images. */
 static int are_dense(const struct workspace *images, int last)
 {
@@ -136,7 +135,7 @@ static int are_dense(const struct workspace *images, int last)
 static int add_rows(int image, int end, int chunk, int last)
 {
     const int *const before = block[image].active_before;
-#if DENSE_SUMS
+#if FEW_IMAGES
     if (image + FEW_IMAGES <= end && are_dense(&block[image], last)) {
         level->add_dense_rows(&block[image], before[chunk], before[last]);
         return FEW_IMAGES;

@@ -54,7 +54,7 @@ from codegen.reroll.layout import padded
 from codegen.schedule.nest import root_loops
 from codegen.schedule.target import Target
 
-IMAGES = 4  # at a time: see FEW_IMAGES in csrc/passes.h
+IMAGES = 4  # at a time
 IMAGE, BLOCK, SUM = "image", "block", "sum"
 
 

@@ -23,6 +23,7 @@ from codegen.program import Label, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
+from codegen.schedule.dense_rows import IMAGES
 from codegen.schedule.target import Target
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds
@@ -211,7 +212,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("GROUP_GRADIENTS", int(bool(kernels.group_calls))),
             ("TAKES_STEPS", int(bool(kernels.step_calls))),
             ("DENSE_ROWS", int(bool(kernels.row_tensors) and Target.of(program).density == 1)),
-            ("DENSE_SUMS", int(bool(kernels.dense_calls))),
+            ("FEW_IMAGES", IMAGES if kernels.dense_calls else 0),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),
         ("LABEL_FIRST", label.first if label is not None else 0),
