@@ -343,10 +343,11 @@ def steps_of(found: Rerolled, program: Program, updates: Updates | None) -> Loop
 
 
 def dense_rows_of(found: Rerolled, program: Program, target: str) -> Loops:
-    """Row sums of a few images at a time, for modules that train; else no kernels."""
-    if program.loss is None or target != "extension":
+    """Row sums of a few images at a time, for modules that train on inputs that are rarely 0; else no kernels."""
+    to = Target.of(program)
+    if program.loss is None or target != "extension" or not to.is_dense:
         return found.loops.with_kernels([])
-    return schedule(found, dense_passes(found, Target.of(program)))
+    return schedule(found, dense_passes(found, to))
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

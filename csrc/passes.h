@@ -237,8 +237,9 @@ static void find_masks(int first, int end)
 /* How many images a worker takes at a time: at most PIECE, and so few that all workers have some. */
 static int piece_size(int images)
 {
-    const int share = (images + pool_workers() - 1) / pool_workers(), whole = share / SMALL_PIECE * SMALL_PIECE;
-    return at_most(share % SMALL_PIECE || share == 0 ? whole + SMALL_PIECE : whole, PIECE);
+    const int share = (images + pool_workers() - 1) / pool_workers();
+    const int small = share > SMALL_PIECE ? (share + SMALL_PIECE - 1) / SMALL_PIECE : 1; /* one if there are no images */
+    return at_most(small * SMALL_PIECE, PIECE);
 }
 
 static int pieces_of(int images) { return (images + piece_size(images) - 1) / piece_size(images); }

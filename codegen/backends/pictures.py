@@ -64,7 +64,7 @@ class Around:
     head: str
 
 
-Place: TypeAlias = "tuple[tuple[Around, ...], int]"
+Position: TypeAlias = "tuple[tuple[Around, ...], int]"
 
 
 @dataclass
@@ -122,7 +122,7 @@ def loops(program: Program) -> list[str]:
     """The loop nests of the generated C, framed where a loop runs several, with the arrays that they read and write."""
     found = reroll(build_graph(program), program, Target.of(program).cache_line)
     scheduled = schedule(found, c_passes(found, Target.of(program)), without=["roll"])
-    places = _places(scheduled, roll(scheduled))
+    positions = _positions(scheduled, roll(scheduled))
     nests: dict[int, list[Body]] = {}  # of a group; gradients of row tensors are not scheduled
     for kernel in (*scheduled.kernels, *(k for k in found.loops.kernels if k.passes == Pass.ROW_GRADIENTS)):
         nests.setdefault(kernel.number, []).extend(kernel.nests)
@@ -130,8 +130,8 @@ def loops(program: Program) -> list[str]:
     arrays = _Arrays(graph, program)
     groups = [stored.group for stored in found.layout.groups]
     boxes = []
-    for members in _merged(groups, places):
-        around = {places[i][0] if i in places else () for i in members}
+    for members in _merged(groups, positions):
+        around = {positions[i][0] if i in positions else () for i in members}
         box = _box(graph, shapes, [groups[i] for i in members], around.pop() if len(around) == 1 else ())
         box.fields.append(list(dict.fromkeys(head for i in members for head in _loop_heads(nests[i]))))
         if len(members) > 1:
@@ -208,17 +208,17 @@ def _groups(graph: Graph, prediction: str | None, prefix: str, rankdir: str = "L
     return lines + _connected(graph, boxes, prefix, sources, rankdir)
 
 
-def _merged(groups: Sequence[Group], places: Mapping[int, Place] = MappingProxyType({})) -> list[list[int]]:
+def _merged(groups: Sequence[Group], positions: Mapping[int, Position] = MappingProxyType({})) -> list[list[int]]:
     """The groups of each box: those of one place in loops over kernels share a box, others have one each; if those are
     too many, one shape each; then the smallest share a box."""
     together: dict[object, list[int]] = {}
     for i in range(len(groups)):
-        together.setdefault(places.get(i, i), []).append(i)
+        together.setdefault(positions.get(i, i), []).append(i)
     boxes = [*together.values()]
     if len(boxes) > MAX_BOXES:
         alike: dict[object, list[int]] = {}
         for members in boxes:
-            group, (around, _) = groups[members[0]], places.get(members[0], ((), 0))
+            group, (around, _) = groups[members[0]], positions.get(members[0], ((), 0))
             alike.setdefault((around, group.shape, group.passes, group.is_gradient), []).extend(members)
         boxes = list(alike.values())
     if len(boxes) > MAX_BOXES:
@@ -350,10 +350,10 @@ class _Arrays:
         return name
 
 
-def _places(plain: Loops, rolled: Loops) -> dict[int, Place]:
+def _positions(plain: Loops, rolled: Loops) -> dict[int, Position]:
     """Where each group is that loops over kernels compute: the loops around it, and the number of its nest there."""
     numbers = iter([kernel.number for kernel in plain.kernels for _ in kernel.nests])
-    places: dict[int, Place] = {}
+    positions: dict[int, Position] = {}
 
     def visit(loop: Stmt, around: tuple[Around, ...], name: str, at: dict[str, int]) -> None:
         assert type(loop) is For
@@ -361,7 +361,7 @@ def _places(plain: Loops, rolled: Loops) -> dict[int, Place]:
         for i in range(loop.count + sum([step * at[counter] for step, counter in loop.steps])):
             for place, stmt in enumerate(loop.body):
                 if type(stmt) is Nest:
-                    places.setdefault(next(numbers), (around, place))
+                    positions.setdefault(next(numbers), (around, place))
                 else:
                     visit(stmt, around, f"{name}_{place}", {**at, loop.counter: i})
 
@@ -371,7 +371,7 @@ def _places(plain: Loops, rolled: Loops) -> dict[int, Place]:
                 visit(nest[0], (), f"loop{kernel.number}_{i}", {})
             else:
                 next(numbers)
-    return places
+    return positions
 
 
 def _loop_heads(nests: Iterable[Body]) -> Iterator[str]:

@@ -59,9 +59,8 @@ IMAGE, BLOCK, SUM = "image", "block", "sum"
 
 
 def rows_of_images(loops: Loops, target: Target) -> Loops:
-    """The kernels of row sums alone, each for a few images; none where inputs are expected to be 0."""
-    kernels = [kernel for kernel in loops.kernels if kernel.passes & Pass.ROW_SUMS and target.density == 1]
-    return loops.with_kernels([_few_images(kernel, target) for kernel in kernels])
+    """The kernels of row sums alone, each for a few images."""
+    return loops.with_kernels([_few_images(k, target) for k in loops.kernels if k.passes & Pass.ROW_SUMS])
 
 
 def _few_images(kernel: Kernel, target: Target) -> Kernel:

@@ -169,7 +169,7 @@ def _pays(kernel: Kernel, target: Target) -> bool:
     these rows are many: images side by side read a few lanes of all rows at a time.
     """
     cost = kernel_cost(kernel, target)
-    if target.density < 1:
+    if not target.is_dense:
         return cost.by_image <= cost.side_by_side
     return cost.by_image <= cost.side_by_side * SHARED_ROWS and _row_bytes(kernel, target) >= MANY_BYTES
 

@@ -23,6 +23,11 @@ class Target:
         return cls(program.dtype, program.fma, program.reorder, density)
 
     @property
+    def is_dense(self) -> bool:
+        """Whether no input is expected to be 0."""
+        return self.density == 1
+
+    @property
     def is_float32(self) -> bool:
         return self.dtype == "float32"
 

@@ -211,7 +211,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("METRIC_COUNT", len(program.metrics)),
             ("GROUP_GRADIENTS", int(bool(kernels.group_calls))),
             ("TAKES_STEPS", int(bool(kernels.step_calls))),
-            ("DENSE_ROWS", int(bool(kernels.row_tensors) and Target.of(program).density == 1)),
+            ("DENSE_ROWS", int(bool(kernels.row_tensors) and Target.of(program).is_dense)),
             ("FEW_IMAGES", IMAGES if kernels.dense_calls else 0),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),

@@ -134,14 +134,11 @@ class Printer:
                 ]
                 inside = [f"const ptrdiff_t {counter} = w->active[a];"]
                 inside.append(f"const {self.arithmetic.type} {loop.input} = w->active_value[a];")
-            case Kind.IMAGES:
-                head = [f"for (int {counter} = 0; {counter} < count; {counter}++)"]
+            case Kind.IMAGES | Kind.FEW_IMAGES:
+                end, const = ("count", "const ") if loop.kind == Kind.IMAGES else (count, "")
+                head = [f"for (int {counter} = 0; {counter} < {end}; {counter}++)"]
                 if uses(loop.body, VALUE):
-                    inside = [f"const {self.arithmetic.type} *restrict const value = images[{counter}].value;"]
-            case Kind.FEW_IMAGES:
-                head = [f"for (int {counter} = 0; {counter} < {count}; {counter}++)"]
-                if uses(loop.body, VALUE):
-                    inside = [f"{self.arithmetic.type} *restrict const value = images[{counter}].value;"]
+                    inside = [f"{const}{self.arithmetic.type} *restrict const value = images[{counter}].value;"]
             case Kind.SIDE_BY_SIDE:
                 head = [f"EACH_IMAGE({counter})"]
             case Kind.GROUPS:
