@@ -16,7 +16,7 @@ train: $(VENV)/train.stamp
 	$(BIN)/micrograd train $(ARGS)
 
 # NumPy's threads wait in a loop for work that small arrays never give them.
-test test-slow: export OPENBLAS_NUM_THREADS = 1
+test test-slow fuzz-compiler faults memory: export OPENBLAS_NUM_THREADS = 1
 
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)

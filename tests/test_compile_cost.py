@@ -7,6 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from harness import nightly_but
 
 pytest.importorskip("resource")
 ROOT = Path(__file__).resolve().parent.parent
@@ -35,8 +36,7 @@ def test_a_row_of_the_table(compile_time):
     assert {text.count("|") for text in compile_time.header().splitlines()} == {columns}
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["perceptron", "convolution"])
+@pytest.mark.parametrize("kind", nightly_but(["perceptron"], ["perceptron", "convolution"]))
 def test_cost_grows_with_the_graph_and_no_faster(compile_time, kind):
     rows = [compile_time.best(kind, name, rounds=2) for name in compile_time.MODELS[kind][:4]]
     assert max(row["to_c"] / row["nodes"] for row in rows[1:]) < 10e-6

@@ -2,7 +2,7 @@
 
 import models
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but, slow_but
 
 from benchmarks.small.models import MODELS
 
@@ -28,8 +28,7 @@ def test_random_graphs(seed, tmp_path):
     compare(models.random_programs(seed, 50), tmp_path, steps=3, seed=seed, flags=["-O0"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", nightly_but(["LeNet, 14 x 14", "LSTM", "graph network"], MODELS))
 def test_the_models_of_the_benchmark(name, tmp_path):
     """Larger and of more kinds than those above, at the optimisation of the wheel: functions in vectors."""
     compare(MODELS[name](), tmp_path, steps=2)

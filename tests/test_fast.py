@@ -194,7 +194,7 @@ def test_a_long_sum_of_one_lane_is_added_up_in_parts():
     assert "ptrdiff_t from" not in compile_program(program()).text
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_fast_modes_reach_the_same_accuracy_over_five_seeds(tmp_path):
     data = mnist.load(None)
     count = min(20_000, len(data.train_labels))

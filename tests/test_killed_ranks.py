@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mpiexec import LIBRARIES, MPICH, Mpi, is_alive, without_mpi
+from mpiexec import MPICH, OPENMPI, Mpi, is_alive, needs_openmpi, without_mpi
 
 from micrograd.commands import checkpoint
 
@@ -98,8 +98,13 @@ def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
     kill(MPICH, 3, tmp_path, (1, 2), "--mpi", "--data", data)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("mpi", LIBRARIES)
+@pytest.mark.parametrize(
+    "mpi",
+    [
+        pytest.param(MPICH, id="mpich", marks=pytest.mark.slow),
+        pytest.param(OPENMPI, id="openmpi", marks=[needs_openmpi, pytest.mark.nightly]),
+    ],
+)
 def test_killed_thirty_times(mpi: Mpi, data: Path, tmp_path: Path) -> None:
     mode = "--mpi" if mpi is MPICH else "--mpi-exact"
     ended = kill(mpi, 30, tmp_path, (1, 2, 3), mode, "--data", data, "--hidden", 3, "--optimizer", "adam")

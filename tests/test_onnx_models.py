@@ -122,7 +122,7 @@ def test_files_of_pytorch(path, unoptimized):
 
 
 def test_a_model_of_scikit_learn_goes_on_training(tmp_path, unoptimized):
-    from skl2onnx import to_onnx
+    to_onnx = pytest.importorskip("skl2onnx").to_onnx
 
     X, targets = data()
     estimator = estimators()["mlp"][0]
