@@ -21,8 +21,9 @@
 #ifndef POOL_H
 #define POOL_H
 
+#include "model.h" /* first, for Python.h, which makes the C library declare functions of Linux */
+
 #include "float_state.h"
-#include "model.h"
 
 #if defined(_MSC_VER) && !defined(__clang__)
 #include <intrin.h>
@@ -89,6 +90,7 @@ static double now(void)
 #define ALONE_FACTOR 16         /* at most one part in so many of the time is lost */
 
 enum { LINGER_MICROSECONDS = 20000, PIECES_PER_WORKER = 4 };
+enum { NO_THREAD, STARTED, PLACED };
 
 typedef void (*pool_job)(int worker, int piece, void *argument);
 
@@ -103,7 +105,7 @@ static struct {
     struct {
         shared_int left; /* pieces of the worker's share that no one has taken */
         shared_int asleep;
-        shared_int alive;        /* whether the helper has a thread */
+        shared_int alive;        /* whether the helper has a thread: NO_THREAD, STARTED or PLACED, after which it may end */
         PyThread_type_lock wake; /* held, except while the sleeper is being woken */
         char in_its_own_cache_lines[128];
     } workers[MAX_WORKERS];
@@ -121,6 +123,51 @@ static int pool_workers(void)
 
 /* Into how many pieces a job should be cut that has no natural ones. */
 static int pool_pieces(void) { return pool_workers() > 1 ? pool_workers() * PIECES_PER_WORKER : 1; }
+#endif
+
+/*
+ * Processors. Some kernels, above all in virtual machines, start and wake a thread on the processor of whoever does so, and
+ * leave both there for milliseconds, as long as many calls take. So helpers keep off the processor of the caller.
+ */
+#if defined(__linux__) && HAS_THREADS
+#include <pthread.h>
+#include <sched.h>
+
+static cpu_set_t others;          /* the processors that the caller may use, without the one that it is on */
+static int caller_processor = -1; /* -1 if there are no others; both change only like the job */
+
+/* For the caller, before a job. */
+static void find_processors(void)
+{
+    const int processor = sched_getcpu();
+    if (processor == caller_processor)
+        return;
+    caller_processor = -1;
+    if (processor < 0 || processor >= CPU_SETSIZE || sched_getaffinity(0, sizeof(others), &others) != 0)
+        return;
+    CPU_CLR(processor, &others);
+    if (CPU_COUNT(&others) > 0)
+        caller_processor = processor;
+}
+
+/* For a helper that has just been started. */
+static void place_helper(unsigned long thread)
+{
+    if (caller_processor >= 0)
+        pthread_setaffinity_np((pthread_t)thread, sizeof(others), &others);
+}
+
+/* For a helper that has taken a piece. */
+static void leave_caller(void)
+{
+    if (caller_processor >= 0 && sched_getcpu() == caller_processor)
+        sched_setaffinity(0, sizeof(others), &others);
+}
+#else
+static int caller_processor;
+static void find_processors(void) {}
+static void place_helper(unsigned long thread) { (void)thread; }
+static void leave_caller(void) {}
 #endif
 
 static int at_most(int count, int most) { return count < most ? count : most; }
@@ -188,8 +235,11 @@ static int run_pieces(int worker)
     const int size = shared_load(&pool.size);
     int count = 0;
     for (int i = 0; worker < size && i < size; i++)
-        for (int piece; (piece = take_from((worker + i) % size)) >= 0; count++)
+        for (int piece; (piece = take_from((worker + i) % size)) >= 0; count++) {
+            if (worker > 0 && count == 0)
+                leave_caller();
             pool.job(worker, piece, pool.argument);
+        }
     if (count && shared_add(&pool.unfinished, -count) == count) {
         shared_add(&pool.finished, 1);
         wake_up(0);
@@ -205,8 +255,8 @@ static void helper_main(void *number)
     do {
         begun = shared_load(&pool.begun);
         run_pieces(worker);
-    } while (wait_for_change(worker, &pool.begun, begun, LINGER_MICROSECONDS));
-    shared_store(&pool.workers[worker].alive, 0);
+    } while (wait_for_change(worker, &pool.begun, begun, LINGER_MICROSECONDS) ||
+             !shared_swap(&pool.workers[worker].alive, PLACED, NO_THREAD));
 }
 
 /* Returns how many helpers had to be woken. */
@@ -229,7 +279,8 @@ static int hand_out(pool_job job, int pieces, void *argument)
 /* After a job: `own` of its pieces took the caller from `handed_out` to `done`. */
 static void keep_account(int pieces, int own, double start, double handed_out, double done, double end)
 {
-    const double saved = own ? (done - handed_out) * (pieces - own) / own : 0;
+    /* A helper that was woken in the caller's place may have done all of it: then nothing was saved or lost. */
+    const double saved = own ? (done - handed_out) * (pieces - own) / own : handed_out - start;
     pool.credit += saved - (handed_out - start) - (end - done);
     if (pool.credit > MAX_CREDIT_SECONDS)
         pool.credit = MAX_CREDIT_SECONDS;
@@ -252,6 +303,7 @@ static void pool_run(pool_job job, int pieces, void *argument)
         run_alone(job, pieces, argument);
         return;
     }
+    find_processors();
     const int finished = shared_load(&pool.finished);
     const double handed_out = hand_out(job, pieces, argument) ? now() : start;
     const int own = run_pieces(0);
@@ -279,12 +331,19 @@ static void pool_begin(int size)
 {
     int worker = 1;
     size = size < MAX_WORKERS ? size : MAX_WORKERS;
+    caller_processor = -1; /* what it may use can have changed */
+    if (size > 1)
+        find_processors();
     for (; HAS_THREADS && worker < size && prepare_to_sleep(0) && prepare_to_sleep(worker); worker++) {
-        if (shared_swap(&pool.workers[worker].alive, 0, 1) &&
-            PyThread_start_new_thread(helper_main, (void *)(intptr_t)worker) == (unsigned long)-1) {
-            shared_store(&pool.workers[worker].alive, 0);
+        if (!shared_swap(&pool.workers[worker].alive, NO_THREAD, STARTED))
+            continue;
+        const unsigned long thread = PyThread_start_new_thread(helper_main, (void *)(intptr_t)worker);
+        if (thread == (unsigned long)-1) {
+            shared_store(&pool.workers[worker].alive, NO_THREAD);
             break;
         }
+        place_helper(thread);
+        shared_store(&pool.workers[worker].alive, PLACED);
     }
     shared_store(&pool.size, worker);
 }
@@ -299,7 +358,7 @@ static void pool_forget(void)
     shared_store(&pool.size, 1);
     for (int worker = 0; worker < MAX_WORKERS; worker++) {
         shared_store(&pool.workers[worker].left, 0);
-        shared_store(&pool.workers[worker].alive, 0);
+        shared_store(&pool.workers[worker].alive, NO_THREAD);
         shared_store(&pool.workers[worker].asleep, 0);
         pool.workers[worker].wake = NULL;
     }

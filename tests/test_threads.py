@@ -173,14 +173,14 @@ LATE = (
 )
 # Threads that are granted and never run.
 STARVED = """
-#include <Python.h>
+#include <pthread.h>
+#define pthread_setaffinity_np(thread, size, processors) (void)(thread)
 #define PyThread_start_new_thread(function, argument) ((void)(function), (void)(argument), 1UL)
 """
 # Threads that are refused.
 REFUSED = STARVED.replace("1UL", "(unsigned long)-1")
 # Helpers that end at once and are started again by the next call, while the last ones still end.
 HASTY = """
-#include <Python.h>
 #define PyThread_acquire_lock_timed(lock, microseconds, interrupted) \\
     PyThread_acquire_lock_timed(lock, (microseconds) > 0 ? 1 : -1, interrupted)
 """
@@ -207,7 +207,7 @@ print([module.data(i) for i in range(module.info()["parameters"])])
 @pytest.mark.skipif(os.name == "nt", reason="MSVC has no option -include")
 @pytest.mark.parametrize("system", slow_but(["starved", "refused"], SYSTEMS))
 def test_what_the_system_does_with_helpers_changes_no_bit(system, tmp_path):
-    (tmp_path / "system.h").write_text(SYSTEMS[system])
+    (tmp_path / "system.h").write_text("#include <Python.h>\n" + SYSTEMS[system])
     extension = Extension(mlp(), tmp_path, "loops", flags=["-O0", "-include", str(tmp_path / "system.h")])
     command = [sys.executable, "-c", TRAIN, str(extension.path), extension.name]
     alone, shared = (
@@ -242,3 +242,40 @@ print(*found, helpers(), train_until_seen())
 @pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="counts threads as Linux does")
 def test_helpers_linger_for_the_next_call_and_then_end(run_python):
     assert run_python(COUNT_THREADS).split() == ["0", "2", "0", "2"]
+
+
+PROCESSORS = """
+import os
+import nn
+
+caller, allowed = os.getpid(), os.sched_getaffinity(0)
+
+def train():  # the loss, and the processors that the helpers may use
+    for _ in range(100):  # if this thread does not run for a while, the helpers have ended
+        nn.reset(1)
+        loss = nn.train(bytes(range(98)) * 8 * 200, bytes(200), batch_size=50, threads=3)
+        assert os.sched_getaffinity(0) == allowed
+        found = {}
+        for thread in map(int, os.listdir("/proc/self/task")):
+            try:
+                found[thread] = os.sched_getaffinity(thread)
+            except ProcessLookupError:
+                pass
+        if len(found) == 3:
+            return loss, [processors for thread, processors in found.items() if thread != caller]
+    raise AssertionError("there are no helpers")
+
+loss, helpers = train()
+for processors in helpers:
+    assert processors < allowed if len(allowed) > 1 else processors == allowed, (processors, allowed)
+while len(os.listdir("/proc/self/task")) > 1:
+    pass
+allowed = {min(allowed)}
+os.sched_setaffinity(0, allowed)
+assert train() == (loss, [allowed, allowed])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="asks for the processors of a thread as Linux does")
+def test_helpers_keep_off_the_processor_of_the_caller_and_within_those_that_it_may_use(run_python):
+    run_python(PROCESSORS)

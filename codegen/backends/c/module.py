@@ -88,7 +88,7 @@ def files(
         *_row_table(program, kernels),
         *_token_constants(program, kernels),
         *_copies(kernels, is_trained=program.loss is not None),
-        *includes("ops", header),
+        *includes(header, "ops"),  # Python.h comes before all headers of the C library
         "",
         *kernels.definitions,
         *step_lines,
