@@ -205,6 +205,25 @@ def test_tokens_of_a_layer_stay_together():
     assert parts_of(program, None).count(rows) < 2
 
 
+def asking(blocks: int, tokens: int = 4, width: int = 4) -> Program:
+    """Blocks in which each token asks those up to it; the loss reads what the last one of the last block hears."""
+    h = [models.values(width) for _ in range(tokens)]
+    inputs, parameters = [v for token in h for v in token], {}
+    for b in range(blocks):
+        ask, tell = ([models.weights(Random(n + b), width) for _ in range(width)] for n in (0, 10))
+        parameters |= {f"{b}.ask": ask, f"{b}.tell": tell}
+        q, k = ([[models.dot(row, token).tanh() for row in w] for token in h] for w in (ask, tell))
+        h = [[models.total([q[t][j] * k[s][j] for s in range(t + 1)]) for j in range(width)] for t in range(tokens)]
+    return Program(Floats(inputs), None, parameters, models.total([v * v for v in h[-1]]))
+
+
+def test_tokens_stay_together_before_a_layer_that_only_the_last_one_asks():
+    """The gradients of more tensors depend on it than on the others. That parts them on the way back, not before."""
+    program, rows = asking(4), "tanh(sum(4 x mul(P, R)))"
+    sizes = [size for size, shape in parts_of(program, declared_order(program)[1]) if shape == rows]
+    assert sorted(sizes) == [4, 16, 16, 16, 16, 16]  # the first layer reads inputs
+
+
 def test_what_reads_a_family_is_one_nest():
     """Three sums of different shapes lie side by side: what mixes them needs no nest for each."""
     program = masked(2)

@@ -163,8 +163,8 @@ class _Places:
                     for leaf in leaves:
                         self.gradients[leaf] = self.gradients.get(leaf, 0) | bit
 
-    def split(self, component: list[Group]) -> list[Group]:
-        """The groups of a component with the roots of one place together."""
+    def split(self, component: list[Group], by_gradients: bool) -> list[Group]:
+        """The groups of a component with the roots of one place together, in terms of one of the two sets."""
         roots = sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
         inside = {n for n, _, _ in roots}
         tensors, gradients = dict(self.tensors), dict(self.gradients)
@@ -179,7 +179,8 @@ class _Places:
                     gradients[leaf] = gradients.get(leaf, 0) | below
         rows: dict[tuple[int, int, int], list[int]] = {}
         for n, g, row in roots:
-            rows.setdefault((g, tensors[n], gradients.get(n, 0)), []).append(row)
+            place = (component[g].place[0], gradients.get(n, 0)) if by_gradients else (tensors[n], 0)
+            rows.setdefault((g, *place), []).append(row)
         return [replace(component[g].select(np.sort(found)), place=(t, d)) for (g, t, d), found in rows.items()]
 
 
@@ -187,19 +188,29 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     """The groups of a component in parts, none of which depends on itself.
 
     A stack of layers is split by place: behind a causal mask, tokens of one layer differ in depth, and those of
-    different layers may not. A recurrence stays one at each place, and is split by depth.
+    different layers may not. On the way to the loss, what a node depends on tells layers apart; on the way back, whose
+    gradients depend on it. A recurrence stays one at each place, and is split by depth.
     """
     by_depth = _by_depth(component)
     steps = sum([part.step >= 0 for part in by_depth])
     if not steps:
         return by_depth
-    by_place = [part for inner in _components(size, places.split(component)) for part in _by_depth(inner)]
+    by_place = [
+        part
+        for layers in _components(size, places.split(component, by_gradients=False))
+        for inner in _components(size, places.split(layers, by_gradients=True) if _is_cyclic(layers) else layers)
+        for part in _by_depth(inner)
+    ]
     return by_place if 2 * sum([part.step >= 0 for part in by_place]) <= steps else by_depth
+
+
+def _is_cyclic(component: list[Group]) -> bool:
+    return len(component) > 1 or bool(np.isin(component[0].leaves, component[0].roots).any())
 
 
 def _by_depth(component: list[Group]) -> list[Group]:
     """Splits the groups of one component so that none depends on itself: by the longest path inside it."""
-    if len(component) == 1 and not np.isin(component[0].leaves, component[0].roots).any():
+    if not _is_cyclic(component):
         return component
     roots = sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
     inside = {n for n, _, _ in roots}
