@@ -132,6 +132,8 @@ static int pool_pieces(void) { return pool_workers() > 1 ? pool_workers() * PIEC
 #if defined(__linux__) && HAS_THREADS
 #include <pthread.h>
 #include <sched.h>
+#endif
+#if HAS_THREADS && defined(CPU_SETSIZE) /* by Linux, if _GNU_SOURCE was defined in time */
 
 static cpu_set_t others;          /* the processors that the caller may use, without the one that it is on */
 static int caller_processor = -1; /* -1 if there are no others; both change only like the job */
