@@ -163,25 +163,39 @@ class _Places:
                     for leaf in leaves:
                         self.gradients[leaf] = self.gradients.get(leaf, 0) | bit
 
-    def split(self, component: list[Group], by_gradients: bool) -> list[Group]:
-        """The groups of a component with the roots of one place together, in terms of one of the two sets."""
-        roots = sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
-        inside = {n for n, _, _ in roots}
-        tensors, gradients = dict(self.tensors), dict(self.gradients)
-        for n, g, row in roots:
+    def by_tensors(self, component: list[Group]) -> list[Group]:
+        """The groups of a component, with the roots together that depend on the same tensors."""
+        tensors = dict(self.tensors)
+        rows: dict[tuple[int, int], list[int]] = {}
+        for n, g, row in _roots_of(component):
             tensors[n] = 0
             for leaf in component[g].leaves[row].tolist():
                 tensors[n] |= tensors.get(leaf, 0)
+            rows.setdefault((g, tensors[n]), []).append(row)
+        return [replace(component[g].select(np.sort(found)), place=(t, 0)) for (g, t), found in rows.items()]
+
+    def by_gradients(self, component: list[Group]) -> list[Group]:
+        """The groups of a component, with the roots together on which the gradients of the same tensors depend."""
+        roots = _roots_of(component)
+        inside = {n for n, _, _ in roots}
+        gradients = dict(self.gradients)
+        rows: dict[tuple[int, int], list[int]] = {}
         for n, g, row in reversed(roots):
             below = gradients.get(n, 0)
             for leaf in component[g].leaves[row].tolist():
                 if leaf in inside:
                     gradients[leaf] = gradients.get(leaf, 0) | below
-        rows: dict[tuple[int, int, int], list[int]] = {}
         for n, g, row in roots:
-            place = (component[g].place[0], gradients.get(n, 0)) if by_gradients else (tensors[n], 0)
-            rows.setdefault((g, *place), []).append(row)
-        return [replace(component[g].select(np.sort(found)), place=(t, d)) for (g, t, d), found in rows.items()]
+            rows.setdefault((g, gradients.get(n, 0)), []).append(row)
+        return [
+            replace(component[g].select(np.sort(found)), place=(component[g].place[0], d))
+            for (g, d), found in rows.items()
+        ]
+
+
+def _roots_of(component: list[Group]) -> list[tuple[int, int, int]]:
+    """The roots of some groups in the order of the graph: their numbers, groups and rows."""
+    return sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
 
 
 def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
@@ -195,12 +209,10 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     steps = sum([part.step >= 0 for part in by_depth])
     if not steps:
         return by_depth
-    by_place = [
-        part
-        for layers in _components(size, places.split(component, by_gradients=False))
-        for inner in _components(size, places.split(layers, by_gradients=True) if _is_cyclic(layers) else layers)
-        for part in _by_depth(inner)
-    ]
+    by_place: list[Group] = []
+    for layers in _components(size, places.by_tensors(component)):
+        inner = _components(size, places.by_gradients(layers)) if _is_cyclic(layers) else [layers]
+        by_place += [part for groups in inner for part in _by_depth(groups)]
     return by_place if 2 * sum([part.step >= 0 for part in by_place]) <= steps else by_depth
 
 
@@ -212,7 +224,7 @@ def _by_depth(component: list[Group]) -> list[Group]:
     """Splits the groups of one component so that none depends on itself: by the longest path inside it."""
     if not _is_cyclic(component):
         return component
-    roots = sorted((int(n), g, row) for g, group in enumerate(component) for row, n in enumerate(group.roots))
+    roots = _roots_of(component)
     inside = {n for n, _, _ in roots}
     depth: dict[int, int] = {}
     rows: dict[tuple[int, int], list[int]] = {}
