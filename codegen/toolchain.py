@@ -6,6 +6,7 @@ compiler for all three, which is used where there is no other.
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import os
@@ -35,6 +36,7 @@ UNIX_FLAGS = [
 # gcc compiles the kernels with -O3 and the rest of a module, which is most of it, with -O2: half the time, and smaller.
 SMALL_FLAGS = ["-O2", "-DKERNELS_O3=1"]
 MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
+JOBS = 8  # of gcc at once: each takes up to 200 MB
 # zig compiles for the present processor, and with traps for undefined behaviour, unless it is told otherwise.
 ZIG_FLAGS = ["-mcpu=baseline", "-fno-sanitize=undefined"]
 
@@ -155,9 +157,13 @@ def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[s
     """Compiles and links in one step."""
     include = sysconfig.get_path("include")
     platform = sysconfig.get_path("platinclude")
+    asked = shlex.split(os.environ.get("CFLAGS", "")), shlex.split(os.environ.get("LDFLAGS", ""))
+    jobs = 1 if toolchain.is_zig or "-O0" in flags else min(JOBS, _processors())
+    is_divided = jobs > 1 and _divides_files((*toolchain.command, *asked[0], *asked[1]))
     return [
         *toolchain.command,
-        *shlex.split(os.environ.get("CFLAGS", "")),
+        *([f"-flto={jobs}"] if is_divided else []),
+        *asked[0],
         *UNIX_FLAGS,
         *(ZIG_FLAGS if toolchain.is_zig else []),
         *(["-fPIC"] if os.name == "posix" else []),
@@ -167,9 +173,28 @@ def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[s
         "-o",
         str(target),
         *_linker_flags(toolchain, any(flag.startswith("-DPy_LIMITED_API") for flag in flags)),
-        *shlex.split(os.environ.get("LDFLAGS", "")),
+        *asked[1],
         *(["-lm"] if os.name == "posix" else []),  # for the C of registered ops, and tcc's sqrt()
     ]
+
+
+@functools.cache
+def _divides_files(command: Sequence[str]) -> bool:
+    """Whether this is gcc whose functions of one file are compiled beside each other while it links: -flto=JOBS.
+
+    The module is the same for any number of jobs. Not all linkers know gcc's way: LLVM's leaves the functions out.
+    """
+    if sys.platform != "linux":
+        return False
+    asking = [*command, "-v", "-Wl,--version"]
+    said = subprocess.run(asking, capture_output=True, text=True, errors="replace", check=False)
+    is_linked_by_gnu = "GNU ld" in said.stdout or "GNU gold" in said.stdout
+    return "Supported LTO compression" in said.stderr and is_linked_by_gnu
+
+
+def _processors() -> int:
+    """Of this process."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _linker_flags(toolchain: Toolchain, is_limited: bool) -> list[str]:

@@ -110,6 +110,45 @@ def test_another_compiler_is_another_identity(tmp_path):
     assert Toolchain((str(one),)).identity() != first
 
 
+gcc = pytest.mark.skipif(
+    sys.platform != "linux" or not toolchain.shutil.which("gcc"), reason="of gcc on Linux, which .ci/run has"
+)
+
+
+@gcc
+def test_gcc_divides_a_file_among_processors_unless_it_is_told_not_to(tmp_path, monkeypatch):
+    def command(compiler: str = "gcc", processors: int = 4, *flags: str, **environment: str) -> list[str]:
+        with monkeypatch.context() as patch:
+            patch.setattr(toolchain, "_processors", lambda: processors)
+            for name in ("CFLAGS", "LDFLAGS"):
+                patch.setenv(name, environment.get(name, ""))
+            return toolchain._command(find_toolchain(compiler), tmp_path / "nn.c", tmp_path / "nn.so", flags)
+
+    assert "-flto=4" in command()
+    assert "-flto=8" in command(processors=64)
+    for alone in (
+        command(processors=1),
+        command("gcc", 4, "-O0"),
+        command(f'"{Path(sys.executable)}" -m no_such_cc'),
+        *(command(other) for other in ("clang", "tcc") if toolchain.shutil.which(other)),
+        *([command(LDFLAGS="-fuse-ld=lld")] if toolchain.shutil.which("ld.lld") else []),
+    ):
+        assert not [flag for flag in alone if flag.startswith("-flto")]
+    asked = command(CFLAGS="-fno-lto")
+    assert asked.index("-flto=4") < asked.index("-fno-lto")
+
+
+@gcc
+@pytest.mark.slow
+def test_a_module_does_not_depend_on_the_number_of_processors(tmp_path, monkeypatch):
+    built = []
+    for processors in (2, 3):
+        monkeypatch.setattr(toolchain, "_processors", lambda number=processors: number)
+        path = codegen.build(models.residual(), tmp_path / str(processors), "nn", compiler="gcc")
+        built.append(path.read_bytes())
+    assert built[0] == built[1]
+
+
 @pytest.mark.slow
 def test_zig_gives_the_same_bits(tmp_path, monkeypatch):
     pytest.importorskip("ziglang")
