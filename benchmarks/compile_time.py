@@ -25,6 +25,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.report import processor
 from codegen import Label, Pixels, Program
 from codegen.pipeline import Compiled, compile_program
 from codegen.toolchain import UNIX_FLAGS, csrc
@@ -179,9 +180,12 @@ def growth(kind: str, rows: list[dict]) -> str:
     return f"* {kind}: time to C grows as nodes^{time_exponent:.2f}, memory as nodes^{memory_exponent:.2f}"
 
 
-def machine(rounds: int) -> str:
-    from benchmarks.__main__ import processor, version
+def version(compiler: str) -> str:
+    said = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
+    return said.partition("\n")[0]
 
+
+def machine(rounds: int) -> str:
     versions = [f"CPython {platform.python_version()}", f"NumPy {np.__version__}"]
     versions += [version(name) for name in dict.fromkeys(name for name, _ in found_compilers())]
     return (

@@ -9,7 +9,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from benchmarks import accuracy, mpi, report, tasks  # noqa: E402
+from benchmarks import accuracy, compile_time, mpi, report, tasks  # noqa: E402
 from benchmarks.__main__ import SECTIONS  # noqa: E402
 from benchmarks.__main__ import tasks as chosen  # noqa: E402
 from benchmarks.accuracy import Race  # noqa: E402
@@ -282,3 +282,8 @@ def test_table_of_ranks_has_medians_and_ratios_to_one_thread():
     lines = mpi.table({mpi.ONE: one, "Trainer, fast": fast}).splitlines()
     assert lines[2].startswith("| nn.train, 1 thread | 3.00 (2.00 to 4.00) |")
     assert lines[3].startswith("| Trainer, fast | 1.50 (1.00 to 2.00), **2.00** |")
+
+
+def test_compile_time_says_where_it_was_measured():
+    assert compile_time.machine(3).startswith(report.processor())
+    assert all(compile_time.version(name) in compile_time.machine(3) for name, _ in compile_time.found_compilers())
