@@ -41,7 +41,7 @@ from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
-from codegen.schedule.copies import Batch, plan_batch
+from codegen.schedule.copies import Batch, Scheduled, plan_batch
 from codegen.schedule.pipeline import (
     Rerolled,
     batch_passes,
@@ -53,7 +53,7 @@ from codegen.schedule.pipeline import (
     step_passes,
 )
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
-from codegen.schedule.target import Target
+from codegen.schedule.target import NARROW, WIDE, Registers, Target
 from codegen.schedule.tokens import TokenTable, read_by_index
 from codegen.schedule.widen import widen_weights
 from micrograd import __version__, ops
@@ -71,15 +71,16 @@ class Compiled:
     """A program's final ir and its generated files, by name.
 
     `found` are the loops as reroll makes them, `loops` as the target has them, `batch` those of batches, which only an
-    extension has. The straight-line lowering has none of them.
+    extension has: it has all of them once for wide registers and once for narrow ones. The straight-line lowering has
+    no loops.
     """
 
     graph: Graph
     digest: str
     lowering: str
     found: Rerolled | None = None
-    loops: Loops | None = None
-    batch: Batch | None = None
+    wide: Scheduled | None = None
+    narrow: Scheduled | None = None
     updates: Updates | None = None
     tensors: tuple[str, ...] = ()
     files: dict[str, str] = field(default_factory=dict)
@@ -87,6 +88,14 @@ class Compiled:
     def __repr__(self) -> str:
         files = ", ".join(f"{name} ({text.count(chr(10))} lines)" for name, text in self.files.items())
         return f"<codegen.Compiled: {len(self.graph):,} nodes, {self.lowering}, {files}>"
+
+    @property
+    def loops(self) -> Loops | None:
+        return self.wide.single if self.wide is not None else None
+
+    @property
+    def batch(self) -> Batch | None:
+        return self.wide.batch if self.wide is not None else None
 
     @property
     def plain(self) -> Loops:
@@ -118,7 +127,7 @@ def compile_program(
 ) -> Compiled:
     """Value graph in, source files out.
 
-    target    "extension": NAME.c and NAME_kernels.h, a Python module in C
+    target    "extension": NAME.c, NAME_kernels.h and NAME_kernels_narrow.h, a Python module in C
               "python":    NAME.py, the same functions without a compiler, in strict float64 only
               "c":         NAME.h and NAME.c, plain C11: it trains if the Program has a loss, and only predicts without
     lowering  "loops", or "straightline" for one statement a node; default: loops, except for small models in Python
@@ -185,25 +194,37 @@ def compile_traced(
             by_index = token_parts(program) if target == "extension" else ()
             cache_line = Target.of(program).cache_line if target == "extension" else 1  # else rows have no padding
             found = reroll(graph, program, cache_line, by_index)  # -> plain loops
-            batch = batch_of(found, Target.of(program)) if target == "extension" else None  # -> images side by side
-            loops = scheduled(found, program, target, batch)  # -> loops as they run
-            compiled = Compiled(graph, digest, lowering, found, loops, batch, updates)
+            compiled = Compiled(graph, digest, lowering, found, updates=updates)
+            compiled.wide = scheduled(found, program, target, WIDE, updates)  # -> loops as they run
+            if target == "extension":
+                compiled.narrow = scheduled(found, program, target, NARROW, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
     return compiled
 
 
-def scheduled(found: Rerolled, program: Program, target: str, batch: Batch | None) -> Loops:
-    """The loops of single images as a target runs them."""
-    to = Target.of(program)
+def scheduled(
+    found: Rerolled, program: Program, target: str, registers: Registers, updates: Updates | None
+) -> Scheduled:
+    """The loops as a target runs them."""
+    to, none = Target.of(program).at(registers), found.loops.with_kernels([])
     if target == "python":
-        return schedule(found, python_passes(found))
-    if target == "c" and program.loss is not None:
-        return plain_loops(found, to)
-    passes = c_passes(found, to, batch.phases if batch is not None else {})
-    if target == "c" and program.storage is not None:
-        passes = _with_narrow_weights(passes, program, found.layout.tensors)
-    return schedule(found, passes)
+        return Scheduled(schedule(found, python_passes(found)), None, none, none)
+    if target == "c":
+        to = to.at(NARROW)  # of most processors
+        if program.loss is not None:
+            return Scheduled(plain_loops(found, to), None, none, none)
+        passes = c_passes(found, to)
+        if program.storage is not None:
+            passes = _with_narrow_weights(passes, program, found.layout.tensors)
+        return Scheduled(schedule(found, passes), None, none, none)
+    batch = batch_of(found, to)
+    return Scheduled(
+        single=schedule(found, c_passes(found, to, batch.phases if batch is not None else {})),
+        batch=batch,
+        steps=steps_of(found, program, to, updates),
+        dense=dense_rows_of(found, program, to),
+    )
 
 
 def _with_narrow_weights(
@@ -218,30 +239,21 @@ def _with_narrow_weights(
 
 def write(compiled: Compiled, program: Program, name: str, target: str, version: str) -> dict[str, str]:
     """The text of each file of a target."""
-    graph, found, loops, digest = compiled.graph, compiled.found, compiled.loops, compiled.digest
-    updates = compiled.updates
+    graph, found, digest, updates = compiled.graph, compiled.found, compiled.digest, compiled.updates
+    wide = compiled.wide
     if target == "python":
-        written = loop_kernels(found, loops, updates) if found and loops else statement_kernels(graph, program, updates)
+        written = (
+            loop_kernels(found, wide.single, updates) if found and wide else statement_kernels(graph, program, updates)
+        )
         rows = used_rows(graph, *(updates.graphs() if updates is not None else ()))
         return {f"{name}.py": module_text(program, written, name, version, digest, python_definitions(rows))}
-    if target == "c" and program.loss is not None:
-        assert found is not None
-        assert loops is not None
-        printed = plain_functions(loops, found, Arithmetic.of(program))
-        return trainable_files(program, kernels_of(found, loops, program, None, updates, printed), name, digest)
-    kernels = (
-        kernels_of(
-            found,
-            loops,
-            program,
-            compiled.batch,
-            updates,
-            steps=steps_of(found, program, updates),
-            dense=dense_rows_of(found, program, target),
-        )
-        if found and loops
-        else straightline(trace(program), program, updates)
-    )
+    if found is None or wide is None:
+        kernels = straightline(trace(program), program, updates)
+    elif target == "c" and program.loss is not None:
+        printed = plain_functions(wide.single, found, Arithmetic.of(program))
+        return trainable_files(program, kernels_of(found, program, wide, None, updates, printed), name, digest)
+    else:
+        kernels = kernels_of(found, program, wide, compiled.narrow, updates)
     if target == "c":
         return standalone_files(program, kernels, name, digest)
     print_files = module_files if program.loss is not None else inference_files
@@ -335,19 +347,18 @@ def batch_of(found: Rerolled, target: Target) -> Batch | None:
     return plan_batch(loops, gradients, found.loops, found.row_factors, target)
 
 
-def steps_of(found: Rerolled, program: Program, updates: Updates | None) -> Loops:
+def steps_of(found: Rerolled, program: Program, target: Target, updates: Updates | None) -> Loops:
     """The gradients of one image as steps, if those are of plain gradient descent; else no kernels."""
     if program.loss is None or updates is not None:
         return found.loops.with_kernels([])
-    return schedule(found, step_passes(found, Target.of(program)))
+    return schedule(found, step_passes(found, target))
 
 
-def dense_rows_of(found: Rerolled, program: Program, target: str) -> Loops:
+def dense_rows_of(found: Rerolled, program: Program, target: Target) -> Loops:
     """Row sums of a few images at a time, for modules that train on inputs that are rarely 0; else no kernels."""
-    to = Target.of(program)
-    if program.loss is None or target != "extension" or not to.is_dense:
+    if program.loss is None or not target.is_dense:
         return found.loops.with_kernels([])
-    return schedule(found, dense_passes(found, to))
+    return schedule(found, dense_passes(found, target))
 
 
 def _check_outputs(graph: Graph, program: Program) -> None:

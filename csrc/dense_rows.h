@@ -10,8 +10,15 @@
 #ifndef DENSE_ROWS_H
 #define DENSE_ROWS_H
 
-enum { ROWS_AT_ONCE = 4, LANES_AT_ONCE = 4 * CACHE_LINE, ROWS_TOGETHER = 16 };
+enum { ROWS_AT_ONCE = 4, ROWS_TOGETHER = 16 };
 
+#endif
+
+#define LANES_AT_ONCE (BLOCK(4, 1) * CACHE_LINE) /* the sums of a tile: Registers.tile in codegen/schedule/target.py */
+#if WIDE_REGISTERS
+#define EACH_LANE(lanes) for (ptrdiff_t lane = 0; lane < (lanes); lane++)
+#else
+#define EACH_LANE(lanes) VECTORS(CACHE_LINE) for (ptrdiff_t lane = 0; lane < (lanes); lane++)
 #endif
 
 /* Whether each of the first `images` images needs each row of a tile. */
@@ -35,7 +42,7 @@ SPECIALISED void AT_LEVEL(add_to_rows)(real sum[ROWS_AT_ONCE][LANES_AT_ONCE], pt
         const real *restrict const factor = row_factors[image] + copy;
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
             const real x = inputs[image][r];
-            for (ptrdiff_t lane = 0; lane < lanes; lane++)
+            EACH_LANE(lanes)
                 sum[r][lane] = MULTIPLY_ADD(x, factor[lane], sum[r][lane]);
         }
     }
@@ -104,3 +111,6 @@ SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset
     }
     return nonfinite;
 }
+
+#undef LANES_AT_ONCE
+#undef EACH_LANE

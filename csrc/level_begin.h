@@ -18,6 +18,13 @@
 #define LEVEL_NAME "avx512"
 #endif
 
+/*
+ * Whether the registers are WIDE or NARROW in codegen/schedule/target.py, which says how many sums they hold. BLOCK() has a
+ * number for either.
+ */
+#define WIDE_REGISTERS (LEVEL == 2)
+#define BLOCK(wide, narrow) (WIDE_REGISTERS ? (wide) : (narrow))
+
 /* a * b + c; with a single rounding if the model asks for that and the processor has an instruction for it. */
 #if FMA && (LEVEL > 0 || HAS_FMA)
 #define MULTIPLY_ADD(a, b, c) IN_LIBRARY(__builtin_fma)(a, b, c)

@@ -111,5 +111,7 @@ static const struct level AT_LEVEL(level) = {
 #undef AT_LEVEL
 #undef LEVEL_NAME
 #undef LEVEL
+#undef WIDE_REGISTERS
+#undef BLOCK
 #undef MULTIPLY_ADD
 #undef FUSES

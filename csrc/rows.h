@@ -7,7 +7,8 @@
  *                                             parameters are never read and may become anything
  *     value[factor + lane]                    the factors of an image
  *     row_factors[image][copy + lane]         their copy for an image of a block
- *     block                                   how many lanes are summed in registers at a time
+ *     block                                   how many lanes are summed in registers at a time: BLOCK(wide, narrow) is
+ *                                             a number for each kind of registers
  *     rule                                    the function that takes a step: see level.h
  *
  * The gradient of a row is an outer product by definition:
@@ -50,12 +51,7 @@ struct row_tensor {
 static const struct row_tensor row_tensors[] = {ROW_TENSORS(ROW_TENSOR){0, 0, 0, 0, 0}}; /* the last is never read */
 #undef ROW_TENSOR
 
-/* Target.max_lanes in codegen/schedule/target.py: half the vector registers of AVX-512. */
-enum { MAX_LANES = 16 * CACHE_LINE };
-
-#define CHECK(offset, lanes, length, block, factor, copy, rule) _Static_assert(block <= MAX_LANES, "sums do not fit");
-ROW_TENSORS(CHECK)
-#undef CHECK
+enum { MAX_LANES = 16 * CACHE_LINE }; /* of a block: the registers of AVX-512 in codegen/schedule/target.py */
 
 /*
  * A tile is at most TILE_ROWS rows. The factors of a group of images stay in the L1 cache while the rows of a tile add
@@ -182,6 +178,10 @@ static inline int lowest_bit(uint64_t mask)
 /* The loops at one SIMD level. Each function goes through the table, with constants for each tensor. */
 
 #ifdef AT_LEVEL
+
+#define CHECK(offset, lanes, length, block, factor, copy, rule) _Static_assert(block <= MAX_LANES, "sums do not fit");
+ROW_TENSORS(CHECK)
+#undef CHECK
 
 /* The largest magnitude in the rows of each input, of data[] or grad[]. */
 static void AT_LEVEL(find_largest_in_rows)(const real *restrict array, real *restrict largest)

@@ -42,7 +42,7 @@ from codegen.pipeline import build_graph, reroll, token_parts
 from codegen.schedule.phases import indices_written
 from codegen.schedule.pipeline import batch_passes, c_passes, gradient_passes, python_passes, schedule, stages
 from codegen.schedule.roll import roll
-from codegen.schedule.target import Target
+from codegen.schedule.target import NARROW, WIDE, Target
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_rows
 from tools.fuzz_compiler.systems import compare
@@ -124,6 +124,31 @@ def test_any_pass_can_be_switched_off(name):
     systems = {"interpreter": Interpreter(program, graph)}
     systems["loops"] = LoopInterpreter(program, with_rows(loops, found.loops), found)
     compare(systems, Random(1), steps=2)
+
+
+def test_narrow_registers_keep_every_bit():
+    """Of sums that are more than they hold: lanes, tiles of gradients with rests, and images side by side."""
+    program = models.mlp((3, 61, 11))
+    check(program, STRICT.at(NARROW), steps=1)
+    check_batch(program, STRICT.at(NARROW))
+
+
+@pytest.mark.parametrize("registers", [WIDE, NARROW], ids=["wide", "narrow"])
+def test_sums_fit_into_registers(registers):
+    """No loop keeps more sums than the registers of its level hold: a compiler would store them for each term."""
+    target, program = STRICT.at(registers), models.mlp((9, 130, 70, 10))
+    found = reroll(build_graph(program), program, target.cache_line)
+    kept: dict[str, int] = {"lanes": 0, "tile": 0, "roots": 0}  # cache lines
+    for loops in (schedule(found, c_passes(found, target)), schedule(found, batch_passes(found, target))):
+        for nest in (nest for kernel in loops.kernels for nest in kernel.nests):
+            is_tile = any(isinstance(stmt, For) and stmt.counter == "row" for stmt in statements(nest))
+            for local in (stmt for stmt in statements(nest) if isinstance(stmt, Local)):
+                kind = "roots" if local.images else "tile" if is_tile else "lanes"
+                lines = local.length if local.images else -(-local.length // target.cache_line)
+                kept[kind] = max(kept[kind], lines)
+    for kind, lines in kept.items():
+        most = getattr(registers, kind)
+        assert most / 2 < lines <= most, kind
 
 
 @pytest.mark.parametrize("name", ["mlp", "convolution", "gather"])

@@ -54,6 +54,16 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Scheduled:
+    """All loops of a program, for the registers of one kind of SIMD level."""
+
+    single: Loops  # of single images
+    batch: Batch | None
+    steps: Loops  # gradients of a single image that become steps at once
+    dense: Loops  # row sums of a few images at a time
+
+
+@dataclass(frozen=True)
 class Copies:
     """`into` goes from workspaces to images side by side, `out_of` back, and `out_of_groups` where groups of images add
     gradients; `once` from the values that are computed once to each workspace. The others are all values that are

@@ -66,7 +66,8 @@ def rows_of_images(loops: Loops, target: Target) -> Loops:
 def _few_images(kernel: Kernel, target: Target) -> Kernel:
     (nest,) = kernel.nests
     (lane,) = root_loops(nest)
-    width, lanes = target.max_lanes // IMAGES, padded(lane.count, target.cache_line)
+    width = target.registers.tile // IMAGES * target.cache_line
+    lanes = padded(lane.count, target.cache_line)
     nests: list[Body] = []
     if lanes >= width:
         blocks = For(BLOCK, lanes // width, _block(lane, width, Index(0, ((width, BLOCK),))))

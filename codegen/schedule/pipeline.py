@@ -150,7 +150,7 @@ def dense_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for sums over inputs that are active in all of a few images."""
     passes = c_passes(found, target)
     passes["dense rows"] = lambda loops: rows_of_images(loops, target)
-    order = ("skip zeros", "row sums", "dense rows", "in order", "fuse")
+    order = ("skip zeros", "row sums", "dense rows", "in order", "vectors", "fuse")
     return {name: passes[name] for name in order if name in passes}
 
 

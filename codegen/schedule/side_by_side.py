@@ -60,7 +60,6 @@ from codegen.schedule.target import Target
 
 Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]
 IMAGE, BLOCK = "image", "block"
-MAX_SUMS = 8  # that are kept in registers, each of a vector of images
 
 
 def put_side_by_side(loops: Loops, target: Target) -> Loops:
@@ -69,7 +68,7 @@ def put_side_by_side(loops: Loops, target: Target) -> Loops:
     for kernel in loops.kernels:
         if kernel.phase == Phase.SIDE_BY_SIDE:
             kernel = kernel.with_nests(
-                tuple([stmts for nest in kernel.nests for stmts in _nests(map_body(nest, place), target.cache_line)])
+                tuple([stmts for nest in kernel.nests for stmts in _nests(map_body(nest, place), target)])
             )
         kernels.append(kernel)
     return loops.with_kernels(kernels)
@@ -96,16 +95,16 @@ def places_of(is_shared: Marks) -> Callable[[Expr], Expr]:
     return change
 
 
-def _nests(nest: Body, images: int) -> list[Body]:
+def _nests(nest: Body, target: Target) -> list[Body]:
     """A nest with the loop over images innermost; a last block of fewer roots is a nest of its own."""
     found = root_loops(nest)
     body = found[-1].body if found else nest
-    side_by_side = For(IMAGE, images, (), Kind.SIDE_BY_SIDE)
+    side_by_side = For(IMAGE, target.cache_line, (), Kind.SIDE_BY_SIDE)
     row = _row(found, body) if any(type(stmt) is Let for stmt in body) else None
     if row is None:
         return [around(found, distributed(body, [side_by_side]))]
     outer = [loop for loop in found if loop is not row]
-    size = _block_size(row.count)
+    size = _block_size(row.count, target.registers.roots)
     blocks, rest = divmod(row.count, size)
     result = []
     if blocks:
@@ -130,8 +129,8 @@ def _row(found: list[For], body: Body) -> For | None:
     return max(reversed(found), key=shared, default=None)
 
 
-def _block_size(count: int) -> int:
-    """The number of sums in a block: at most MAX_SUMS, blocks of equal size if possible."""
-    if count <= MAX_SUMS:
+def _block_size(count: int, most: int) -> int:
+    """The number of sums in a block: blocks of equal size if possible."""
+    if count <= most:
         return count
-    return next((size for size in range(MAX_SUMS, MAX_SUMS // 2, -1) if count % size == 0), MAX_SUMS)
+    return next((size for size in range(most, most // 2, -1) if count % size == 0), most)

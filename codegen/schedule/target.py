@@ -1,11 +1,29 @@
-"""What the loops are scheduled for: the type of numbers, and which relaxations of strict mode a Program allows."""
+"""What loops are scheduled for: the type of numbers, relaxations of strict mode that a Program allows, registers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Self
 
 from codegen.program import Program
+
+
+@dataclass(frozen=True)
+class Registers:
+    """How many cache lines of sums the loops of a SIMD level keep in its vector registers.
+
+    More would be stored and loaded again for each term, which takes twice as long or longer. csrc/level_begin.h says
+    which level has which registers.
+    """
+
+    lanes: int  # side by side: each term takes a register or two besides
+    tile: int  # of lanes and rows: operands that several sums share have registers too
+    width: int  # of such a tile
+    roots: int  # of a block of images side by side, a line each
+
+
+WIDE = Registers(lanes=16, tile=16, width=4, roots=8)  # AVX-512: 32 registers of a line
+NARROW = Registers(lanes=7, tile=4, width=2, roots=5)  # AVX2: 16 of half a line; NEON: 32 of a quarter
 
 
 @dataclass(frozen=True)
@@ -14,6 +32,7 @@ class Target:
     fma: bool = False
     reorder: bool = False
     density: float = field(default=1.0, compare=False)  # the share of inputs that are expected not to be 0
+    registers: Registers = WIDE
 
     @classmethod
     def of(cls, program: Program) -> Self:
@@ -21,6 +40,10 @@ class Target:
         count = sum(part.count for part in parts)
         density = sum(part.density * part.count for part in parts) / count if count else 1.0
         return cls(program.dtype, program.fma, program.reorder, density)
+
+    def at(self, registers: Registers) -> Self:
+        """The same, for a SIMD level with other registers."""
+        return replace(self, registers=registers)
 
     @property
     def is_dense(self) -> bool:
@@ -38,18 +61,18 @@ class Target:
 
     @property
     def max_lanes(self) -> int:
-        """Sums that are accumulated side by side: in half the vector registers of AVX-512."""
-        return 16 * self.cache_line
+        """Sums that are accumulated side by side."""
+        return self.registers.lanes * self.cache_line
 
     def tile_width(self, lanes: int) -> int:
-        """The lanes of a tile of rows: whole vectors, at most a quarter of max_lanes, in blocks of about equal size."""
-        vectors = -(-lanes // self.cache_line)
-        blocks = -(-4 * vectors * self.cache_line // self.max_lanes)
-        return min(lanes, -(-vectors // blocks) * self.cache_line)
+        """The lanes of a tile of rows: whole lines, in blocks of about equal size."""
+        lines = -(-lanes // self.cache_line)
+        blocks = -(-lines // self.registers.width)
+        return min(lanes, -(-lines // blocks) * self.cache_line)
 
     def tile_rows(self, width: int) -> int:
         """The most rows of a tile whose sums fit into registers."""
-        return self.max_lanes // (-(-width // self.cache_line) * self.cache_line)
+        return self.registers.tile // -(-width // self.cache_line)
 
     def lane_block(self, lanes: int) -> int:
         """The lanes of a block, at most max_lanes: whole vectors, and blocks of equal size if possible."""

@@ -1,6 +1,6 @@
 """setuptools' build_ext, which makes the C of models first and puts type stubs beside the modules.
 
-For the model "irisnet.net", build/temp.PLATFORM/irisnet/ gets net.c, net_kernels.h, net.pyi and net.ir, and the wheel
+For the model "irisnet.net", build/temp.PLATFORM/irisnet/ gets net.c, its kernels, net.pyi and net.ir, and the wheel
 irisnet/net.abi3.so, irisnet/net.pyi and irisnet/py.typed. The stub of a module outside a package, "net", is the package
 net-stubs, as PEP 561 asks.
 """
@@ -73,7 +73,7 @@ class BuildModels(build_ext):  # type: ignore[misc]
         made = self.generate(ext.micrograd_model)
         declared = ext.sources, ext.depends
         headers = [path for path in ext.depends if os.path.isabs(path)]
-        ext.sources, ext.depends = [str(made.source)], [*headers, str(made.kernels), str(made.stamp)]
+        ext.sources, ext.depends = [str(made.source)], [*headers, *map(str, made.kernels), str(made.stamp)]
         try:
             self.compile(ext, made.source)
         except (CompileError, LinkError, CompilerError) as error:

@@ -21,13 +21,14 @@ from codegen.wheels.table import ModelSpec
 
 @dataclass(frozen=True)
 class Generated:
-    """NAME.c, NAME_kernels.h, NAME.pyi and NAME.inputs, the digest of what they were made from."""
+    """NAME.c, its two files of kernels, NAME.pyi and NAME.inputs, the digest of what they were made from."""
 
     source: Path
 
     @property
-    def kernels(self) -> Path:
-        return self.source.with_name(f"{self.source.stem}_kernels.h")
+    def kernels(self) -> tuple[Path, Path]:
+        stem = self.source.stem
+        return self.source.with_name(f"{stem}_kernels.h"), self.source.with_name(f"{stem}_kernels_narrow.h")
 
     @property
     def stub(self) -> Path:
@@ -38,7 +39,7 @@ class Generated:
         return self.source.with_suffix(".inputs")
 
     def is_from(self, digest: str) -> bool:
-        files = (self.source, self.kernels, self.stub, self.stamp)
+        files = (self.source, *self.kernels, self.stub, self.stamp)
         return all(path.is_file() for path in files) and self.stamp.read_text() == digest
 
 

@@ -14,7 +14,7 @@ from micrograd.commands.train_model import DTYPES
 if TYPE_CHECKING:
     from codegen import Program
 
-WRITTEN = (".c", ".h", ".ir", "_kernels.h")  # the ends of the files of a module
+WRITTEN = (".c", ".h", ".ir", "_kernels.h", "_kernels_narrow.h")  # the ends of the files of a module
 
 
 def add_parsers(commands: Any) -> None:

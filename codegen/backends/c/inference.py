@@ -1,4 +1,4 @@
-"""Kernels of a model that only predicts -> NAME.c and NAME_kernels.h: static constant weights, no gradients, no label.
+"""Kernels of a model that only predicts -> the files of a module: static constant weights, no gradients, no label.
 
 Example: 784 x 50 weights, all of them numbers that float32 holds exactly, become
 
@@ -20,15 +20,14 @@ import numpy as np
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, batch_passes_of
 from codegen.backends.c.module import (
-    Constants,
     files,
     includes,
     output_tables,
     shared_constants,
-    string,
     table,
     weights_text,
 )
+from codegen.backends.c.parts import Constants, string
 from codegen.passes.narrow import FLOATS, Narrow, narrow, rounded
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
@@ -40,7 +39,7 @@ NARROW_TYPES = {"float16": "uint16_t", "bfloat16": "uint16_t", "int8": "int8_t"}
 def inference_files(
     program: Program, kernels: Kernels, name: str, version: str, digest: str, operations: int
 ) -> dict[str, str]:
-    """NAME.c and NAME_kernels.h of a Program without a loss."""
+    """The files of a Program without a loss."""
     groups = shared_constants(program, kernels, name, version, digest, operations)
     stored = stored_as(program)
     widens = kernels.lowering == "loops" and stored != program.dtype

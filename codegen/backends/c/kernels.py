@@ -47,7 +47,7 @@ from codegen.passes.updates import Updates
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
 from codegen.reroll.names import comment
-from codegen.schedule.copies import Batch, Span, sent_values
+from codegen.schedule.copies import Batch, Scheduled, Span, sent_values
 from codegen.schedule.nest import result
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
@@ -126,17 +126,28 @@ class Call:
 
 
 @dataclass
+class Functions:
+    """The text of functions, and which they are, in the order in which they run."""
+
+    lines: list[str]
+    calls: list[Call]  # of single images
+    batch_calls: list[Call] = field(default_factory=list)
+    group_calls: list[Call] = field(default_factory=list)  # the gradients of groups of images
+    step_calls: list[Call] = field(default_factory=list)  # steps that store no gradient
+    dense_calls: list[Call] = field(default_factory=list)  # row sums of a few images
+
+
+@dataclass
 class Kernels:
     """A lowering's result: C functions, and the storage that the wrappers read.
 
-    `calls` lists the functions of single images in the order in which they run, `batch_calls` those of batches.
+    `narrow` are the functions for levels whose registers hold fewer sums than AVX-512's, if they have their own.
     """
 
     lowering: str
     definitions: list[str]  # the functions of ops
     tables: list[str]
-    functions: list[str]
-    calls: list[Call]
+    functions: Functions
     offsets: list[tuple[str, int]]  # names for indices into value[]
     tensors: list[TensorPlace]
     tensor_names: list[str]
@@ -147,10 +158,7 @@ class Kernels:
     loss: int
     outputs: dict[str, list[int]]
     row_comments: list[str] = field(default_factory=list)  # the groups that are the gradients of row tensors
-    batch_calls: list[Call] = field(default_factory=list)
-    group_calls: list[Call] = field(default_factory=list)  # the gradients of groups of images
-    step_calls: list[Call] = field(default_factory=list)  # steps that store no gradient
-    dense_calls: list[Call] = field(default_factory=list)  # row sums of a few images
+    narrow: Functions | None = None
     updates: Updates | None = None  # without, plain gradient descent
     batch: Batch | None = None
     metrics: dict[str, int] = field(default_factory=dict)  # their places in value[], like those
@@ -166,54 +174,37 @@ class Kernels:
 
 def kernels_of(
     found: Rerolled,
-    scheduled: Loops,
     program: Program,
-    batch: Batch | None = None,
+    wide: Scheduled,
+    narrow: Scheduled | None = None,
     updates: Updates | None = None,
     printed: tuple[list[str], list[Call]] | None = None,
-    steps: Loops = NO_LOOPS,
-    dense: Loops = NO_LOOPS,
 ) -> Kernels:
-    """Scheduled loops, of single images and of batches, as C functions, and the storage that they use.
+    """Scheduled loops as C functions, and the storage that they use.
 
-    `printed` are the functions of single images, if they are not those of kernel_functions().
+    wide, narrow   the loops for levels with either kind of registers
+    printed        the functions of single images, if they are not those of kernel_functions()
     """
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
-    functions, calls = printed or kernel_functions(_with_phases(scheduled, batch), found.loops, arithmetic)
-    batch_calls = [call for call in calls if call.phase != Phase.SIDE_BY_SIDE]
-    beside = batch.side_by_side if batch is not None else NO_LOOPS
-    if beside.kernels:
-        lines, more = kernel_functions(beside, found.loops, arithmetic, BESIDE)
-        functions, batch_calls = [*functions, *lines], [*batch_calls, *more]
-    in_groups = batch.in_groups if batch is not None else NO_LOOPS
-    lines, group_calls = kernel_functions(in_groups, found.loops, arithmetic, GROUPS)
-    functions = [*functions, *lines]
-    lines, step_calls = kernel_functions(steps, found.loops, arithmetic, STEPS)
-    functions = [*functions, *lines]
-    by_image = [kernel for kernel in _with_phases(dense, batch).kernels if kernel.phase == Phase.BY_IMAGE]
-    lines, dense_calls = kernel_functions(dense.with_kernels(by_image), found.loops, arithmetic, DENSE_ROWS)
-    functions = [*functions, *lines]
+    loops = _by_parameters(wide)
+    others = _by_parameters(narrow) if narrow is not None else {}
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
     return Kernels(
         lowering="loops",
         updates=updates,
         definitions=definitions(used_rows(graph), updates, arithmetic),
-        tables=table_lines(scheduled, arithmetic),
-        functions=functions,
-        calls=calls,
-        batch_calls=batch_calls,
-        group_calls=group_calls,
-        step_calls=step_calls,
-        dense_calls=dense_calls,
-        batch=batch,
-        offsets=_offsets(found, scheduled, beside, in_groups, steps),
+        tables=table_lines(wide.single, arithmetic),
+        functions=_functions(loops, found.loops, arithmetic, printed),
+        narrow=_functions(others, found.loops, arithmetic) if others else None,
+        batch=wide.batch,
+        offsets=_offsets(found, *loops.values(), *others.values()),
         tensors=layout.tensors,
-        tensor_names=[region.name for region in scheduled.regions[DATA]],
+        tensor_names=[region.name for region in found.loops.regions[DATA]],
         row_tensors=list(found.rows.values()),
         row_comments=[comment(str(formula)) for kernel in rows for formula in formulas(found.loops, kernel)],
-        reads_inputs=any(reads_inputs(loops) for loops in (scheduled, beside, in_groups, steps)),
-        value_count=scheduled.lengths[VALUE],
+        reads_inputs=any(reads_inputs(these) for part, these in loops.items() if part != DENSE_ROWS),
+        value_count=wide.single.lengths[VALUE],
         data_count=layout.data_count,
         loss=found.place_of(graph.loss),
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
@@ -221,8 +212,39 @@ def kernels_of(
         input_gradients=found.input_gradients,
         token_tables=found.tokens,
         by_index=found.by_index,
-        sent=sent_values(found.loops, found.row_factors, batch),
+        sent=sent_values(found.loops, found.row_factors, wide.batch),
     )
+
+
+def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
+    """The loops of functions, by what these take."""
+    batch, dense = scheduled.batch, _with_phases(scheduled.dense, scheduled.batch)
+    return {
+        WORKSPACE: _with_phases(scheduled.single, batch),
+        BESIDE: batch.side_by_side if batch is not None else NO_LOOPS,
+        GROUPS: batch.in_groups if batch is not None else NO_LOOPS,
+        STEPS: scheduled.steps,
+        DENSE_ROWS: dense.with_kernels([kernel for kernel in dense.kernels if kernel.phase == Phase.BY_IMAGE]),
+    }
+
+
+def _functions(
+    loops: dict[str, Loops],
+    plain: Loops,
+    arithmetic: Arithmetic,
+    printed: tuple[list[str], list[Call]] | None = None,
+) -> Functions:
+    lines: list[str] = []
+    calls: dict[str, list[Call]] = {}
+    for parameters, these in loops.items():
+        if printed is None or parameters != WORKSPACE:
+            text, calls[parameters] = kernel_functions(these, plain, arithmetic, parameters)
+        else:
+            text, calls[parameters] = printed
+        lines += text
+    by_image = [call for call in calls[WORKSPACE] if call.phase != Phase.SIDE_BY_SIDE]
+    batch = [*by_image, *calls[BESIDE]]
+    return Functions(lines, calls[WORKSPACE], batch, calls[GROUPS], calls[STEPS], calls[DENSE_ROWS])
 
 
 def definitions(rows: Iterable[ops.Row], updates: Updates | None, arithmetic: Arithmetic) -> list[str]:
@@ -337,12 +359,12 @@ def batch_passes_of(program: Program) -> list[str]:
     return [name for name in BATCH_PASSES if needs[name]]
 
 
-def batch_functions(kernels: Kernels, names: Iterable[str]) -> list[str]:
+def batch_functions(functions: Functions, batch: Batch | None, names: Iterable[str]) -> list[str]:
     """The phases of each pass over a batch, as functions, and a table of them; NULL where there is nothing to do. Then
     the gradients of groups of images, if there are any."""
-    calls, groups = kernels.batch_calls, kernels.group_calls
+    calls, groups = functions.batch_calls, functions.group_calls
     lines = _calling("compute_group_gradients", GROUPS, groups) if groups else []
-    for name in names if kernels.batch is not None else ():
+    for name in names if batch is not None else ():
         entries = []
         for phase, (title, parameters) in PHASES.items():
             called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name]]

@@ -168,8 +168,10 @@ def _inside(program: Program, kernels: Kernels, prefix: str) -> list[str]:
         *kernels.definitions,
         *output_tables(kernels),
         *kernels.tables,
-        *kernels.functions,
-        *pass_functions(kernels.calls, PREDICTION_PASSES if program.prediction is not None else PREDICTION_PASSES[1:]),
+        *kernels.functions.lines,
+        *pass_functions(
+            kernels.functions.calls, PREDICTION_PASSES if program.prediction is not None else PREDICTION_PASSES[1:]
+        ),
         "".join(amalgamated(AFTER_KERNELS, included)),
     ]
 

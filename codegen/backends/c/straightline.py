@@ -23,7 +23,7 @@ prints it. It is the baseline that the loops are measured against, and a second 
 from __future__ import annotations
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.kernels import Call, Kernels, definitions
+from codegen.backends.c.kernels import Call, Functions, Kernels, definitions
 from codegen.backends.shared import declared_layout
 from codegen.ir.graph import LEAVES, Graph, Op
 from codegen.ir.loops import Pass
@@ -61,8 +61,7 @@ def straightline(graph: Graph, program: Program, updates: Updates | None = None)
         definitions=definitions(texts.dialect.used, updates, Arithmetic.of(program)),
         updates=updates,
         tables=[],
-        functions=functions,
-        calls=[Call(passes, name) for passes, name in calls],
+        functions=Functions(functions, [Call(passes, name) for passes, name in calls]),
         offsets=[
             ("INPUT", 0),
             ("TARGET", target_offset),

@@ -114,8 +114,8 @@ def _inside(model: Model) -> list[str]:
         *kernels.tables,
         *(_expanded(prepare_function(updates, arithmetic)) if updates is not None else []),
         *_rules(model),
-        *kernels.functions,
-        *pass_functions(kernels.calls, passes),
+        *kernels.functions.lines,
+        *pass_functions(kernels.functions.calls, passes),
         *_setters(model),
     ]
 
