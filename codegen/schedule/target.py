@@ -23,7 +23,7 @@ class Registers:
 
 
 WIDE = Registers(lanes=16, tile=16, width=4, roots=8)  # AVX-512: 32 registers of a line
-NARROW = Registers(lanes=7, tile=4, width=2, roots=5)  # AVX2: 16 of half a line; NEON: 32 of a quarter
+NARROW = Registers(lanes=7, tile=4, width=1, roots=5)  # AVX2: 16 of half a line; NEON: 32 of a quarter
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Target:
         return self.registers.lanes * self.cache_line
 
     def tile_width(self, lanes: int) -> int:
-        """The lanes of a tile of rows: whole lines, in blocks of about equal size."""
+        """The lanes of a tile of rows: whole lines, in blocks of about equal size, and none of a part of a line alone."""
         lines = -(-lanes // self.cache_line)
-        blocks = -(-lines // self.registers.width)
+        blocks = -(-lines // self.registers.width) if lanes >= 2 * self.cache_line else 1
         return min(lanes, -(-lines // blocks) * self.cache_line)
 
     def tile_rows(self, width: int) -> int:
