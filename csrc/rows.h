@@ -64,6 +64,7 @@ enum {
     ROW_MASK_IMAGES = 8, /* images in one byte */
     GROUP_MASKS = GROUP_IMAGES / ROW_MASK_IMAGES,
     FEW_MASKS = 2, /* of small batches */
+    STREAMED_BYTES = 1 << 17,
 };
 
 static ALIGNED real row_factors[BLOCK_IMAGES][ROW_FACTORS]; /* contiguous: every row reads those of all images */
@@ -433,11 +434,14 @@ SPECIALISED void AT_LEVEL(update_outer_product)(real *restrict p, const real *re
 /*
  * Takes one step for all rows, with the pending gradients of one image: each is 0 + input * factor. It goes from the
  * last row to the first: forward read the last rows last, so they are still in the L1 cache, and the next forward
- * begins with the first ones.
+ * begins with the first ones. Rows of more than STREAMED_BYTES are gone from there, and arrive faster in the order in
+ * which they lie in memory.
  */
 static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, const struct step *step)
 {
-    for (int k = w->active_count - 1; k >= 0; k--) {
+    const int count = w->active_count, is_streamed = count > STREAMED_BYTES / (int)(ROW_FACTORS * sizeof(real));
+    for (int a = 0; a < count; a++) {
+        const int k = is_streamed ? a : count - 1 - a;
 #define UPDATE(offset, lanes, length, block, factor, copy, rule) \
     AT_LEVEL(update_outer_product)(data + offset + (ptrdiff_t)(length) * w->active[k], w->value + factor, \
                                    w->active_value[k], length, step);
