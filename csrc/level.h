@@ -16,7 +16,7 @@
 #include <cpuid.h>
 #endif
 #if INPUT_PIXELS
-#include <immintrin.h> /* only for scan_avx512.h: it takes half the time of an unoptimised compilation */
+#include <immintrin.h> /* only for scan_avx2.h and scan_avx512.h: it takes half the time of an unoptimised compilation */
 #endif
 #else
 #define X86_LEVELS 0

@@ -3,7 +3,9 @@
  * that benefit from the level too, and the table of everything that was compiled for it.
  */
 
-#if LEVEL == 2 && INPUT_PIXELS
+#if LEVEL == 1 && INPUT_PIXELS
+#include "scan_avx2.h"
+#elif LEVEL == 2 && INPUT_PIXELS
 #include "scan_avx512.h"
 #endif
 #include "tokens.h"

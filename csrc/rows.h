@@ -447,6 +447,7 @@ static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, c
                                    w->active_value[k], length, step);
         ROW_TENSORS(UPDATE)
 #undef UPDATE
+        (void)k;
     }
     (void)step;
 }

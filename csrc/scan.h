@@ -1,6 +1,6 @@
 /*
- * Loads the inputs of an image into its workspace. Included once for each SIMD level and so without a guard; at the
- * highest level, find_active() for pixels is in scan_avx512.h instead.
+ * Loads the inputs of an image into its workspace. Included once for each SIMD level and so without a guard. The
+ * find_active() of pixels is for levels without one of their own: see scan_avx2.h and scan_avx512.h.
  */
 
 #if !INPUT_PIXELS
@@ -39,7 +39,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
     }
     return count;
 }
-#elif LEVEL != 2
+#elif LEVEL == 0
 /* The same for pixels, eight at a time, because most of them are in runs of eight zeros. */
 static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type *inputs)
 {

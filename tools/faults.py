@@ -23,6 +23,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from codegen.models import processor_level
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = ("benchmarks", "codegen", "csrc", "micrograd", "tools")
 NO_MEMORY = "tests/test_no_memory.py::test_a_module_of_floats"
@@ -37,6 +39,7 @@ class Fault:
     seed: int = 1  # of the first Program; for a fault that few Programs show, shortly before one that does
     kind: str = ""  # of the Programs, for a fault that only one kind shows
     test: str = ""  # that must fail, where it is none that a Program shows
+    level: str = ""  # of SIMD, which the processor needs for a fault in code of that level alone
 
 
 FAULTS = [
@@ -378,12 +381,30 @@ FAULTS = [
         "csrc/scan_avx512.h",
         "(1ULL << (INPUT_COUNT - first)) - 1;",
         "(1ULL << (INPUT_COUNT - first - 1)) - 1;",
+        level="avx512",
+    ),
+    Fault(
+        "the last pixel missing in the tail of the AVX2 scan",
+        "csrc/scan_avx2.h",
+        "memcpy(rest, inputs + WHOLE, REST);",
+        "memcpy(rest, inputs + WHOLE, REST - 1);",
+        seed=27,
+        level="avx2",
+    ),
+    Fault(
+        "pixels of the upper half of eight in the wrong places",
+        "csrc/scan_avx2.h",
+        "<< 8 * __builtin_popcount(low);",
+        "<< 8 * __builtin_popcount(low >> 1);",
+        seed=27,
+        level="avx2",
     ),
     Fault(
         "the last of eight pixels skipped",
         "csrc/scan.h",
         "for (int j = i; j < i + 8 && j < INPUT_COUNT; j++) {",
         "for (int j = i; j < i + 7 && j < INPUT_COUNT; j++) {",
+        test="tests/test_differential.py::test_regular_models[mlp]",
     ),
     Fault(
         "a zero input whose weight is infinite is skipped",
@@ -542,6 +563,11 @@ class Verdict:
     seconds: float
 
 
+def levels() -> Sequence[str]:
+    """Those of SIMD that this processor has, besides the baseline."""
+    return ("avx2", "avx512")[: processor_level() or 0]
+
+
 def plant(fault: Fault, folder: Path) -> None:
     """A copy of the sources with the fault in it. Raises ValueError where its line is not to be found exactly once."""
     for name in SOURCES:
@@ -615,6 +641,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     survivors = 0
     faults = [fault for fault in FAULTS if options.only in fault.name]
+    for fault in [fault for fault in faults if fault.level and fault.level not in levels()]:
+        print(f"{fault.name} ({fault.file})\n    not planted: the processor has no {fault.level}", flush=True)
+        faults.remove(fault)
     with ThreadPoolExecutor(options.jobs) as pool:  # most of what a fault takes is the start of a process
         for verdict in pool.map(lambda fault: judge(fault, options.count), faults):
             survivors += not verdict.error
