@@ -141,6 +141,7 @@ FAULTS = [
         "codegen/passes/powers.py",
         "graph.add(Op.DIV, graph.const(1.0), power(graph, x))",
         "power(graph, graph.add(Op.DIV, graph.const(1.0), x))",
+        seed=28,
     ),
     Fault(
         "x * 0 folded to 0",
@@ -148,6 +149,7 @@ FAULTS = [
         "                if value == 1.0 if op",
         "                if value == 0.0 and op == Op.MUL:\n                    return x\n"
         "                if value == 1.0 if op",
+        seed=64,
     ),
     Fault(
         "x * -1 taken for x",
@@ -190,6 +192,7 @@ FAULTS = [
         "codegen/schedule/unroll.py",
         "None if is_neutral(start.value, terms[0].op) else start.value",
         'None if hasattr(start.value, "value") else start.value',
+        seed=25,
     ),
     Fault(
         "gradients of one image only but for the first term",
@@ -233,6 +236,7 @@ FAULTS = [
         "codegen/schedule/parallel.py",
         "kind=Kind.PARALLEL)",
         "kind=Kind.SEQUENTIAL)",
+        seed=27,
     ),
     Fault(
         "what images have of their own is read as shared",
@@ -245,6 +249,7 @@ FAULTS = [
         "codegen/schedule/side_by_side.py",
         "Index(blocks * size, ((1, row.counter),))",
         "Index(blocks * size - 1, ((1, row.counter),))",
+        seed=27,
     ),
     Fault(
         "values that are read together with others are computed once",
