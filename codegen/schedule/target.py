@@ -17,7 +17,7 @@ class Registers:
     """
 
     lanes: int  # side by side: each term takes a register or two besides
-    tile: int  # of lanes and rows: operands that several sums share have registers too
+    tile: int  # of lanes and rows, at most `lanes`: operands that several sums share have registers too
     width: int  # of such a tile
     roots: int  # of a block of images side by side, a line each
 
@@ -65,7 +65,7 @@ class Target:
         return self.registers.lanes * self.cache_line
 
     def tile_width(self, lanes: int) -> int:
-        """The lanes of a tile of rows: whole lines, in blocks of about equal size, and none of a part of a line alone."""
+        """The lanes of a tile of rows: whole lines, in blocks of about equal size, none of a part of a line alone."""
         lines = -(-lanes // self.cache_line)
         blocks = -(-lines // self.registers.width) if lanes >= 2 * self.cache_line else 1
         return min(lanes, -(-lines // blocks) * self.cache_line)
