@@ -178,7 +178,7 @@ def test_terminated_and_interrupted_a_few_times(data: Path, tmp_path: Path) -> N
     signals = ("SIGTERM", "SIGINT", "SIGKILL")
     seen = kill(tmp_path / "runs", 9, 0.2, [], 20, "--data", data, *OPTIONS, signals=",".join(signals))
     assert seen["sent"].keys() <= {str(int(getattr(signal, name))) for name in signals}
-    assert len(seen["sent"]) == 3
+    assert len(seen["sent"]) >= 2  # which of them come depends on the speed of the machine
     assert sum(seen["sent"].values()) >= 9
 
 
