@@ -195,7 +195,8 @@ def compile_traced(
             cache_line = Target.of(program).cache_line if target == "extension" else 1  # else rows have no padding
             found = reroll(graph, program, cache_line, by_index)  # -> plain loops
             compiled = Compiled(graph, digest, lowering, found, updates=updates)
-            compiled.wide = scheduled(found, program, target, WIDE, updates)  # -> loops as they run
+            registers = NARROW if target == "c" else WIDE  # plain C: those of most processors
+            compiled.wide = scheduled(found, program, target, registers, updates)  # -> loops as they run
             if target == "extension":
                 compiled.narrow = scheduled(found, program, target, NARROW, updates)
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
@@ -211,7 +212,6 @@ def scheduled(
     if target == "python":
         return Scheduled(schedule(found, python_passes(found)), None, none, none)
     if target == "c":
-        to = to.at(NARROW)  # of most processors
         if program.loss is not None:
             return Scheduled(plain_loops(found, to), None, none, none)
         passes = c_passes(found, to)
