@@ -21,19 +21,6 @@ enum { ROWS_AT_ONCE = 4, ROWS_TOGETHER = 16 };
 #define EACH_LANE(lanes) VECTORS(CACHE_LINE) for (ptrdiff_t lane = 0; lane < (lanes); lane++)
 #endif
 
-/* Whether each of the first `images` images needs each row of a tile. */
-SPECIALISED int AT_LEVEL(is_dense)(const struct tile *tile, int images)
-{
-    uint64_t all = ~0ULL;
-    for (int g = 0; g < tile->groups; g++) {
-        const int rest = images - g * GROUP_IMAGES;
-        const uint64_t absent = rest < GROUP_IMAGES ? ~0ULL << rest : 0;
-        for (int r = 0; r < tile->count; r++)
-            all &= tile->images[g][r] | absent;
-    }
-    return all == ~0ULL;
-}
-
 /* Adds the images to `lanes` lanes of some rows; `inputs` are those of each image that belong to these rows. */
 SPECIALISED void AT_LEVEL(add_to_rows)(real sum[ROWS_AT_ONCE][LANES_AT_ONCE], ptrdiff_t lanes, ptrdiff_t copy,
                                        real inputs[BLOCK_IMAGES][ROWS_AT_ONCE], int images)

@@ -446,7 +446,7 @@ FAULTS = [
     ),
     Fault(
         "a mask of images shifted by one",
-        "csrc/rows.h",
+        "csrc/row_tiles.h",
         "(ROW_MASK_IMAGES * m)",
         "(ROW_MASK_IMAGES * m + !!m)",
         seed=70,
