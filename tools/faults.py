@@ -349,6 +349,20 @@ FAULTS = [
         test="tests/test_boxes.py",
     ),
     Fault(
+        "terms in turns that advance unevenly",
+        "codegen/reroll/segments.py",
+        "(steps[0, period:] == steps[0, :-period]).all(axis=1)",
+        "True",
+        test="tests/test_segments.py",
+    ),
+    Fault(
+        "terms in turns that instances take differently",
+        "codegen/reroll/segments.py",
+        "alike = (steps == steps[:1]).all(axis=(0, 2))",
+        "alike = (steps == steps[:1]).any(axis=(0, 2))",
+        test="tests/test_segments.py",
+    ),
+    Fault(
         "zeros of two signs in one loop over kernels",
         "codegen/schedule/forms.py",
         "return Name(repr(expr.value))",

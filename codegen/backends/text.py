@@ -31,6 +31,7 @@ from codegen.ir.loops import (
     Nest,
     Phase,
     Place,
+    Stmt,
     Store,
     expressions,
     is_rolled,
@@ -200,7 +201,7 @@ def _operations(body: Body, around: list[For]) -> list[tuple[int, list[For], lis
         if isinstance(stmt, Let) and any(is_neutral(stmt.value, op) for op in REDUCTIONS):
             # n terms are added by n - 1 additions
             terms = _operations(tuple([loop for loop in body if isinstance(loop, For)][:1]), around)
-            found += [(-times, loops, places) for _, loops, places in terms]
+            found += [(-times, loops, places) for _, loops, places in terms[:1]]
             continue
         found.append((times * count, around, places))
     return found
@@ -243,15 +244,15 @@ class _Words:
         return self.terms(op, [] if is_neutral(start.value, op) else [self.expr(start.value, ("", PRIMARY))], body)
 
     def terms(self, op: int, parts: list[Bound], body: Body) -> Bound:
-        """What is accumulated: `a + sum_k(b[k] * c[k])`."""
+        """What is accumulated: `a + sum_k(b[k] * c[k])`. Terms that alternate are one term of their loop."""
         for stmt in body:
             counters = []
-            while isinstance(stmt, For):
-                counters.append(stmt.counter)
-                self.ranges.append(_range(stmt))
-                (stmt,) = stmt.body
-            assert isinstance(stmt, Accumulate)
-            text, binding = self.expr(stmt.value, ("", PRIMARY))
+            inner: Body = (stmt,)
+            while len(inner) == 1 and isinstance(loop := inner[0], For):
+                counters.append(loop.counter)
+                self.ranges.append(_range(loop))
+                inner = loop.body
+            text, binding = self.terms(op, [], inner) if len(inner) > 1 else self.term(inner[0])
             if counters:
                 text, binding = f"{REDUCTIONS[op]}_{''.join(counters)}({text})", PRIMARY
             parts.append((text, binding))
@@ -261,6 +262,10 @@ class _Words:
             first, *others = parts
             return " + ".join([first[0], *(bound(part, PRODUCT) for part in others)]), ADDITION
         return f"{REDUCTIONS[op]}({', '.join(text for text, _ in parts)})", PRIMARY
+
+    def term(self, stmt: Stmt) -> Bound:
+        assert isinstance(stmt, Accumulate)
+        return self.expr(stmt.value, ("", PRIMARY))
 
     def expr(self, expr: Expr, total: Bound) -> Bound:
         """The text of an expression. The only name in it is that of the sum, whose text is `total`."""

@@ -58,16 +58,20 @@ def peel(rows: Ints) -> tuple[list[Loop], int]:
     return loops, length
 
 
+def most_pieces(rows: int) -> int:
+    """How many nests may cover so many rows."""
+    return min(max(4, rows // MIN_TABLE), MAX_PIECES)
+
+
 def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
     """Covers all rows, in order: by few nests where they are regular, else by one loop over a table.
 
     `shorten`: or by a loop over a table that repeats. Terms of a sum gain nothing from one more loop.
     """
-    max_pieces = min(max(4, len(rows) // MIN_TABLE), MAX_PIECES)
     pieces: list[Piece] = []
     start = 0
     while start < len(rows):
-        if len(pieces) == max_pieces and len(rows) >= MIN_TABLE:
+        if len(pieces) == most_pieces(len(rows)) and len(rows) >= MIN_TABLE:
             return [Piece(0, len(rows), _tables(rows) if shorten else [_table(rows)])]
         loops, length = peel(rows[start:])
         pieces.append(Piece(start, length, loops))

@@ -147,13 +147,13 @@ class _Nest:
         combine, terms = self.stored.combine, self.nest.terms
         body: Body
         if combine is None:
-            body = (Store(self.result(), self.term(terms[0], 0, [], [])),)
+            body = (Store(self.result(), self.term(terms[0][0], 0, [], [])),)
         elif self.stored.group.is_gradient:  # the first term is the old gradient
             body = self.accumulate(self.result(), combine, terms[1:])
         else:
             start: Expr = Const(neutral(combine))
-            if terms[0].run.count == 1:
-                start, terms = self.term(terms[0], 0, [], []), terms[1:]
+            if terms[0][0].run.count == 1:
+                start, terms = self.term(terms[0][0], 0, [], []), terms[1:]
             total: Expr = Name(SUM)
             for op in self.stored.post:
                 total = Apply(op, (total,))
@@ -162,18 +162,29 @@ class _Nest:
             body = (For(name, loop.count, body),)
         return body
 
-    def accumulate(self, target: Place | Name, op: int, runs: list[Terms]) -> Body:
+    def accumulate(self, target: Place | Name, op: int, runs: list[tuple[Terms, ...]]) -> Body:
         return tuple(
-            [stmt for terms in runs for piece in terms.pieces for stmt in self.piece(target, op, terms, piece)]
+            [
+                stmt
+                for alternating in runs
+                for pieces in zip(*(terms.pieces for terms in alternating), strict=True)
+                for stmt in self.piece(target, op, alternating, pieces)
+            ]
         )
 
-    def piece(self, target: Place | Name, op: int, terms: Terms, piece: Piece) -> Body:
-        loops = piece.loops[::-1]
-        counters = [counter(TERM_COUNTERS, self.terms_counted + i) for i in range(len(loops))]
-        self.terms_counted += len(loops)
-        body: Body = (Accumulate(target, op, self.term(terms, piece.start, loops, counters)),)
-        for loop, name in zip(reversed(loops), reversed(counters), strict=True):
-            body = (For(name, loop.count, body),)
+    def piece(self, target: Place | Name, op: int, alternating: tuple[Terms, ...], pieces: tuple[Piece, ...]) -> Body:
+        """The loops over a piece of some terms; terms that alternate have equally many in one loop."""
+        counts = [loop.count for loop in reversed(pieces[0].loops)]
+        counters = [counter(TERM_COUNTERS, self.terms_counted + i) for i in range(len(counts))]
+        self.terms_counted += len(counts)
+        body: Body = tuple(
+            [
+                Accumulate(target, op, self.term(terms, piece.start, piece.loops[::-1], counters))
+                for terms, piece in zip(alternating, pieces, strict=True)
+            ]
+        )
+        for length, name in zip(reversed(counts), reversed(counters), strict=True):
+            body = (For(name, length, body),)
         return body
 
     def term(self, terms: Terms, row: int, loops: list[Loop], counters: list[str]) -> Expr:

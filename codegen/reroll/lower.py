@@ -6,21 +6,23 @@ Example input: 50 roots relu(sum(P, 784 x mul(P, X))), with the storage indices 
     terms    1 x P              no loop
              784 x mul(P, X)    term: 784 times, weight +50, input +1
 
-Instances whose terms advance differently (a border, a gather) are separate nests of the same group.
+Instances whose terms advance differently (a border, a gather) are separate nests of the same group. A sum whose terms
+come from one array and then from another has a loop for each, and one over terms that alternate: see segments.py.
 """
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
-from codegen.reroll.affine import Loop, Piece, fit
+from codegen.reroll.affine import Loop, Piece, fit, most_pieces, peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import GroupLayout, Layout
 from codegen.reroll.runs import Run, equal_rows
+from codegen.reroll.segments import MIN_TURNS, Segment, alternating, segments
 
 RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
 
@@ -41,7 +43,7 @@ class Nest:
 
     first: Ints  # the first instance's row of indices: result, then leaves
     loops: list[Loop]  # the innermost last
-    terms: list[Terms]
+    terms: list[tuple[Terms, ...]]  # runs whose terms alternate are together
     tables: dict[int, list[float]]  # column of Group.leaves -> constants in loop order
     literals: dict[int, float]  # column of Group.leaves -> the one constant
 
@@ -52,27 +54,32 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
     indices = layout.index[group.leaves]
     tables, literals, indices = _constants(graph, stored, indices)
     results = _results(layout, stored)
-    runs = stored.runs
-    relative, patterns = _relative(runs, indices)
+    parts: list[Segment] = [(run,) for run in stored.runs]
+    relative, patterns = _relative(parts, indices)
     if len(patterns) > 1:
-        segments = [part for run in runs for part in _segments(run, indices)]
-        if len(segments) - len(runs) < len(patterns):
-            runs = segments
-            relative, patterns = _relative(runs, indices)
+        cut = [part for run in stored.runs for part in segments(run, indices)]
+        if len(cut) - len(parts) < len(patterns):
+            parts = cut
+            relative, patterns = _relative(parts, indices)
+    if len(patterns) == 1:
+        parts = [finer for part in parts for finer in _alternating(part, indices)]
+        relative, patterns = _relative(parts, indices)
     nests: list[Nest] = []
     for rows in patterns:
-        firsts = [run.columns(indices)[rows, 0] for run in runs]
+        firsts = [run.columns(indices)[rows, 0] for part in parts for run in part]
         instance = np.hstack([results[rows][:, None], *firsts])
         if stored.box and len(patterns) == 1:
             whole = stored.box.filled(instance)
             instance = instance if whole is None else whole
-        terms: list[Terms] = []
+        found: list[Terms] = []
         column = RESULT + 1
-        for run, part in zip(runs, relative, strict=True):
-            offsets = part[rows[0]]
+        for run, advance in zip(chain.from_iterable(parts), relative, strict=True):
+            offsets = advance[rows[0]]
             columns = range(column, column + len(run.kinds))
-            terms.append(Terms(run, columns, offsets, _pieces(offsets)))
+            found.append(Terms(run, columns, offsets, _pieces(offsets)))
             column += len(run.kinds)
+        left = iter(found)
+        terms = [tuple([next(left) for _ in part]) for part in parts]
         for piece in fit(instance, shorten=True) if len(instance) > 1 else [Piece(0, 1, [])]:
             loops = _ordered(piece.loops)
             nests.append(Nest(instance[piece.start], loops, terms, tables, literals))
@@ -86,23 +93,30 @@ def _pieces(offsets: Ints) -> list[Piece]:
     return fit(offsets) if len(offsets) > 1 else [Piece(0, 1, [])]
 
 
-def _relative(runs: list[Run], indices: Ints) -> tuple[list[Ints], list[Ints]]:
+def _alternating(part: Segment, indices: Ints) -> list[Segment]:
+    """Terms of one loop that would be many, or look up a table, as terms that alternate, if those are fewer."""
+    if len(part) > 1 or part[0].count < 2 * MIN_TURNS:
+        return [part]
+    (run,) = part
+    places = run.columns(indices)[0]
+    pieces = _pieces(places - places[0])
+    looks_up = any(loop.rows is not None for loop in pieces[0].loops)
+    if len(pieces) == 1 and not looks_up:
+        return [part]
+    found = alternating(run, indices, lambda start: peel(places[start:])[1])
+    if all(len(segment) == 1 for segment in found):
+        return [part]
+    statements = sum(len(_pieces(run.columns(indices)[0])) for segment in found for run in segment)
+    return found if statements < (most_pieces(run.count) if looks_up else len(pieces)) else [part]
+
+
+def _relative(parts: list[Segment], indices: Ints) -> tuple[list[Ints], list[Ints]]:
     """How the terms of each run advance from the first one, and the rows that advance alike."""
-    relative = [run.columns(indices) - run.columns(indices)[:, :1] for run in runs]
+    columns = [run.columns(indices) for part in parts for run in part]
+    relative = [places - places[:, :1] for places in columns]
     if len(indices) == 1:  # as in most groups of an irregular graph
         return relative, [np.arange(1)]
     return relative, equal_rows(np.hstack([part.reshape(len(indices), -1) for part in relative]))
-
-
-def _segments(run: Run, indices: Ints) -> list[Run]:
-    """A run cut where its instances continue differently, as when terms come from one array and then from another."""
-    steps = np.diff(run.columns(indices), axis=1)
-    alike = (steps == steps[0]).all(axis=(0, 2))
-    starts = [0, *(np.flatnonzero(~alike) + 1).tolist(), run.count]
-    width = len(run.kinds)
-    return [
-        Run(run.shape, end - start, run.kinds, run.column + start * width) for start, end in itertools.pairwise(starts)
-    ]
 
 
 def _results(layout: Layout, stored: GroupLayout) -> Ints:

@@ -17,18 +17,23 @@ from codegen.reroll.trees import Shapes
 
 @dataclass(frozen=True)
 class Run:
-    """`count` equal terms of a sum (or the one expression of a root without a sum): columns of Group.leaves."""
+    """`count` equal terms of a sum (or the one expression of a root without a sum): columns of Group.leaves.
+
+    `every`: runs whose terms alternate, of which this is one.
+    """
 
     shape: int
     count: int
     kinds: list[int]
     column: int
+    every: int = 1
 
     def columns(self, leaves: Ints) -> Ints:
         """The run's part of a leaf matrix, as instances x terms x leaves of one term."""
         width = len(self.kinds)
-        part = leaves[:, self.column : self.column + self.count * width]
-        return part.reshape(len(leaves), self.count, width)
+        terms = (self.count - 1) * self.every + 1
+        part = leaves[:, self.column : self.column + terms * width]
+        return part.reshape(len(leaves), terms, width)[:, :: self.every]
 
 
 def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], int | None]:

@@ -1,0 +1,105 @@
+"""Segments: sums whose terms come from several arrays, in turns or one after the other.
+
+Found here is a loop that takes terms in another order, or that advances unevenly. That modules with such sums have the
+interpreted bits is tested in test_fuzz_regular.py too.
+"""
+
+import random
+
+import models
+import numpy as np
+import pytest
+from harness import compare
+
+from codegen import Floats, Program, compile_program
+from codegen.ir.graph import Op
+from codegen.ir.loops import For, statements
+from codegen.reroll.runs import Run
+from codegen.reroll.segments import alternating, segments
+from codegen.schedule.nest import root_loops
+from micrograd.functional import total
+
+
+def run_of(places):
+    """A run of terms with one leaf, and the leaf's place for each instance."""
+    indices = np.array(places)
+    return Run(0, indices.shape[1], [Op.PARAM], 0), indices
+
+
+def cut(places):
+    """The terms of each segment, by their numbers."""
+    run, indices = run_of(places)
+    return [
+        [[part.column + part.every * k for k in range(part.count)] for part in segment]
+        for segment in segments(run, indices)
+    ]
+
+
+def test_a_run_is_cut_where_instances_continue_differently():
+    rows = [[100 + 10 * i, 101 + 10 * i, 102 + 10 * i, 500 + i, 510 + i] for i in range(3)]
+    assert cut(rows) == [[[0, 1, 2]], [[3, 4]]]
+
+
+def test_terms_that_alternate_are_one_segment():
+    """A first term, four times two that advance differently, and a last one."""
+    turns = [[place for k in range(4) for place in (100 + 10 * i + k, 500 + i - 3 * k)] for i in range(3)]
+    assert cut([[7 * i, *turn, 900 + 2 * i] for i, turn in enumerate(turns)]) == [
+        [[0]],
+        [[1, 3, 5, 7], [2, 4, 6, 8]],
+        [[9]],
+    ]
+
+
+@pytest.mark.parametrize("times", [2, 3])
+def test_two_turns_are_no_rule(times):
+    rows = [[place for k in range(times) for place in (100 + 10 * i + k, 500 + i - k)] for i in range(3)]
+    assert (max(map(len, cut(rows))) == 2) == (times > 2)
+
+
+def test_instances_that_differ_in_one_turn_are_cut_there():
+    rows = [[place for k in range(4) for place in (100 + 10 * i + k, 500 + i - k)] for i in range(3)]
+    rows[1][6] += 1
+    assert cut(rows) == [[[0, 2, 4], [1, 3, 5]], [[6]], [[7]]]
+
+
+def test_alternating_terms_of_one_instance():
+    """Neighbours would be loops of two, the rest would look up a table."""
+    run, indices = run_of([[place for k in range(8) for place in (k, 50 + k, 90 - k)]])
+    (found,) = alternating(run, indices, lambda start: 1)
+    assert [(part.column, part.count, part.every) for part in found] == [(0, 8, 3), (1, 8, 3), (2, 8, 3)]
+    assert [part.columns(indices)[0, :2, 0].tolist() for part in found] == [[0, 1], [50, 51], [90, 89]]
+
+
+def in_turns(points, beside):
+    """The weights of two layers are used at each point and beside it, so their gradients add both in turns."""
+    x = models.values(2)
+    rng = random.Random(points)
+    w, v = models.weights(rng, 3, 2), models.weights(rng, 2, 3)
+
+    def net(at):
+        h = [total([a * b for a, b in zip(row, at, strict=True)]).tanh() for row in w]
+        return total([total([a * b for a, b in zip(row, h, strict=True)]).tanh() for row in v])
+
+    losses = []
+    for k in range(points):
+        at = [x[0] * (k + 1), x[1] + k]
+        losses += [net(at) - net([at[0] + 0.1 * step, at[1]]) for step in range(1, beside + 1)]
+    loss = total([difference * difference for difference in losses])
+    return Program(Floats(x), None, {"w": w, "v": v}, loss, {"loss": [loss]}, 0.01)
+
+
+def turns(kernel):
+    """How many terms each loop over terms has."""
+    loops = {id(loop) for nest in kernel.nests for loop in root_loops(nest)}
+    over_terms = [s for nest in kernel.nests for s in statements(nest) if type(s) is For and id(s) not in loops]
+    return [len(loop.body) for loop in over_terms]
+
+
+def test_gradients_that_alternate_have_the_bits_of_the_engine(tmp_path):
+    program = in_turns(5, 2)
+    compiled = compile_program(program)
+    (kernel,) = [kernel for kernel in compiled.plain.kernels if max(turns(kernel), default=0) > 1]
+    assert turns(kernel) == [4]
+    (told,) = [line for line in compiled.explanation().splitlines() if "v.grad" in line]
+    assert " += sum_k(group_11[7 + 8i - k] * group_23[7 + 8j - k] + group_10[3 + 4i - k] * " in told
+    compare(program, tmp_path, steps=2, flags=["-O0"])
