@@ -41,6 +41,7 @@ from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
+from codegen.schedule.columns import copy_columns
 from codegen.schedule.copies import Batch, Scheduled, plan_batch
 from codegen.schedule.pipeline import (
     Rerolled,
@@ -327,6 +328,8 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
         density = Target.of(program).density
         rows = find_row_tensors(loops, layout, is_trained, density)  # tensors whose rows a zero input skips
         marked = mark_row_gradients(loops, rows)
+        if cache_line > 1:
+            marked = copy_columns(marked, cache_line)  # columns that gradients read as rows
         return Rerolled(graph, trees.shapes, layout, marked, rows, tables, tuple(by_index))
 
 

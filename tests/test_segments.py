@@ -5,6 +5,8 @@ interpreted bits is tested in test_fuzz_regular.py too.
 """
 
 import random
+from dataclasses import replace
+from itertools import accumulate, groupby
 
 import models
 import numpy as np
@@ -15,24 +17,35 @@ from codegen import Floats, Program, compile_program
 from codegen.ir.graph import Op
 from codegen.ir.loops import For, statements
 from codegen.reroll.runs import Run
-from codegen.reroll.segments import alternating, segments
+from codegen.reroll.segments import TermList
 from codegen.schedule.nest import root_loops
 from micrograd.functional import total
 
 
-def run_of(places):
-    """A run of terms with one leaf, and the leaf's place for each instance."""
+def term_list(places, shapes=None):
+    """Terms with one leaf each, and the leaf's place for each instance; neighbours of one shape are a run."""
     indices = np.array(places)
-    return Run(0, indices.shape[1], [Op.PARAM], 0), indices
+    shapes = [0] * indices.shape[1] if shapes is None else shapes
+    found = [Run(shape, len([*terms]), [Op.PARAM], 0) for shape, terms in groupby(shapes)]
+    columns = accumulate([run.count for run in found], initial=0)
+    runs = [replace(run, column=column) for run, column in zip(found, columns, strict=False)]
+    return TermList(runs, indices, lambda run: run.shape)
 
 
-def cut(places):
+def numbers(segments):
     """The terms of each segment, by their numbers."""
-    run, indices = run_of(places)
     return [
-        [[part.column + part.every * k for k in range(part.count)] for part in segment]
-        for segment in segments(run, indices)
+        [
+            [part.column + part.distance * k if part.distance else part.column + k for k in range(part.count)]
+            for part in segment
+        ]
+        for segment in segments
     ]
+
+
+def cut(places, shapes=None):
+    terms = term_list(places, shapes)
+    return numbers(terms.segments(terms.alike))
 
 
 def test_a_run_is_cut_where_instances_continue_differently():
@@ -62,12 +75,19 @@ def test_instances_that_differ_in_one_turn_are_cut_there():
     assert cut(rows) == [[[0, 2, 4], [1, 3, 5]], [[6]], [[7]]]
 
 
+def test_terms_of_several_shapes_alternate():
+    rows = [[i, *[place for k in range(4) for place in (100 + 10 * i + k, 500 + i - k, k)]] for i in range(3)]
+    assert cut(rows, [9, *[0, 1, 0] * 4]) == [[[0]], [[1, 4, 7, 10], [2, 5, 8, 11], [3, 6, 9, 12]]]
+    assert all(len(segment) == 1 for segment in cut(rows, [9, *[0, 1, 0] * 2, *[0, 2, 0] * 2]))
+
+
 def test_alternating_terms_of_one_instance():
-    """Neighbours would be loops of two, the rest would look up a table."""
-    run, indices = run_of([[place for k in range(8) for place in (k, 50 + k, 90 - k)]])
-    (found,) = alternating(run, indices, lambda start: 1)
-    assert [(part.column, part.count, part.every) for part in found] == [(0, 8, 3), (1, 8, 3), (2, 8, 3)]
-    assert [part.columns(indices)[0, :2, 0].tolist() for part in found] == [[0, 1], [50, 51], [90, 89]]
+    """One loop each would be eight times three."""
+    terms = term_list([[place for k in range(8) for place in (k, 50 + k, 90 - k)]])
+    assert numbers(terms.segments(lambda start: 1)) == [[[*range(0, 24, 3)], [*range(1, 24, 3)], [*range(2, 24, 3)]]]
+    (segment,) = terms.segments(lambda start: 1)
+    places = np.arange(24)[None]
+    assert [part.columns(places)[0, :2, 0].tolist() for part in segment] == [[0, 3], [1, 4], [2, 5]]
 
 
 def in_turns(points, beside):
@@ -98,8 +118,12 @@ def turns(kernel):
 def test_gradients_that_alternate_have_the_bits_of_the_engine(tmp_path):
     program = in_turns(5, 2)
     compiled = compile_program(program)
-    (kernel,) = [kernel for kernel in compiled.plain.kernels if max(turns(kernel), default=0) > 1]
-    assert turns(kernel) == [4]
+    assert max(found := [count for kernel in compiled.plain.kernels for count in turns(kernel)]) == 4, found
     (told,) = [line for line in compiled.explanation().splitlines() if "v.grad" in line]
     assert " += sum_k(group_11[7 + 8i - k] * group_23[7 + 8j - k] + group_10[3 + 4i - k] * " in told
     compare(program, tmp_path, steps=2, flags=["-O0"])
+
+
+def test_more_points_are_no_more_c():
+    few, many = (compile_program(in_turns(points, 2), "m").files["m_kernels.h"].count("\n") for points in (8, 32))
+    assert many <= 1.1 * few

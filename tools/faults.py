@@ -358,9 +358,30 @@ FAULTS = [
     Fault(
         "terms in turns that instances take differently",
         "codegen/reroll/segments.py",
-        "alike = (steps == steps[:1]).all(axis=(0, 2))",
-        "alike = (steps == steps[:1]).any(axis=(0, 2))",
+        "alike = (steps == steps[:1]).all(axis=(0, 2)) &",
+        "alike = (steps == steps[:1]).any(axis=(0, 2)) &",
         test="tests/test_segments.py",
+    ),
+    Fault(
+        "terms of two shapes in one run",
+        "codegen/reroll/segments.py",
+        "& (those.keys[period:] == those.keys[:-period])",
+        "",
+        test="tests/test_segments.py",
+    ),
+    Fault(
+        "a copy of columns without the first ones",
+        "codegen/schedule/columns.py",
+        "matrix.region.start + copy.first",
+        "matrix.region.start",
+        test="tests/test_columns.py",
+    ),
+    Fault(
+        "columns that reach into the next row",
+        "codegen/schedule/columns.py",
+        "_most(column, counts) < stride",
+        "True",
+        test="tests/test_columns.py",
     ),
     Fault(
         "zeros of two signs in one loop over kernels",

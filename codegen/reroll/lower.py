@@ -12,8 +12,9 @@ come from one array and then from another has a loop for each, and one over term
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Callable, Container, Hashable
+from dataclasses import dataclass, replace
+from itertools import chain, groupby
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from codegen.reroll.affine import Loop, Piece, fit, most_pieces, peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import GroupLayout, Layout
 from codegen.reroll.runs import Run, equal_rows
-from codegen.reroll.segments import MIN_TURNS, Segment, alternating, segments
+from codegen.reroll.segments import MIN_TURNS, Segment, TermList
 
 RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
 
@@ -54,16 +55,13 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
     indices = layout.index[group.leaves]
     tables, literals, indices = _constants(graph, stored, indices)
     results = _results(layout, stored)
-    parts: list[Segment] = [(run,) for run in stored.runs]
-    relative, patterns = _relative(parts, indices)
-    if len(patterns) > 1:
-        cut = [part for run in stored.runs for part in segments(run, indices)]
-        if len(cut) - len(parts) < len(patterns):
-            parts = cut
-            relative, patterns = _relative(parts, indices)
-    if len(patterns) == 1:
-        parts = [finer for part in parts for finer in _alternating(part, indices)]
-        relative, patterns = _relative(parts, indices)
+
+    def key(term: Run) -> tuple[object, ...]:
+        """Equal for terms of one shape whose constants are the same, or in the same table."""
+        columns = range(term.column, term.column + len(term.kinds))
+        return term.shape, *(id(tables[c]) if c in tables else repr(literals.get(c)) for c in columns)
+
+    parts, relative, patterns = _segments(stored.runs, indices, key)
     nests: list[Nest] = []
     for rows in patterns:
         firsts = [run.columns(indices)[rows, 0] for part in parts for run in part]
@@ -93,21 +91,65 @@ def _pieces(offsets: Ints) -> list[Piece]:
     return fit(offsets) if len(offsets) > 1 else [Piece(0, 1, [])]
 
 
-def _alternating(part: Segment, indices: Ints) -> list[Segment]:
-    """Terms of one loop that would be many, or look up a table, as terms that alternate, if those are fewer."""
-    if len(part) > 1 or part[0].count < 2 * MIN_TURNS:
-        return [part]
-    (run,) = part
-    places = run.columns(indices)[0]
-    pieces = _pieces(places - places[0])
-    looks_up = any(loop.rows is not None for loop in pieces[0].loops)
-    if len(pieces) == 1 and not looks_up:
-        return [part]
-    found = alternating(run, indices, lambda start: peel(places[start:])[1])
-    if all(len(segment) == 1 for segment in found):
-        return [part]
-    statements = sum(len(_pieces(run.columns(indices)[0])) for segment in found for run in segment)
-    return found if statements < (most_pieces(run.count) if looks_up else len(pieces)) else [part]
+Key = Callable[[Run], Hashable]
+
+
+def _segments(runs: list[Run], indices: Ints, key: Key) -> tuple[list[Segment], list[Ints], list[Ints]]:
+    """The loops over terms, how their terms advance, and the rows of instances that advance alike."""
+    parts: list[Segment] = [(run,) for run in runs]
+    relative, patterns = _relative(parts, indices)
+    if len(patterns) > 1:
+        terms = TermList(runs, indices, key)
+        cut = terms.segments(terms.alike)
+        if len(cut) - len(parts) < len(patterns):
+            parts = cut
+            relative, patterns = _relative(parts, indices)
+    if len(patterns) == 1:
+        finer: list[Segment] = []
+        for alternate, group in groupby(parts, key=lambda part: len(part) > 1):
+            some = [*group]
+            finer += some if alternate else _alternating([run for (run,) in some], indices, key)
+        if finer != parts:
+            parts = finer
+            relative, patterns = _relative(parts, indices)
+    return parts, relative, patterns
+
+
+def _alternating(runs: list[Run], indices: Ints, key: Key) -> list[Segment]:
+    """Terms that would be many loops, or look up a table, as terms that alternate, if those are fewer."""
+    parts: list[Segment] = [(run,) for run in runs]
+    before = _statements(parts, indices)
+    if before < MIN_TURNS:
+        return parts
+    terms = TermList(runs, indices, key)
+    places = terms.places[0]
+    found = terms.segments(lambda start: peel(places[start : start + terms.rest(start)])[1])
+    found = _joined(found, {run.column for run in runs})
+    return found if _statements(found, indices) < before else parts
+
+
+def _joined(parts: list[Segment], starts: Container[int]) -> list[Segment]:
+    """Neighbours that are parts of one run, as one. `starts`: the columns where runs begin."""
+    found: list[Segment] = []
+    for part in parts:
+        if found and len(found[-1]) == len(part) == 1 and part[0].column not in starts:
+            (last,) = found[-1]
+            found[-1] = (replace(last, count=last.count + part[0].count),)
+        else:
+            found.append(part)
+    return found
+
+
+def _statements(parts: list[Segment], indices: Ints) -> int:
+    """How many terms are written down. A loop over a table counts as many as it may be instead of."""
+    count = 0
+    for part in parts:
+        for run in part:
+            places = run.columns(indices)[0]
+            pieces = _pieces(places - places[0])
+            looks_up = any(loop.rows is not None for piece in pieces for loop in piece.loops)
+            count += most_pieces(run.count) if looks_up else len(pieces)
+    return count
 
 
 def _relative(parts: list[Segment], indices: Ints) -> tuple[list[Ints], list[Ints]]:

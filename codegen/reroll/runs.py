@@ -6,7 +6,7 @@ relu on top of them. The leaves of a root are in the order of its runs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -19,21 +19,26 @@ from codegen.reroll.trees import Shapes
 class Run:
     """`count` equal terms of a sum (or the one expression of a root without a sum): columns of Group.leaves.
 
-    `every`: runs whose terms alternate, of which this is one.
+    `distance`: of its terms, in columns, where those of other runs are between them; else 0.
     """
 
     shape: int
     count: int
     kinds: list[int]
     column: int
-    every: int = 1
+    distance: int = 0
 
     def columns(self, leaves: Ints) -> Ints:
         """The run's part of a leaf matrix, as instances x terms x leaves of one term."""
         width = len(self.kinds)
-        terms = (self.count - 1) * self.every + 1
-        part = leaves[:, self.column : self.column + terms * width]
-        return part.reshape(len(leaves), terms, width)[:, :: self.every]
+        if not self.distance:
+            part = leaves[:, self.column : self.column + self.count * width]
+            return part.reshape(len(leaves), self.count, width)
+        return leaves[:, self.column + self.distance * np.arange(self.count)[:, None] + np.arange(width)]
+
+    def term(self, k: int) -> Run:
+        """One of its terms."""
+        return replace(self, count=1, column=self.column + k * (self.distance or len(self.kinds)), distance=0)
 
 
 def split_shape(shapes: Shapes, shape: int, is_gradient: bool) -> tuple[list[Run], list[int], int | None]:
