@@ -8,7 +8,7 @@ import keyword
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 
 import numpy as np
@@ -41,7 +41,7 @@ from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
-from codegen.schedule.columns import copy_columns
+from codegen.schedule.columns import copy_columns, copy_columns_of_gradients
 from codegen.schedule.copies import Batch, Scheduled, plan_batch
 from codegen.schedule.pipeline import (
     Rerolled,
@@ -211,17 +211,20 @@ def scheduled(
     """The loops as a target runs them."""
     to, none = Target.of(program).at(registers), found.loops.with_kernels([])
     if target == "python":
-        return Scheduled(schedule(found, python_passes(found)), None, none, none)
+        return Scheduled(found.loops, schedule(found, python_passes(found)), None, none, none)
     if target == "c":
         if program.loss is not None:
-            return Scheduled(plain_loops(found, to), None, none, none)
+            return Scheduled(found.loops, plain_loops(found, to), None, none, none)
         passes = c_passes(found, to)
         if program.storage is not None:
             passes = _with_narrow_weights(passes, program, found.layout.tensors)
-        return Scheduled(schedule(found, passes), None, none, none)
+        return Scheduled(found.loops, schedule(found, passes), None, none, none)
     batch = batch_of(found, to)
+    phases = batch.phases if batch is not None else {}
+    single = replace(found, loops=copy_columns(found.loops, to.cache_line, phases))
     return Scheduled(
-        single=schedule(found, c_passes(found, to, batch.phases if batch is not None else {})),
+        plain=single.loops,
+        single=schedule(single, c_passes(single, to, phases)),
         batch=batch,
         steps=steps_of(found, program, to, updates),
         dense=dense_rows_of(found, program, to),
@@ -329,7 +332,7 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
         rows = find_row_tensors(loops, layout, is_trained, density)  # tensors whose rows a zero input skips
         marked = mark_row_gradients(loops, rows)
         if cache_line > 1:
-            marked = copy_columns(marked, cache_line)  # columns that gradients read as rows
+            marked = copy_columns_of_gradients(marked, cache_line)  # columns that gradients read as rows
         return Rerolled(graph, trees.shapes, layout, marked, rows, tables, tuple(by_index))
 
 

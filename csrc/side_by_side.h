@@ -25,7 +25,7 @@ struct batch_passes {
 #if SIDE_BY_SIDE
 
 struct images {
-    ALIGNED real value[VALUE_COUNT][SIDE_BY_SIDE];
+    ALIGNED real value[VALUES_SIDE_BY_SIDE][SIDE_BY_SIDE]; /* without those that single images alone have */
 };
 
 static void compute_once(const struct batch_passes *passes, struct workspace *once)

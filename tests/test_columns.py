@@ -4,10 +4,13 @@ Found here is a copy that pays nothing, or a read of a number that was not copie
 interpreted bits is tested in test_fuzz_regular.py too.
 """
 
-import pytest
-from harness import compare
+from dataclasses import replace
 
-from benchmarks.small.models import numbers, physics_loss
+import numpy as np
+import pytest
+from harness import Extension, bits, compare, gradients
+
+from benchmarks.small.models import lstm, numbers, physics_loss
 from codegen import compile_program
 from codegen.ir.graph import Op
 from codegen.ir.interpret_loops import new_state, run
@@ -17,18 +20,22 @@ from codegen.ir.loops import (
     VALUE,
     Accumulate,
     Apply,
+    Const,
     For,
     Index,
     Kernel,
+    Let,
     Loops,
+    Name,
     Pass,
+    Phase,
     Place,
     Region,
     Regions,
     Store,
 )
 from codegen.ir.print_loops import kernel_lines
-from codegen.schedule.columns import copy_columns
+from codegen.schedule.columns import copy_columns, copy_columns_of_gradients
 
 UNITS, POINTS = 6, 8
 SIZE = UNITS * POINTS
@@ -57,14 +64,15 @@ def loops_with(*places, rows=5, lanes=UNITS, terms=POINTS):
     return Loops(kernels, {DATA: SIZE, VALUE: SIZE}, {}, {VALUE: of_values, DATA: of_data}, 0)
 
 
-def gradients(loops):
+def after(loops):
+    """The gradients after all kernels, in their order."""
     state = new_state(loops, [0.1 * i * i - i for i in range(SIZE)], [0.0] * SIZE)
     run(state, EVERYTHING)
     return state.grad
 
 
 def test_columns_become_rows_of_a_copy():
-    loops = copy_columns(loops_with(read(0, [(1, "k")])), 4)
+    loops = copy_columns_of_gradients(loops_with(read(0, [(1, "k")])), 4)
     assert [line for kernel in loops.kernels[1:] for line in kernel_lines(kernel)] == [
         "kernel 2 (gradients): 48 roots, %0 .. %47",
         "    for i < 8:",
@@ -90,9 +98,9 @@ def test_columns_become_rows_of_a_copy():
 )
 def test_copies_hold_what_is_read(places):
     plain = loops_with(*places, lanes=UNITS - 1)
-    copied = copy_columns(plain, 4)
+    copied = copy_columns_of_gradients(plain, 4)
     assert len(copied.kernels) == len(plain.kernels) + 1
-    assert gradients(copied) == gradients(plain)
+    assert after(copied) == after(plain)
 
 
 @pytest.mark.parametrize(
@@ -105,19 +113,95 @@ def test_copies_hold_what_is_read(places):
     ],
 )
 def test_no_copies(loops):
-    assert copy_columns(loops, 4) is loops
+    assert copy_columns_of_gradients(loops, 4) is loops
 
 
 def test_numbers_that_nobody_computes_are_not_copied():
     plain = loops_with(read(0, [(1, "k")]))
     inputs = Regions([Region(0, "INPUT", "input", SIZE, SIZE, SIZE)])
     loops = Loops(plain.kernels, plain.lengths, {}, {**plain.regions, VALUE: inputs}, SIZE)
-    assert copy_columns(loops, 4) is loops
+    assert copy_columns_of_gradients(loops, 4) is loops
 
 
-def test_copies_in_modules(tmp_path):
-    """Of values that single images compute, and images side by side."""
-    program = physics_loss(numbers(6), numbers(1), hidden=5)
-    compiled = compile_program(program)
-    assert ".columns[" in compiled.explanation()
+def results_with(place, rows=5, numbers=(1, 2)):
+    """Two kernels, each with results whose lanes j read columns of data for each term k."""
+    kernels = []
+    for number in numbers:
+        result = Place(VALUE, Index(100 * number, ((UNITS, "i"), (1, "j"))))
+        factor = Place(VALUE, Index(0, ((1, "i"), (3, "k"))))
+        terms = For("k", POINTS, (Accumulate(Name("sum"), Op.ADD, Apply(int(Op.MUL), (factor, place))),))
+        body = (Let("sum", Const(-0.0)), terms, Store(result, Name("sum")))
+        nest = (For("i", rows, (For("j", UNITS, body),)),)
+        kernels.append(Kernel(number, Pass.GRADIENTS, (nest,), (number, number), rows * UNITS))
+    plain = loops_with(read(0, [(1, "k")]))
+    of_values = [Region(100 * n, f"GROUP_{n}", f"group_{n}", 64, 64, 64) for n in numbers]
+    regions = {**plain.regions, VALUE: Regions([*plain.regions[VALUE], *of_values])}
+    return Loops((plain.kernels[0], *kernels), {DATA: SIZE, VALUE: 400}, {}, regions, 0)
+
+
+def column(array):
+    return Place(array, Index(POINTS - 1, ((POINTS, "j"), (-1, "k"))))
+
+
+def values(loops):
+    state = new_state(loops, [0.1 * i * i - i for i in range(SIZE)], [])
+    run(state, EVERYTHING)
+    return state.images[0][:400]
+
+
+@pytest.mark.parametrize(("array", "position"), [(DATA, 0), (VALUE, 1)])
+def test_kernels_share_a_copy_as_soon_as_it_can_be_made(array, position):
+    """Three rows each are not enough for one kernel, but for two."""
+    plain = results_with(column(array), rows=3)
+    copied = copy_columns(plain, 4, {})
+    (copy,) = [kernel for kernel in copied.kernels if kernel.number > 2]
+    assert copied.kernels.index(copy) == position
+    assert (copy.passes, copy.phase) == (Pass.GRADIENTS, Phase.SIDE_BY_SIDE)
+    assert values(copied) == values(plain)
+    assert copy_columns(results_with(column(array), rows=3, numbers=[1]), 4, {}).kernels == plain.kernels[:2]
+
+
+@pytest.mark.parametrize("phase", [Phase.ONCE, Phase.BY_IMAGE])
+def test_what_a_batch_runs_for_single_images_reads_no_copy(phase):
+    """The batch would not make it."""
+    plain = results_with(column(DATA))
+    assert copy_columns(plain, 4, {1: phase, 2: phase}) is plain
+    mixed = copy_columns(plain, 4, {1: phase, 2: Phase.SIDE_BY_SIDE})
+    assert [kernel == plain.kernels[kernel.number] for kernel in mixed.kernels[1:]] == [True, True, False]
+
+
+def test_kernels_of_several_passes_have_copies_of_their_own():
+    """Parameters may change between forward and backward."""
+    plain = results_with(column(DATA))
+    forward = replace(plain.kernels[1], passes=Pass.LOSS)
+    copied = copy_columns(plain.with_kernels([plain.kernels[0], forward, plain.kernels[2]]), 4, {})
+    assert [kernel.passes for kernel in copied.kernels if kernel.number > 2] == [Pass.LOSS, Pass.GRADIENTS]
+
+
+def test_what_is_computed_later_is_not_copied():
+    plain = results_with(column(VALUE))
+    late = plain.with_kernels([*plain.kernels[1:], plain.kernels[0]])
+    assert copy_columns(late, 4, {}) is late
+
+
+@pytest.mark.parametrize("write", [physics_loss, lstm])
+def test_copies_in_modules(write, tmp_path):
+    """Of values and of parameters, for single images, for images side by side, and for steps."""
+    program = write(numbers(6), numbers(1), hidden=5) if write is physics_loss else write(numbers(12), numbers(2), 6, 5)
+    assert ".columns[" in compile_program(program).files["nn_kernels.h"]
     compare(program, tmp_path, steps=2, flags=["-O0"])
+
+
+def test_backward_reads_the_parameters_of_the_moment(tmp_path, monkeypatch):
+    """As it does without a copy: they may change after forward."""
+    found = []
+    for copies in (copy_columns, lambda loops, *_: loops):
+        monkeypatch.setattr("codegen.pipeline.copy_columns", copies)
+        nn = Extension(lstm(numbers(12), numbers(2), 6, 5), tmp_path, "loops", flags=["-O0"]).module
+        nn.forward([0.5, 1.0], [0.1 * i for i in range(12)])
+        for view in nn.state_dict().values():
+            np.asarray(view)[...] *= -1.5
+        nn.backward()
+        found.append(gradients(nn))
+    assert bits(found[0]) == bits(found[1])
+    assert any(found[0])

@@ -146,11 +146,12 @@ def test_depth_costs_no_kernels(name):
 
 
 def test_width_costs_no_kernels():
+    """Of more lanes than in_order.MAX_UNROLLED: fewer have marks against gcc's vectors."""
     found = [
         compile_program(gru(models.values(16), models.values(2), steps=4, hidden=hidden), "wide").files[
             "wide_kernels.h"
         ]
-        for hidden in (16, 32)
+        for hidden in (24, 32)
     ]
     assert found[0].count("\n") == found[1].count("\n")
 

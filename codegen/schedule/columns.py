@@ -1,4 +1,4 @@
-"""Columns that gradients read again and again -> rows, copied once.
+"""Columns that lanes read again and again -> rows, copied once.
 
 Example input: a network at 32 points, which its loss is about, has the values of a unit at all points side by side. The
 lanes of a gradient are units, 32 numbers apart:
@@ -21,16 +21,22 @@ becomes, with a kernel that copies what the lanes read:
                 for k < 32:
                     grad[12i + j] += mul(value[400 + 32i + k], value[1200 + 12k + j])
 
-Lanes that are far apart are loaded one by one and put together, for each tile of gradients anew. The copy costs as much
-once, and next to nothing where images lie side by side. Passes later on see one more kernel.
+Lanes that are far apart are loaded one by one and put together, or transposed tile by tile, for each row of results
+anew. The copy costs as much once. Passes later on see one more kernel.
+
+Images side by side are lanes themselves. So there are two such passes: one for gradients, which single images and
+batches share, and one for all else that single images compute, where columns may be those of parameters too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
+from math import prod
 
 from codegen.ir.loops import (
+    DATA,
     VALUE,
     Body,
     Expr,
@@ -39,6 +45,7 @@ from codegen.ir.loops import (
     Kernel,
     Loops,
     Pass,
+    Phase,
     Place,
     Region,
     Regions,
@@ -51,16 +58,36 @@ from codegen.reroll.layout import aligned, padded
 from codegen.schedule.nest import result, root_loops
 
 FEWEST_LANES = 4  # of which a copy makes vectors
+FEWEST_READS = 4  # of each number
+MOST_NUMBERS = 2**16  # of all copies, which each image of a block has room for
 NOT_COMPUTED = ("INPUT", "TARGET", "NOISE")
-FEWEST_READS = 4  # of each number: as often as the rows of a tile share one
+
+
+def copy_columns_of_gradients(loops: Loops, cache_line: int) -> Loops:
+    """With copies of what gradients read. `cache_line`: rows of copies are padded to multiples of so many numbers."""
+    readers = [kernel for kernel in loops.kernels if kernel.passes == Pass.DENSE_GRADIENTS]
+    return _Copies(loops, readers, (VALUE,)).made(cache_line, Phase.BY_IMAGE)
+
+
+def copy_columns(loops: Loops, cache_line: int, phases: Mapping[int, Phase]) -> Loops:
+    """With copies of what other kernels read, if a batch has these side by side. `phases`: how they run there."""
+    readers = [
+        kernel
+        for kernel in loops.kernels
+        if not kernel.passes & (Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS | Pass.TOKEN_ROWS)
+        and phases.get(kernel.number, Phase.SIDE_BY_SIDE) == Phase.SIDE_BY_SIDE
+    ]
+    return _Copies(loops, readers, (DATA, VALUE)).made(cache_line, Phase.SIDE_BY_SIDE)
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A region of value[] as rows of `stride` numbers. Lanes of gradients read columns of it."""
+    """A region of value[] or data[] as rows of `stride` numbers, of which lanes read columns in kernels of `passes`."""
 
+    array: str
     region: Region
     stride: int
+    passes: Pass
 
     def at(self, index: Index) -> tuple[Index, Index]:
         """The row and the column of an element."""
@@ -77,71 +104,126 @@ class Copy:
     first: int
     last: int
     rows: int
-    reads: int = 0
+    reads: int
+    reader: int  # the position of the first kernel that reads it
 
     @property
     def columns(self) -> int:
         return self.last - self.first + 1
 
-    @property
-    def size(self) -> int:
-        return self.columns * self.rows
-
-    def is_within(self, matrix: Matrix) -> bool:
-        """Whether all that is copied is in the region."""
-        return matrix.stride * (self.rows - 1) + self.last < matrix.region.row
+    def pays(self, matrix: Matrix) -> bool:
+        """Whether it is read often; and all that is copied must be in the region."""
+        is_inside = matrix.stride * (self.rows - 1) + self.last < matrix.region.extent
+        return is_inside and self.reads >= FEWEST_READS * self.columns * self.rows
 
 
-def copy_columns(loops: Loops, cache_line: int) -> Loops:
-    """With the copies that pay. `cache_line`: rows of the copies are padded to multiples of so many numbers."""
-    copies: dict[Matrix, Copy] = {}
-    for place, matrix, counts in _column_reads(loops):
-        _widen(copies, place, matrix, counts)
-    paying = {
-        matrix: copy
-        for matrix, copy in copies.items()
-        if copy.reads >= FEWEST_READS * copy.size and copy.is_within(matrix)
-    }
-    return _with_copies(loops, paying, cache_line) if paying else loops
+class _Copies:
+    """What lanes of some kernels read from columns of some arrays."""
 
+    def __init__(self, loops: Loops, readers: list[Kernel], arrays: tuple[str, ...]) -> None:
+        self.loops, self.arrays = loops, arrays
+        self.readers = {kernel.number for kernel in readers}
+        self.copies: dict[Matrix, Copy] = {}
+        for position, kernel in enumerate(loops.kernels):
+            for nest in kernel.nests if kernel.number in self.readers else ():
+                counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+                for around, place in _places(nest, {}):
+                    matrix = self.matrix(kernel, nest, place, counts)
+                    if matrix is not None:
+                        self.count(matrix, place, around, position)
 
-def _column_reads(loops: Loops) -> Iterator[tuple[Place, Matrix, dict[str, int]]]:
-    """What lanes of gradients read from columns, and how often each loop around it runs."""
-    for kernel in loops.kernels:
-        if kernel.passes != Pass.DENSE_GRADIENTS:
-            continue
+    def matrix(self, kernel: Kernel, nest: Body, place: Place, counts: dict[str, int]) -> Matrix | None:
+        """The matrix of which lanes read a column, if each of its numbers is where one formula says."""
+        roots, index = root_loops(nest), place.index
+        if not roots or roots[-1].count < FEWEST_LANES or place.array not in self.arrays or index.tables:
+            return None
+        stride, region = index.stride(roots[-1].counter), self.loops.region(place.array, index.base)
+        is_inside = region.start <= _least(index, counts) <= _most(index, counts) < region.start + region.extent
+        if stride <= 1 or region.name in NOT_COMPUTED or not is_inside:
+            return None
+        passes = Pass.GRADIENTS if kernel.is_gradient else kernel.passes
+        matrix = Matrix(place.array, region, stride, passes)
+        row, column = matrix.at(index)
+        is_regular = _least(column, counts) >= 0 and _most(column, counts) < stride and _least(row, counts) >= 0
+        return matrix if is_regular else None
+
+    def count(self, matrix: Matrix, place: Place, around: dict[str, int], position: int) -> None:
+        """Counts a read, and lets the copy reach as far as it does."""
+        row, column = matrix.at(place.index)
+        first, last, rows = _least(column, around), _most(column, around), _most(row, around) + 1
+        copy = self.copies.setdefault(matrix, Copy(first, last, rows, 0, position))
+        copy.first, copy.last, copy.rows = min(copy.first, first), max(copy.last, last), max(copy.rows, rows)
+        copy.reads += prod(around.values())
+
+    def made(self, cache_line: int, phase: Phase) -> Loops:
+        """The loops with the copies that pay, as far as there is room for them.
+
+        `phase`: that of images side by side for copies that batches do without, because lanes are images there.
+        """
+        loops = self.loops
+        number = max((kernel.number for kernel in loops.kernels), default=-1) + 1
+        length = aligned(loops.lengths[VALUE], cache_line)
+        most = length + MOST_NUMBERS
+        known = self.known_from()
+        found: dict[Matrix, Region] = {}
+        before: dict[int, list[Kernel]] = {}  # kernels, by the position of the next one
+        for matrix, copy in self.copies.items():
+            position = known.get(matrix.region.start, 0) if matrix.array == VALUE else 0
+            row = padded(copy.rows, cache_line)
+            if not copy.pays(matrix) or copy.reader < position or length + row * copy.columns > most:
+                continue
+            names = f"COLUMNS_{number}", f"{matrix.region.title}.columns"
+            region = Region(length, *names, copy.rows, row, row * copy.columns)
+            nodes = loops.kernels[position - 1 if position else copy.reader].nodes
+            kernel = replace(_kernel(number, matrix, copy, region, nodes), phase=phase)
+            before.setdefault(position, []).append(kernel)
+            found[matrix] = region
+            number, length = number + 1, aligned(length + region.extent, cache_line)
+        if not found:
+            return loops
+        kernels = [[*before.get(i, ()), self.reading(kernel, found)] for i, kernel in enumerate(loops.kernels)]
+        return replace(
+            loops,
+            kernels=(*chain.from_iterable(kernels), *before.get(len(loops.kernels), ())),
+            lengths={**loops.lengths, VALUE: length},
+            regions={**loops.regions, VALUE: Regions([*loops.regions[VALUE], *found.values()])},
+        )
+
+    def known_from(self) -> dict[int, int]:
+        """For the start of each region of value[] the position after the last kernel that computes a part of it."""
+        computing = [(i, kernel) for i, kernel in enumerate(self.loops.kernels) if not kernel.is_gradient]
+        return {
+            self.loops.region(VALUE, result(nest).index.base).start: i + 1 for i, k in computing for nest in k.nests
+        }
+
+    def reading(self, kernel: Kernel, found: dict[Matrix, Region]) -> Kernel:
+        """The kernel, with what its lanes read from columns replaced."""
+        if kernel.number not in self.readers:
+            return kernel
+        nests = []
         for nest in kernel.nests:
             counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
-            for loops_around, place in _places(nest, {}):
-                matrix = _matrix(loops, nest, place, counts)
-                if matrix is not None:
-                    yield place, matrix, loops_around
+
+            def change(expr: Expr, nest: Body = nest, counts: dict[str, int] = counts) -> Expr:
+                matrix = self.matrix(kernel, nest, expr, counts) if type(expr) is Place else None
+                if matrix not in found or type(expr) is not Place:
+                    return expr
+                (row, column), region = matrix.at(expr.index), found[matrix]
+                base = region.start + row.base + region.row_length * (column.base - self.copies[matrix].first)
+                steps = (*row.steps, *((region.row_length * step, name) for step, name in column.steps))
+                return Place(VALUE, Index(base, steps))
+
+            nests.append(map_body(nest, change))
+        return kernel.with_nests(tuple(nests))
 
 
 def _places(body: Body, around: dict[str, int]) -> Iterator[tuple[dict[str, int], Place]]:
-    """Every place that a body reads, and the loops around it."""
+    """Every place that a body reads, and how often each loop around it runs."""
     for stmt in body:
         if type(stmt) is For:
             yield from _places(stmt.body, {**around, stmt.counter: stmt.count})
         else:
             yield from ((around, place) for place in reads(stmt))
-
-
-def _matrix(loops: Loops, nest: Body, place: Place, counts: dict[str, int]) -> Matrix | None:
-    """The matrix of which lanes read a column, if each of its numbers is where one formula says."""
-    roots = root_loops(nest)
-    if not roots or roots[-1].count < FEWEST_LANES or place.array != VALUE or place.index.tables:
-        return None
-    index, stride = place.index, place.index.stride(roots[-1].counter)
-    region = loops.region(VALUE, index.base)
-    if region.name in NOT_COMPUTED:
-        return None
-    if stride <= 1 or not region.start <= _least(index, counts) <= _most(index, counts) < region.start + region.row:
-        return None
-    matrix = Matrix(region, stride)
-    row, column = matrix.at(index)
-    is_inside = _least(column, counts) >= 0 and _most(column, counts) < stride and _least(row, counts) >= 0
-    return matrix if is_inside else None
 
 
 def _least(index: Index, counts: dict[str, int]) -> int:
@@ -152,68 +234,8 @@ def _most(index: Index, counts: dict[str, int]) -> int:
     return index.base + sum(step * (counts[name] - 1) for step, name in index.steps if step > 0)
 
 
-def _widen(copies: dict[Matrix, Copy], place: Place, matrix: Matrix, counts: dict[str, int]) -> None:
-    """Counts a read, and lets the copy reach as far as it does."""
-    row, column = matrix.at(place.index)
-    first, last, rows = _least(column, counts), _most(column, counts), _most(row, counts) + 1
-    copy = copies.setdefault(matrix, Copy(first, last, rows))
-    copy.first, copy.last, copy.rows = min(copy.first, first), max(copy.last, last), max(copy.rows, rows)
-    times = 1
-    for count in counts.values():
-        times *= count
-    copy.reads += times
-
-
-def _with_copies(loops: Loops, copies: dict[Matrix, Copy], cache_line: int) -> Loops:
-    writers = {_region(loops, kernel).start: kernel for kernel in loops.kernels if not kernel.is_gradient}
-    number, length = max(kernel.number for kernel in loops.kernels) + 1, aligned(loops.lengths[VALUE], cache_line)
-    found: dict[Matrix, Region] = {}
-    kernels: list[Kernel] = []
-    for matrix, copy in copies.items():
-        row = padded(copy.rows, cache_line)
-        name, title = f"{matrix.region.name}_COLUMNS_{matrix.stride}", f"{matrix.region.title}.columns"
-        region = found[matrix] = Region(length, name, title, copy.rows, row, row * copy.columns)
-        kernels.append(_kernel(number + len(kernels), matrix, copy, region, writers[matrix.region.start].nodes))
-        length = aligned(length + region.extent, cache_line)
-    changed = [_reading(loops, kernel, copies, found) for kernel in loops.kernels]
-    last = max(i for i, kernel in enumerate(changed) if not kernel.is_gradient) + 1
-    return replace(
-        loops,
-        kernels=(*changed[:last], *kernels, *changed[last:]),
-        lengths={**loops.lengths, VALUE: length},
-        regions={**loops.regions, VALUE: Regions([*loops.regions[VALUE], *found.values()])},
-    )
-
-
-def _region(loops: Loops, kernel: Kernel) -> Region:
-    """The first region that a kernel writes."""
-    place = result(kernel.nests[0])
-    return loops.region(place.array, place.index.base)
-
-
 def _kernel(number: int, matrix: Matrix, copy: Copy, region: Region, nodes: tuple[int, int]) -> Kernel:
     to = Place(VALUE, Index(region.start, ((region.row_length, "i"), (1, "j"))))
-    source = Place(VALUE, Index(matrix.region.start + copy.first, ((1, "i"), (matrix.stride, "j"))))
+    source = Place(matrix.array, Index(matrix.region.start + copy.first, ((1, "i"), (matrix.stride, "j"))))
     nest: Body = (For("i", copy.columns, (For("j", copy.rows, (Store(to, source),)),)),)
-    return Kernel(number, Pass.GRADIENTS, (nest,), nodes, copy.size)
-
-
-def _reading(loops: Loops, kernel: Kernel, copies: dict[Matrix, Copy], found: dict[Matrix, Region]) -> Kernel:
-    """The kernel, with what its lanes read from columns replaced."""
-    if kernel.passes != Pass.DENSE_GRADIENTS:
-        return kernel
-    nests = []
-    for nest in kernel.nests:
-        counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
-
-        def change(expr: Expr, nest: Body = nest, counts: dict[str, int] = counts) -> Expr:
-            matrix = _matrix(loops, nest, expr, counts) if type(expr) is Place else None
-            if matrix not in found or type(expr) is not Place:
-                return expr
-            (row, column), region = matrix.at(expr.index), found[matrix]
-            base = region.start + row.base + region.row_length * (column.base - copies[matrix].first)
-            steps = (*row.steps, *((region.row_length * step, name) for step, name in column.steps))
-            return Place(VALUE, Index(base, steps))
-
-        nests.append(map_body(nest, change))
-    return kernel.with_nests(tuple(nests))
+    return Kernel(number, matrix.passes, (nest,), nodes, copy.columns * copy.rows)

@@ -57,7 +57,8 @@ class Batch:
 class Scheduled:
     """All loops of a program, for the registers of one kind of SIMD level."""
 
-    single: Loops  # of single images
+    plain: Loops  # of single images, before the passes that decide how they run
+    single: Loops  # and after them
     batch: Batch | None
     steps: Loops  # gradients of a single image that become steps at once
     dense: Loops  # row sums of a few images at a time

@@ -13,8 +13,8 @@ MAX_WORKSPACES = 2**26  # bytes
 
 def workspaces(kernels: Kernels) -> int:
     """For how many threads there is room."""
-    images = 2 * kernels.batch.images if kernels.batch is not None else 1
-    return MAX_WORKSPACES // (kernels.value_count * 8 * images)
+    images = 2 * kernels.batch.images if kernels.batch is not None else 0
+    return MAX_WORKSPACES // (8 * (kernels.value_count + images * kernels.batch_values))
 
 
 def block_images(kernels: Kernels) -> int:
@@ -24,10 +24,10 @@ def block_images(kernels: Kernels) -> int:
     wait for one another. For all else, the values of the images should stay in the cache, unless all gradients together
     do not: each block reads and writes them.
     """
-    workspace = kernels.value_count * 8
+    workspace = kernels.batch_values * 8
     rows = 8 * sum(row.place.extent for row in kernels.row_tensors)
     gradients = 8 * kernels.data_count
     most = 4 * BLOCK_BYTES if gradients > BLOCK_BYTES // 2 else BLOCK_BYTES
     if MAX_BLOCK * workspace <= most and rows >= ROWS_BYTES:
         return MAX_BLOCK
-    return max(min(SMALL_BLOCK, MAX_WORKSPACES // workspace), 1)
+    return max(min(SMALL_BLOCK, MAX_WORKSPACES // (kernels.value_count * 8)), 1)

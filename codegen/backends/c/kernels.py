@@ -166,6 +166,12 @@ class Kernels:
     token_tables: list[TokenTable] = field(default_factory=list)
     by_index: tuple[Part, ...] = ()  # the parts whose tokens are stored as numbers
     sent: list[Span] = field(default_factory=list)  # values that processes tell one another
+    copied: int = 0  # how many of value[] are copies that single images alone have: see schedule.columns
+
+    @property
+    def batch_values(self) -> int:
+        """How many numbers of value[] a batch needs of each image."""
+        return self.value_count - self.copied
 
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""
@@ -187,6 +193,7 @@ def kernels_of(
     """
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     loops = _by_parameters(wide)
+    plain = {parameters: wide.plain if parameters == WORKSPACE else found.loops for parameters in loops}
     others = _by_parameters(narrow) if narrow is not None else {}
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
@@ -195,8 +202,8 @@ def kernels_of(
         updates=updates,
         definitions=definitions(used_rows(graph), updates, arithmetic),
         tables=table_lines(wide.single, arithmetic),
-        functions=_functions(loops, found.loops, arithmetic, printed),
-        narrow=_functions(others, found.loops, arithmetic) if others else None,
+        functions=_functions(loops, plain, arithmetic, printed),
+        narrow=_functions(others, plain, arithmetic) if others else None,
         batch=wide.batch,
         offsets=_offsets(found, *loops.values(), *others.values()),
         tensors=layout.tensors,
@@ -205,6 +212,7 @@ def kernels_of(
         row_comments=[comment(str(formula)) for kernel in rows for formula in formulas(found.loops, kernel)],
         reads_inputs=any(reads_inputs(these) for part, these in loops.items() if part != DENSE_ROWS),
         value_count=wide.single.lengths[VALUE],
+        copied=wide.plain.lengths[VALUE] - found.loops.lengths[VALUE],
         data_count=layout.data_count,
         loss=found.place_of(graph.loss),
         outputs={name: [found.place_of(n) for n in nodes] for name, nodes in graph.outputs.items()},
@@ -230,7 +238,7 @@ def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
 
 def _functions(
     loops: dict[str, Loops],
-    plain: Loops,
+    plain: dict[str, Loops],
     arithmetic: Arithmetic,
     printed: tuple[list[str], list[Call]] | None = None,
 ) -> Functions:
@@ -238,7 +246,7 @@ def _functions(
     calls: dict[str, list[Call]] = {}
     for parameters, these in loops.items():
         if printed is None or parameters != WORKSPACE:
-            text, calls[parameters] = kernel_functions(these, plain, arithmetic, parameters)
+            text, calls[parameters] = kernel_functions(these, plain[parameters], arithmetic, parameters)
         else:
             text, calls[parameters] = printed
         lines += text

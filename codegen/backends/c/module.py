@@ -183,6 +183,7 @@ def shared_constants(
         ("PREDICTION", list(program.outputs).index(program.prediction) if program.prediction else 0),
         ("MAX_THREADS", MAX_THREADS),
         ("SIDE_BY_SIDE", kernels.batch.images if kernels.batch is not None else 0),
+        ("VALUES_SIDE_BY_SIDE", kernels.batch_values + SLACK if kernels.batch is not None else 0),
         ("FEWEST_SIDE_BY_SIDE", kernels.batch.fewest if kernels.batch is not None else 0),
         ("MAX_WORKERS", max(min(MAX_THREADS, workspaces(kernels)), 1)),
         ("OPERATIONS", operations),
