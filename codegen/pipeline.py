@@ -8,7 +8,7 @@ import keyword
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import compress
 
 import numpy as np
@@ -41,7 +41,7 @@ from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.trees import find_trees
-from codegen.schedule.columns import copy_columns, copy_columns_of_gradients
+from codegen.schedule.columns import copy_columns_of_gradients
 from codegen.schedule.copies import Batch, Scheduled, plan_batch
 from codegen.schedule.pipeline import (
     Rerolled,
@@ -51,6 +51,7 @@ from codegen.schedule.pipeline import (
     gradient_passes,
     python_passes,
     schedule,
+    single_images,
     step_passes,
 )
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
@@ -221,7 +222,7 @@ def scheduled(
         return Scheduled(found.loops, schedule(found, passes), None, none, none)
     batch = batch_of(found, to)
     phases = batch.phases if batch is not None else {}
-    single = replace(found, loops=copy_columns(found.loops, to.cache_line, phases))
+    single = single_images(found, to, phases)
     return Scheduled(
         plain=single.loops,
         single=schedule(single, c_passes(single, to, phases)),

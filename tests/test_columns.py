@@ -196,7 +196,7 @@ def test_backward_reads_the_parameters_of_the_moment(tmp_path, monkeypatch):
     """As it does without a copy: they may change after forward."""
     found = []
     for copies in (copy_columns, lambda loops, *_: loops):
-        monkeypatch.setattr("codegen.pipeline.copy_columns", copies)
+        monkeypatch.setattr("codegen.schedule.pipeline.copy_columns", copies)
         nn = Extension(lstm(numbers(12), numbers(2), 6, 5), tmp_path, "loops", flags=["-O0"]).module
         nn.forward([0.5, 1.0], [0.1 * i for i in range(12)])
         for view in nn.state_dict().values():

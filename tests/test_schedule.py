@@ -40,7 +40,15 @@ from codegen.ir.loops import (
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll, token_parts
 from codegen.schedule.phases import indices_written
-from codegen.schedule.pipeline import batch_passes, c_passes, gradient_passes, python_passes, schedule, stages
+from codegen.schedule.pipeline import (
+    batch_passes,
+    c_passes,
+    gradient_passes,
+    python_passes,
+    schedule,
+    single_images,
+    stages,
+)
 from codegen.schedule.roll import roll
 from codegen.schedule.target import NARROW, WIDE, Target
 from micrograd.engine import Value
@@ -55,12 +63,14 @@ def all_stages(program, target):
     """(name, whether rows may be padded, loops, what they were made from) after each pass of both backends."""
     graph = build_graph(program)
     by_index = token_parts(program)
+    for_c = reroll(graph, program, target.cache_line, by_index)
     for backend, found in (
-        ("C", reroll(graph, program, target.cache_line, by_index)),
+        ("C", for_c),
+        ("C, single images", single_images(for_c, target, {})),
         ("Python", reroll(graph, program, 1)),
     ):
         is_padded = False
-        for name, loops in stages(found, c_passes(found, target) if backend == "C" else python_passes(found)):
+        for name, loops in stages(found, python_passes(found) if backend == "Python" else c_passes(found, target)):
             is_padded = is_padded or name == "pad"
             yield f"{backend}, {name}", is_padded, loops, found
 

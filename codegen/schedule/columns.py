@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from math import prod
 
@@ -52,7 +53,6 @@ from codegen.ir.loops import (
     Store,
     map_body,
     reads,
-    statements,
 )
 from codegen.reroll.layout import aligned, padded
 from codegen.schedule.nest import result, root_loops
@@ -124,13 +124,14 @@ class _Copies:
         self.loops, self.arrays = loops, arrays
         self.readers = {kernel.number for kernel in readers}
         self.copies: dict[Matrix, Copy] = {}
+        self.matrices: dict[tuple[int, int, Place], Matrix] = {}  # by kernel, nest and place
         for position, kernel in enumerate(loops.kernels):
-            for nest in kernel.nests if kernel.number in self.readers else ():
-                counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
-                for around, place in _places(nest, {}):
+            for n, nest in enumerate(kernel.nests if kernel.number in self.readers else ()):
+                for counts, place in _places(nest, {}):
                     matrix = self.matrix(kernel, nest, place, counts)
                     if matrix is not None:
-                        self.count(matrix, place, around, position)
+                        self.matrices[kernel.number, n, place] = matrix
+                        self.count(matrix, place, counts, position)
 
     def matrix(self, kernel: Kernel, nest: Body, place: Place, counts: dict[str, int]) -> Matrix | None:
         """The matrix of which lanes read a column, if each of its numbers is where one formula says."""
@@ -147,13 +148,13 @@ class _Copies:
         is_regular = _least(column, counts) >= 0 and _most(column, counts) < stride and _least(row, counts) >= 0
         return matrix if is_regular else None
 
-    def count(self, matrix: Matrix, place: Place, around: dict[str, int], position: int) -> None:
+    def count(self, matrix: Matrix, place: Place, counts: dict[str, int], position: int) -> None:
         """Counts a read, and lets the copy reach as far as it does."""
         row, column = matrix.at(place.index)
-        first, last, rows = _least(column, around), _most(column, around), _most(row, around) + 1
+        first, last, rows = _least(column, counts), _most(column, counts), _most(row, counts) + 1
         copy = self.copies.setdefault(matrix, Copy(first, last, rows, 0, position))
         copy.first, copy.last, copy.rows = min(copy.first, first), max(copy.last, last), max(copy.rows, rows)
-        copy.reads += prod(around.values())
+        copy.reads += prod(counts.values())
 
     def made(self, cache_line: int, phase: Phase) -> Loops:
         """The loops with the copies that pay, as far as there is room for them.
@@ -175,8 +176,7 @@ class _Copies:
             names = f"COLUMNS_{number}", f"{matrix.region.title}.columns"
             region = Region(length, *names, copy.rows, row, row * copy.columns)
             nodes = loops.kernels[position - 1 if position else copy.reader].nodes
-            kernel = replace(_kernel(number, matrix, copy, region, nodes), phase=phase)
-            before.setdefault(position, []).append(kernel)
+            before.setdefault(position, []).append(_kernel(number, matrix, copy, region, nodes, phase))
             found[matrix] = region
             number, length = number + 1, aligned(length + region.extent, cache_line)
         if not found:
@@ -198,32 +198,28 @@ class _Copies:
 
     def reading(self, kernel: Kernel, found: dict[Matrix, Region]) -> Kernel:
         """The kernel, with what its lanes read from columns replaced."""
+
+        def change(n: int, expr: Expr) -> Expr:
+            matrix = self.matrices.get((kernel.number, n, expr)) if type(expr) is Place else None
+            if matrix not in found or type(expr) is not Place:
+                return expr
+            (row, column), region = matrix.at(expr.index), found[matrix]
+            base = region.start + row.base + region.row_length * (column.base - self.copies[matrix].first)
+            steps = (*row.steps, *((region.row_length * step, name) for step, name in column.steps))
+            return Place(VALUE, Index(base, steps))
+
         if kernel.number not in self.readers:
             return kernel
-        nests = []
-        for nest in kernel.nests:
-            counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
-
-            def change(expr: Expr, nest: Body = nest, counts: dict[str, int] = counts) -> Expr:
-                matrix = self.matrix(kernel, nest, expr, counts) if type(expr) is Place else None
-                if matrix not in found or type(expr) is not Place:
-                    return expr
-                (row, column), region = matrix.at(expr.index), found[matrix]
-                base = region.start + row.base + region.row_length * (column.base - self.copies[matrix].first)
-                steps = (*row.steps, *((region.row_length * step, name) for step, name in column.steps))
-                return Place(VALUE, Index(base, steps))
-
-            nests.append(map_body(nest, change))
-        return kernel.with_nests(tuple(nests))
+        return kernel.with_nests(tuple([map_body(nest, partial(change, n)) for n, nest in enumerate(kernel.nests)]))
 
 
-def _places(body: Body, around: dict[str, int]) -> Iterator[tuple[dict[str, int], Place]]:
+def _places(body: Body, counts: dict[str, int]) -> Iterator[tuple[dict[str, int], Place]]:
     """Every place that a body reads, and how often each loop around it runs."""
     for stmt in body:
         if type(stmt) is For:
-            yield from _places(stmt.body, {**around, stmt.counter: stmt.count})
+            yield from _places(stmt.body, {**counts, stmt.counter: stmt.count})
         else:
-            yield from ((around, place) for place in reads(stmt))
+            yield from ((counts, place) for place in reads(stmt))
 
 
 def _least(index: Index, counts: dict[str, int]) -> int:
@@ -234,8 +230,8 @@ def _most(index: Index, counts: dict[str, int]) -> int:
     return index.base + sum(step * (counts[name] - 1) for step, name in index.steps if step > 0)
 
 
-def _kernel(number: int, matrix: Matrix, copy: Copy, region: Region, nodes: tuple[int, int]) -> Kernel:
+def _kernel(number: int, matrix: Matrix, copy: Copy, region: Region, nodes: tuple[int, int], phase: Phase) -> Kernel:
     to = Place(VALUE, Index(region.start, ((region.row_length, "i"), (1, "j"))))
     source = Place(matrix.array, Index(matrix.region.start + copy.first, ((1, "i"), (matrix.stride, "j"))))
     nest: Body = (For("i", copy.columns, (For("j", copy.rows, (Store(to, source),)),)),)
-    return Kernel(number, matrix.passes, (nest,), nodes, copy.columns * copy.rows)
+    return Kernel(number, matrix.passes, (nest,), nodes, copy.columns * copy.rows, phase=phase)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from codegen.ir import loops as ir
@@ -13,6 +13,7 @@ from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
+from codegen.schedule.columns import copy_columns
 from codegen.schedule.dense_rows import rows_of_images
 from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.fuse import fuse_products
@@ -77,6 +78,11 @@ class Rerolled:
 
 
 Pass = Callable[[Loops], Loops]
+
+
+def single_images(found: Rerolled, target: Target, phases: Mapping[int, Phase]) -> Rerolled:
+    """What c_passes() are for in a module, whose batches have `phases`: with rows instead of columns."""
+    return replace(found, loops=copy_columns(found.loops, target.cache_line, phases))
 
 
 def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None = None) -> dict[str, Pass]:

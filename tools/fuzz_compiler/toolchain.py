@@ -20,7 +20,7 @@ from codegen.ir.verify_loops import verify_loops
 from codegen.passes.freeze import frozen_program, weights_of
 from codegen.pipeline import Compiled, build_graph, compile_program
 from codegen.program import Program
-from codegen.schedule.pipeline import c_passes, stages
+from codegen.schedule.pipeline import c_passes, single_images, stages
 from codegen.schedule.target import Target
 from codegen.toolchain import UNIX_FLAGS
 from tools.fuzz_compiler.reference import Engine, Interpreter, LoopInterpreter, with_rows
@@ -161,10 +161,11 @@ class Toolchain:
 
 def _interpreted(program: Program, compiled: Compiled) -> LoopInterpreter:
     """The loops that C is printed from. Raises ValueError if those after any pass are not legal."""
-    found = compiled.found
+    target, found = Target.of(program), compiled.found
     assert found is not None
     verify_loops(found.loops, is_padded=False)
-    for _, loops in stages(found, c_passes(found, Target.of(program))):
+    found = single_images(found, target, {})
+    for _, loops in stages(found, c_passes(found, target)):
         verify_loops(loops)
     return LoopInterpreter(program, with_rows(loops, found.loops), found)
 
