@@ -78,12 +78,12 @@ def compile_flags(compiler_type: str) -> list[str]:
 
 
 def wheel_flags(compiler_type: str) -> tuple[list[str], list[str]]:
-    """What a module of a wheel is compiled and linked with: smaller and as fast, and without what only debuggers read,
-    names and unwind tables, unless the environment's CFLAGS ask for it."""
+    """What a module of a wheel is compiled and linked with: smaller and as fast, without stubs for calls of libraries,
+    and without what only debuggers read, names and unwind tables, unless the environment's CFLAGS ask for it."""
     small = [] if compiler_type == "msvc" else SMALL_FLAGS
     is_stripped = sys.platform == "linux" and "-g" not in os.environ.get("CFLAGS", "").split()
     if is_stripped:
-        return [*compile_flags(compiler_type), *small, "-fno-asynchronous-unwind-tables"], ["-Wl,-s"]
+        return [*compile_flags(compiler_type), *small, "-fno-plt", "-fno-asynchronous-unwind-tables"], ["-Wl,-s"]
     return [*compile_flags(compiler_type), *small], []
 
 

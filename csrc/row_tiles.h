@@ -68,27 +68,23 @@ SPECIALISED int AT_LEVEL(is_dense)(const struct tile *tile, int images)
     return all == ~0ULL;
 }
 
-/* Finds the rows first .. first + count - 1 that some of the first `images` images of the block need, or all of them. */
-SPECIALISED void AT_LEVEL(list_tile)(struct tile *tile, int first, int count, int images, int all)
+/*
+ * Finds the rows first .. first + count - 1 that some of the first `images` images of the block need, or all of them. A
+ * function of its own: it runs once a tile, and is as long as all else that its callers do.
+ */
+NOT_INLINED void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images, int all)
 {
     const int masks = (images + ROW_MASK_IMAGES - 1) / ROW_MASK_IMAGES;
+    const int groups = masks <= FEW_MASKS ? 1 : (images + GROUP_IMAGES - 1) / GROUP_IMAGES;
     uint64_t found[GROUPS][TILE_ROWS];
-    if (masks <= FEW_MASKS) {
+    if (masks <= FEW_MASKS)
         AT_LEVEL(join_masks)(found[0], first, 0, masks, FEW_MASKS);
-        AT_LEVEL(list_rows)(tile, found, first, count, 1, all);
-        return;
-    }
-    const int groups = (images + GROUP_IMAGES - 1) / GROUP_IMAGES;
-    for (int g = 0; g < groups; g++)
-        AT_LEVEL(join_masks)(found[g], first, g, masks, GROUP_MASKS);
+    else
+        for (int g = 0; g < groups; g++)
+            AT_LEVEL(join_masks)(found[g], first, g, masks, GROUP_MASKS);
     if (groups == 1)
         AT_LEVEL(list_rows)(tile, found, first, count, 1, all);
     else
         AT_LEVEL(list_rows)(tile, found, first, count, groups, all);
-}
-
-SPECIALISED void AT_LEVEL(find_tile)(struct tile *tile, int first, int count, int images, int all)
-{
-    AT_LEVEL(list_tile)(tile, first, count, images, all);
     tile->dense_images = DENSE_ROWS && AT_LEVEL(is_dense)(tile, images) ? images : 0;
 }
