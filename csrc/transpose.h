@@ -1,9 +1,10 @@
 /*
  * Copies images side by side from and to the workspaces of single images. Included once for each SIMD level and so
- * without a guard. Where a vector register holds one number of each image, it transposes blocks in registers.
+ * without a guard. Where vector registers hold one number of each image, or of half of them, it transposes blocks in
+ * registers.
  */
 
-#if LEVEL == 2 && defined(__has_builtin)
+#if LEVEL > 0 && defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
 #define TRANSPOSES 1
 #endif
@@ -11,11 +12,14 @@
 
 #if TRANSPOSES
 
-typedef real AT_LEVEL(row) __attribute__((vector_size(64)));
-typedef real AT_LEVEL(unaligned_row) __attribute__((vector_size(64), aligned(sizeof(real)), may_alias));
+#define REGISTER_BYTES (LEVEL == 2 ? 64 : 32)
+#define IN_REGISTER (LEVEL == 2 ? SIDE_BY_SIDE : SIDE_BY_SIDE / 2) /* numbers: rows of a block, and columns */
+
+typedef real AT_LEVEL(row) __attribute__((vector_size(REGISTER_BYTES)));
+typedef real AT_LEVEL(unaligned_row) __attribute__((vector_size(REGISTER_BYTES), aligned(sizeof(real)), may_alias));
 
 /* Rows a and b exchange the blocks of 1, 2, 4, ... elements that are on the wrong side of the diagonal. */
-#if FLOAT32
+#if FLOAT32 && LEVEL == 2
 #define LEFT_1(a, b) __builtin_shufflevector(a, b, 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30)
 #define RIGHT_1(a, b) __builtin_shufflevector(a, b, 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31)
 #define LEFT_2(a, b) __builtin_shufflevector(a, b, 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29)
@@ -24,29 +28,36 @@ typedef real AT_LEVEL(unaligned_row) __attribute__((vector_size(64), aligned(siz
 #define RIGHT_4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31)
 #define LEFT_8(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23)
 #define RIGHT_8(a, b) __builtin_shufflevector(a, b, 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31)
-#else
+#elif FLOAT32 || LEVEL == 2
 #define LEFT_1(a, b) __builtin_shufflevector(a, b, 0, 8, 2, 10, 4, 12, 6, 14)
 #define RIGHT_1(a, b) __builtin_shufflevector(a, b, 1, 9, 3, 11, 5, 13, 7, 15)
 #define LEFT_2(a, b) __builtin_shufflevector(a, b, 0, 1, 8, 9, 4, 5, 12, 13)
 #define RIGHT_2(a, b) __builtin_shufflevector(a, b, 2, 3, 10, 11, 6, 7, 14, 15)
 #define LEFT_4(a, b) __builtin_shufflevector(a, b, 0, 1, 2, 3, 8, 9, 10, 11)
 #define RIGHT_4(a, b) __builtin_shufflevector(a, b, 4, 5, 6, 7, 12, 13, 14, 15)
+#else
+#define LEFT_1(a, b) __builtin_shufflevector(a, b, 0, 4, 2, 6)
+#define RIGHT_1(a, b) __builtin_shufflevector(a, b, 1, 5, 3, 7)
+#define LEFT_2(a, b) __builtin_shufflevector(a, b, 0, 1, 4, 5)
+#define RIGHT_2(a, b) __builtin_shufflevector(a, b, 2, 3, 6, 7)
 #endif
 
 #define EXCHANGE(rows, size) \
-    for (int i = 0; i < SIDE_BY_SIDE; i += 2 * (size)) \
+    for (int i = 0; i < IN_REGISTER; i += 2 * (size)) \
         for (int j = i; j < i + (size); j++) { \
             const AT_LEVEL(row) a = rows[j], b = rows[j + (size)]; \
             rows[j] = LEFT_##size(a, b); \
             rows[j + (size)] = RIGHT_##size(a, b); \
         }
 
-SPECIALISED void AT_LEVEL(transpose)(AT_LEVEL(row) rows[SIDE_BY_SIDE])
+SPECIALISED void AT_LEVEL(transpose)(AT_LEVEL(row) rows[IN_REGISTER])
 {
     EXCHANGE(rows, 1)
     EXCHANGE(rows, 2)
+#ifdef LEFT_4
     EXCHANGE(rows, 4)
-#if FLOAT32
+#endif
+#ifdef LEFT_8
     EXCHANGE(rows, 8)
 #endif
 }
@@ -54,28 +65,30 @@ SPECIALISED void AT_LEVEL(transpose)(AT_LEVEL(row) rows[SIDE_BY_SIDE])
 /* The elements from `first` on that fill whole blocks; returns the first one after them. */
 static int AT_LEVEL(transpose_into)(struct images *restrict images, const real *const *from, int first, int end)
 {
-    for (; first + SIDE_BY_SIDE <= end; first += SIDE_BY_SIDE) {
-        AT_LEVEL(row) rows[SIDE_BY_SIDE];
-        for (int k = 0; k < SIDE_BY_SIDE; k++)
-            rows[k] = *(const AT_LEVEL(unaligned_row) *)(from[k] + first);
-        AT_LEVEL(transpose)(rows);
-        for (int k = 0; k < SIDE_BY_SIDE; k++)
-            memcpy(images->value[first + k], &rows[k], sizeof(rows[k]));
-    }
+    for (; first + IN_REGISTER <= end; first += IN_REGISTER)
+        for (int image = 0; image < SIDE_BY_SIDE; image += IN_REGISTER) {
+            AT_LEVEL(row) rows[IN_REGISTER];
+            for (int k = 0; k < IN_REGISTER; k++)
+                rows[k] = *(const AT_LEVEL(unaligned_row) *)(from[image + k] + first);
+            AT_LEVEL(transpose)(rows);
+            for (int k = 0; k < IN_REGISTER; k++)
+                *(AT_LEVEL(unaligned_row) *)&images->value[first + k][image] = rows[k];
+        }
     return first;
 }
 
 #if !FROZEN
 static int AT_LEVEL(transpose_out_of)(const struct images *restrict images, real *const *to, int first, int end)
 {
-    for (; first + SIDE_BY_SIDE <= end; first += SIDE_BY_SIDE) {
-        AT_LEVEL(row) rows[SIDE_BY_SIDE];
-        for (int k = 0; k < SIDE_BY_SIDE; k++)
-            memcpy(&rows[k], images->value[first + k], sizeof(rows[k]));
-        AT_LEVEL(transpose)(rows);
-        for (int k = 0; k < SIDE_BY_SIDE; k++)
-            *(AT_LEVEL(unaligned_row) *)(to[k] + first) = rows[k];
-    }
+    for (; first + IN_REGISTER <= end; first += IN_REGISTER)
+        for (int image = 0; image < SIDE_BY_SIDE; image += IN_REGISTER) {
+            AT_LEVEL(row) rows[IN_REGISTER];
+            for (int k = 0; k < IN_REGISTER; k++)
+                rows[k] = *(const AT_LEVEL(unaligned_row) *)&images->value[first + k][image];
+            AT_LEVEL(transpose)(rows);
+            for (int k = 0; k < IN_REGISTER; k++)
+                *(AT_LEVEL(unaligned_row) *)(to[image + k] + first) = rows[k];
+        }
     return first;
 }
 #endif
@@ -89,6 +102,8 @@ static int AT_LEVEL(transpose_out_of)(const struct images *restrict images, real
 #undef LEFT_8
 #undef RIGHT_8
 #undef EXCHANGE
+#undef REGISTER_BYTES
+#undef IN_REGISTER
 
 #endif
 

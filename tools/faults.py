@@ -411,7 +411,7 @@ FAULTS = [
         "return Pass.LOSS, phases.get(kernel.number, kernel.phase), kernel.is_gradient",
         test="tests/test_roll.py",
     ),
-    Fault("a transposition that forgets a step", "csrc/transpose.h", "EXCHANGE(rows, 2)", "", level="avx512"),
+    Fault("a transposition that forgets a step", "csrc/transpose.h", "EXCHANGE(rows, 2)", ""),
     Fault(
         "the values of the batch before are shared",
         "csrc/passes.h",
