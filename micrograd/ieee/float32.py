@@ -29,12 +29,23 @@ LN2_LOW = 1.428606765330187e-06  # 0x1.7f7d1c0000000p-20
 EXP_LARGEST = 88.72283172607422  # 0x1.62e42e0000000p+6
 EXP_SMALLEST = -103.97207641601562  # -0x1.9fe3680000000p+6
 EXPM1_SMALLEST = -17.328678131103516  # -0x1.1542440000000p+4
-TANH_LARGEST = 9.010912895202637  # 0x1.2059660000000p+3
 EXP_3 = 0.1666666567325592  # 0x1.5555540000000p-3
 EXP_4 = 0.04166649281978607  # 0x1.5554f80000000p-5
 EXP_5 = 0.008333543315529823  # 0x1.1112d40000000p-7
 EXP_6 = 0.0013932379661127925  # 0x1.6d3a9e0000000p-10
 EXP_7 = 0.0001976438652491197  # 0x1.9e7d3e0000000p-13
+TANH_SEAM = 0.8125  # 0x1.a000000000000p-1
+TANH_3 = -0.333332896232605  # -0x1.5555380000000p-2
+TANH_5 = 0.13332030177116394  # 0x1.110a3c0000000p-3
+TANH_7 = -0.053837552666664124  # -0x1.b909880000000p-5
+TANH_9 = 0.02125394716858864  # 0x1.5c39840000000p-6
+TANH_11 = -0.0073362961411476135  # -0x1.e0caa00000000p-8
+TANH_13 = 0.0015442128060385585  # 0x1.94ce5e0000000p-10
+NEAR_EXP_2 = 0.4999999403953552  # 0x1.fffffc0000000p-2
+NEAR_EXP_3 = 0.1666652113199234  # 0x1.5554920000000p-3
+NEAR_EXP_4 = 0.04166829213500023  # 0x1.5558be0000000p-5
+NEAR_EXP_5 = 0.008368715643882751  # 0x1.1239e00000000p-7
+NEAR_EXP_6 = 0.0013818703591823578  # 0x1.6a3fc00000000p-10
 LOG_3 = 0.3333331346511841  # 0x1.5555480000000p-2
 LOG_4 = -0.25000008940696716  # -0x1.0000060000000p-2
 LOG_5 = 0.2000207155942917  # 0x1.99a4760000000p-3
@@ -126,11 +137,16 @@ def exp(x: float) -> float:
     return (value + tail) * from_bits((half << 23) + ONE) * from_bits(((k - half) << 23) + ONE)
 
 
-def _expm1_pair(x: float) -> tuple[float, float, float, float]:
-    """e**x - 1 as 2 * scale * (value + tail), and 1 / (2 * scale), for x >= -17."""
-    shifted = x * INVERSE_LN2 + ROUND
+def expm1(x: float) -> float:
+    """e**x - 1, accurate near 0 too; inf on overflow."""
+    if x > EXP_LARGEST:
+        return INF
+    if x == 0.0:
+        return x
+    argument = copysign(17.0, x) if x < -17.0 else x
+    shifted = argument * INVERSE_LN2 + ROUND
     k = shifted - ROUND
-    high = x - k * LN2_HIGH
+    high = argument - k * LN2_HIGH
     rest = k * LN2_LOW
     r = high - rest
     square = r * r
@@ -142,53 +158,62 @@ def _expm1_pair(x: float) -> tuple[float, float, float, float]:
     value = base + r
     lost = (r - (value - base)) + ((high - r) - rest) + ((1.0 - base) - unit)
     tail = square * 0.5 + (square * r * (third + square * fifth) + lost)
-    return value, tail, from_bits(exponent + 0x3F000000), unit
-
-
-def expm1(x: float) -> float:
-    """e**x - 1, accurate near 0 too; inf on overflow."""
-    if x > EXP_LARGEST:
-        return INF
-    if x == 0.0:
-        return x
-    value, tail, scale, _ = _expm1_pair(copysign(17.0, x) if x < -17.0 else x)
     if x < EXPM1_SMALLEST:
         return -1.0
-    return (value + tail) * 2.0 * scale
+    return (value + tail) * 2.0 * from_bits(exponent + 0x3F000000)
 
 
 def tanh(x: float) -> float:
-    """Hyperbolic tangent."""
+    """Hyperbolic tangent: its series where |x| is below TANH_SEAM, and 1 - 2 / (e**(2 |x|) + 1).
+
+    The second is 1 - 2 * unit / (1 + unit + (e**r - 1)), with 2 |x| = k log(2) + r and unit = 2**-k.
+    """
     a = fabs(x)
-    if a > TANH_LARGEST:
-        return copysign(1.0, x)
-    if x == 0.0:
-        return x
-    base, tail, _, unit = _expm1_pair(fabs(8.47 if a > 8.47 else a) * -2.0)
-    high = base + tail
-    low = tail - (high - base)
-    divisor = 2.0 * unit + high
-    quotient, rest = _quotient(high, low, divisor, (high - (divisor - 2.0 * unit)) + low)
-    return copysign(quotient + rest, x)
+    z = a * a
+    fourth = z * z
+    rest = (TANH_5 + z * TANH_7) + fourth * ((TANH_9 + z * TANH_11) + fourth * TANH_13)
+    near = a + z * (a * (TANH_3 + z * rest))
+    twice = fabs(9.2 if a > 9.2 else a) * 2.0
+    shifted = twice * INVERSE_LN2 + ROUND
+    k = shifted - ROUND
+    high = twice - k * LN2_HIGH
+    low = k * LN2_LOW
+    r = high - low
+    square = r * r
+    curved = square * ((NEAR_EXP_2 + r * NEAR_EXP_3) + square * ((NEAR_EXP_4 + r * NEAR_EXP_5) + square * NEAR_EXP_6))
+    unit = from_bits(ONE - (to_bits(shifted) << 23))
+    base = 1.0 + unit
+    start = base + high
+    divisor = start + ((curved - low) + ((base - start) + high))
+    far = 1.0 - divide(2.0 * unit, divisor)
+    return copysign(near if a < TANH_SEAM else far, x)
 
 
 def sigmoid(x: float) -> float:
-    """1 / (1 + e**-x)."""
+    """1 / (1 + e**-x), which is unit / (1 + unit + (e**-r - 1)) with x = k log(2) + r and unit = 2**k."""
+    if x > 17.4:
+        return 1.0
     if x < EXP_SMALLEST:
         return 0.0
-    a = fabs(104.0 if x > 104.0 else x)
-    value, tail, shifted = _exponential(-a, 0.0)
-    high = value + tail
-    low = tail - (high - value)
-    k = to_bits(shifted)
-    scale = from_bits((k << 23) + ONE) if a < 80.0 else 0.0
-    scaled = high * scale
-    divisor = 1.0 + scaled
-    rest = (scaled - (divisor - 1.0)) + low * scale
-    quotient, rest = _quotient(high if x < 0.0 else 1.0, low if x < 0.0 else 0.0, divisor, rest)
-    k = k if x < 0.0 else 0
-    half = k >> 1
-    return (quotient + rest) * from_bits((half << 23) + ONE) * from_bits(((k - half) << 23) + ONE)
+    shifted = x * INVERSE_LN2 + ROUND
+    k = shifted - ROUND
+    high = x - k * LN2_HIGH
+    low = k * LN2_LOW
+    r = high - low
+    square = r * r
+    curved = square * ((NEAR_EXP_2 - r * NEAR_EXP_3) + square * ((NEAR_EXP_4 - r * NEAR_EXP_5) + square * NEAR_EXP_6))
+    bits = to_bits(shifted)
+    half = bits >> 1
+    scale = from_bits((half << 23) + ONE)
+    scale_2 = from_bits(((bits - half) << 23) + ONE)
+    unit = scale * scale_2
+    base = 1.0 + unit
+    start = base - high
+    rest = (curved + low) + ((base - start) - high) + ((1.0 - base) + unit)
+    divisor = start + rest
+    divisor_low = (start - divisor) + rest
+    quotient, rest = _quotient(1.0, 0.0, divisor, divisor_low)
+    return (quotient + rest) * scale * scale_2
 
 
 def _logarithm(k: float, f: float, low: float) -> tuple[float, float]:

@@ -18,7 +18,7 @@ Constants = dict[str, mpf]
 
 
 def derived() -> dict[str, float]:
-    parts = [roundings, exponential, logarithm, logarithm_of_pairs, circle, error_function, normal]
+    parts = [roundings, exponential, tangent_and_sigmoid, logarithm, logarithm_of_pairs, circle, error_function, normal]
     found = {name: float(round_bits(value, BITS)) for part in parts for name, value in part().items()}
     digits = int(mp.floor(2 / mp.pi * mpf(2) ** (32 * TWO_OVER_PI_WORDS)))
     for i in range(TWO_OVER_PI_WORDS):
@@ -43,7 +43,6 @@ def roundings() -> Constants:
         "EXP_LARGEST": below(mp.log(LARGEST + mpf(2) ** 103), BITS),
         "EXP_SMALLEST": -below(150 * log2, BITS),
         "EXPM1_SMALLEST": -below(25 * log2, BITS),
-        "TANH_LARGEST": mp.atanh(1 - mpf(2) ** -25),
         "HALF_PI": half_pi,
         "HALF_PI_HIGH": half_pi_high,
         "HALF_PI_LOW": half_pi - half_pi_high,
@@ -56,6 +55,20 @@ def exponential() -> Constants:
     """The error is relative to e**x - 1, so that expm1 may use it."""
     found = fit(mp.exp, -0.3475, 0.3475, range(8), weight=lambda x: 1 / mp.expm1(x), forced={0: 1, 1: 1}, bits=BITS)
     return found.named("EXP", range(3, 8))
+
+
+def tangent_and_sigmoid() -> Constants:
+    """tanh's series up to a seam, the error relative to tanh; and e**r - 1 for both, the error relative to e**r."""
+    seam = mpf("0.8125")
+
+    def series(z: mpf) -> mpf:
+        root = mp.sqrt(z)
+        return (mp.tanh(root) / root - 1) / z
+
+    near = fit(series, 0, seam**2, range(6), weight=lambda z: z * mp.sqrt(z) / mp.tanh(mp.sqrt(z)), bits=BITS)
+    far = fit(mp.exp, -0.3475, 0.3475, range(7), weight=lambda x: 1 / mp.exp(x), forced={0: 1, 1: 1}, bits=BITS)
+    odd = {f"TANH_{2 * i + 3}": near.coefficients[i] for i in range(6)}
+    return {"TANH_SEAM": seam, **odd, **far.named("NEAR_EXP", range(2, 7))}
 
 
 def logarithm() -> Constants:
