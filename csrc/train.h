@@ -205,8 +205,9 @@ static void fill_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t 
 static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t end, Py_ssize_t first, Py_ssize_t size,
                       double *total)
 {
-    const Py_ssize_t last = first + size;
-    fill_block(run, i, (size > BLOCK_IMAGES && end < last ? end : last) - i);
+    const Py_ssize_t last = first + size, rest = (size > BLOCK_IMAGES && end < last ? end : last) - i;
+    const int most = WORKER_IMAGES ? at_most(WORKER_IMAGES * pool_workers(), BLOCK_IMAGES) : BLOCK_IMAGES;
+    fill_block(run, i, rest < most ? rest : most);
     if (size == 1) {
         prefetch_later(0, 0, INPUT_COUNT);
         *total += run_forward(block_images.targets[0], block_images.inputs[0], run->random);

@@ -8,6 +8,8 @@ MAX_BLOCK = 256  # images of a batch that are processed at a time
 SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about the L2 caches of two processors
 BLOCK_BYTES = 2**22
 ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
+WORKER_IMAGES = 16  # of a block, if SMALL_BLOCK do not fit into WORKER_BYTES, twice a second-level cache
+WORKER_BYTES = 2**20
 MAX_WORKSPACES = 2**26  # bytes
 
 
@@ -31,3 +33,13 @@ def block_images(kernels: Kernels) -> int:
     if MAX_BLOCK * workspace <= most and rows >= ROWS_BYTES:
         return MAX_BLOCK
     return max(min(SMALL_BLOCK, MAX_WORKSPACES // (kernels.value_count * 8)), 1)
+
+
+def images_of_a_worker(kernels: Kernels) -> int:
+    """How many images of a block each worker has at most, where gradients add image after image; 0 for any number.
+
+    Then neither a block's size nor the number of workers changes a bit. Gradients read the values of all images of a
+    block once for each tile of sums; parameters with rows add whole blocks to a row at a time.
+    """
+    fits = SMALL_BLOCK * kernels.batch_values * 8 <= WORKER_BYTES
+    return 0 if fits or kernels.row_tensors or kernels.functions.group_calls else WORKER_IMAGES

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.blocks import block_images, workspaces
+from codegen.backends.c.blocks import block_images, images_of_a_worker, workspaces
 from codegen.backends.c.kernels import PASSES, Functions, Kernels, batch_functions, batch_passes_of, pass_functions
 from codegen.backends.c.parts import Constants, braces, declared_shape, part_constants, part_table, string
 from codegen.backends.c.updates import gradient_rows, rule_constants, rule_functions, step_functions
@@ -240,6 +240,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
         ("TENSOR_COUNT", len(kernels.tensors)),
         ("PARAMETER_TABLE", int(None in map(number_strides, program.tensors))),
         ("BLOCK_IMAGES", block_images(kernels) if loops else 1),
+        ("WORKER_IMAGES", images_of_a_worker(kernels) if loops else 0),
         ("SENT_VALUES", sum(count for _, count in kernels.sent)),
         *rule_constants(program, kernels.updates),
         ("ROW_FACTORS", max(sum(row.row_length for row in kernels.row_tensors), 1)),
