@@ -22,6 +22,7 @@ from micrograd import ops
 from micrograd.translate import PRIMITIVES, Library, Literal, Untranslatable, library, named_source, source_of
 
 SHORT = 8  # operations of a function that is always inlined
+NEAR_FORMS = {"sin": "near_sin", "cos": "near_cos"}  # of micrograd.ieee, for arguments up to near_limit()
 
 
 def c_definitions(rows: Iterable[ops.Row], literal: Literal, is_float32: bool = False) -> list[str]:
@@ -30,7 +31,8 @@ def c_definitions(rows: Iterable[ops.Row], literal: Literal, is_float32: bool = 
     known = _library(wanted, is_float32)
     names = _c_names(known, wanted)
     lines: list[str] = []
-    for name in known.needed([_key(row) for row in wanted if _is_translated(row)]):
+    near = [NEAR_FORMS[row.name] for row in wanted if row.name in NEAR_FORMS]
+    for name in known.needed([*(_key(row) for row in wanted if _is_translated(row)), *near]):
         if name not in PRIMITIVES:
             lines += known.translated(name, literal, names)
     for row in wanted:
@@ -61,6 +63,16 @@ def lane_template(row: ops.Row, is_float32: bool = False) -> str:
     key = _key(row)
     name = _c_names(_library([row], is_float32), [row]).get(key, f"ieee_{key}")
     return f"{name}({', '.join(['{}'] * row.arity)})"
+
+
+def near_template(row: ops.Row, is_float32: bool = False) -> str:
+    """How a loop over lanes writes an op whose argument is near 0."""
+    return f"ieee_{NEAR_FORMS[row.name]}({{}})" if row.name in NEAR_FORMS else lane_template(row, is_float32)
+
+
+def near_limit(is_float32: bool = False) -> float:
+    """What is near 0: up to this size."""
+    return library(is_float32=is_float32).constants["NEAR"]
 
 
 def python_definitions(rows: Iterable[ops.Row]) -> list[str]:

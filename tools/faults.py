@@ -398,6 +398,13 @@ FAULTS = [
         test="tests/test_columns.py",
     ),
     Fault(
+        "a short form for an argument that is far from 0",
+        "codegen/backends/c/printer.py",
+        '"if (!beyond) {"',
+        '"if (1) {"',
+        test="tests/test_near.py",
+    ),
+    Fault(
         "zeros of two signs in one loop over kernels",
         "codegen/schedule/forms.py",
         "return Name(repr(expr.value))",

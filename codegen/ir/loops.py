@@ -154,6 +154,7 @@ class For:
     kind: Kind = Kind.SEQUENTIAL
     input: str = ""  # in a loop over active inputs, the name of the input's value
     steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
+    near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.near
 
 
 @dataclass(frozen=True, slots=True)

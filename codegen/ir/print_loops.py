@@ -54,7 +54,8 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
     match stmt:
         case For():
             value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
-            yield f"{stmt.kind.value} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}:"
+            near = f", near {', '.join(map(expr_text, stmt.near))}" if stmt.near else ""
+            yield f"{stmt.kind.value} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}{near}:"
             yield from (f"    {line}" for line in body_lines(stmt.body))
         case Nest():
             yield f"nest of kernel {stmt.number}:"

@@ -23,6 +23,7 @@ from codegen.schedule.images import add_images
 from codegen.schedule.in_order import keep_order
 from codegen.schedule.interleave import interleave_sums
 from codegen.schedule.lanes import split_into_lanes
+from codegen.schedule.near import mark_near
 from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
 from codegen.schedule.parts import split_sums
@@ -107,6 +108,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
         "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
+        "near": mark_near,  # short forms of functions
     }
     optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
@@ -125,6 +127,7 @@ def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "hoist": hoist,
         "in order": keep_order,
         "fuse": fuse_products,
+        "near": mark_near,
     }
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
 

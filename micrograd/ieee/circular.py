@@ -22,6 +22,7 @@ COS_4 = 2.4801587289653e-05  # 0x1.a01a019cbe0cap-16
 COS_5 = -2.755731439397295e-07  # -0x1.27e4f81170edcp-22
 COS_6 = 2.0875728134801287e-09  # 0x1.1ee9f04a300e4p-29
 COS_7 = -1.1359866728422778e-11  # -0x1.8fb09548056edp-37
+NEAR = 100000.0
 # pi / 2 in 37, 37 and 53 bits: products of the first two with integers below 2**16 are exact
 HALF_PI_1 = 1.5707963267923333  # 0x1.921fb54440000p+0
 HALF_PI_2 = 2.5633441515839558e-12  # 0x1.68c234c4c0000p-39
@@ -173,10 +174,8 @@ def _large_reduced(x: float) -> tuple[float, float, float]:
     return r, (first - r) + second, turns
 
 
-def _reduced(x: float) -> tuple[float, float, float]:
-    """x - n pi/2 as a sum of two, and n in the low bits of the third: Cody and Waite's method, for |x| up to 100000."""
-    if math.fabs(x) > 100000.0:
-        return _large_reduced(x)
+def _near_reduced(x: float) -> tuple[float, float, float]:
+    """The same for |x| up to NEAR, by Cody and Waite's method."""
     turns = x * TWO_OVER_PI + ROUND
     n = turns - ROUND
     first = x - n * HALF_PI_1
@@ -186,10 +185,14 @@ def _reduced(x: float) -> tuple[float, float, float]:
     return r, (partial - r) + rest, turns
 
 
-def _sine(x: float, quarters: int) -> float:
-    """sin(x + quarters * pi/2)."""
-    r, rest, turns = _reduced(x)
-    quadrant = to_bits(turns) + quarters
+def _reduced(x: float) -> tuple[float, float, float]:
+    if math.fabs(x) > NEAR:
+        return _large_reduced(x)
+    return _near_reduced(x)
+
+
+def _sine(r: float, rest: float, quadrant: int) -> float:
+    """sin(r + rest + quadrant * pi/2)."""
     z = r * r
     half = 0.5 * z
     z2 = z * z
@@ -218,11 +221,27 @@ def sin(x: float) -> float:
         return x
     if not math.fabs(x) < INF:
         return NAN
-    return _sine(x, 0)
+    r, rest, turns = _reduced(x)
+    return _sine(r, rest, to_bits(turns))
 
 
 def cos(x: float) -> float:
     """Cosine; nan at the infinities. Error below 0.8 ulp."""
     if not math.fabs(x) < INF:
         return NAN
-    return _sine(x, 1)
+    r, rest, turns = _reduced(x)
+    return _sine(r, rest, to_bits(turns) + 1)
+
+
+def near_sin(x: float) -> float:
+    """sin(x) for |x| up to NEAR, and of nan."""
+    if math.fabs(x) < 1e-8:
+        return x
+    r, rest, turns = _near_reduced(x)
+    return _sine(r, rest, to_bits(turns)) if x == x else NAN
+
+
+def near_cos(x: float) -> float:
+    """cos(x) for |x| up to NEAR, and of nan."""
+    r, rest, turns = _near_reduced(x)
+    return _sine(r, rest, to_bits(turns) + 1) if x == x else NAN

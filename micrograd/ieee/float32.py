@@ -9,13 +9,12 @@ float32 and not as float.
 
 from __future__ import annotations
 
-from micrograd.ieee.float32_circular import INF, MASK, NAN, TWO_23, TWO_23_BITS
+from micrograd.ieee.float32_circular import INF, MASK, NAN, ROUND, TWO_23, TWO_23_BITS
 from micrograd.ieee.float32_circular import cos as cos
 from micrograd.ieee.float32_circular import sin as sin
 from micrograd.ieee.float32_operations import copysign, divide, fabs, from_bits, sqrt, to_bits
 
 ONE = 0x3F800000  # the bits of 1.0
-ROUND = 12582912.0  # 1.5 * 2**23: a number plus this ends with the bits of the nearest integer, and << 23 leaves those
 TWO_23_127 = 8388735.0  # TWO_23 + 127
 TWO_23_150 = 8388758.0  # TWO_23 + 150
 SMALLEST_NORMAL = 1.1754943508222875e-38

@@ -9,6 +9,7 @@ from micrograd.ieee.float32_operations import fabs, from_bits, to_bits
 INF = math.inf
 NAN = math.nan
 MASK = 0xFFFFF000
+ROUND = 12582912.0  # 1.5 * 2**23: a number plus this ends with the bits of the nearest integer, and << 23 leaves those
 TWO_23 = 8388608.0
 TWO_23_BITS = 0x4B000000  # plus an integer below 2**23: the bits of TWO_23 + that integer
 SIN_3 = -0.1666666716337204  # -0x1.5555560000000p-3
@@ -21,7 +22,12 @@ COS_8 = 2.4432349164271727e-05  # 0x1.99e8240000000p-16
 HALF_PI = 1.5707963705062866  # 0x1.921fb60000000p+0
 HALF_PI_HIGH = 1.5703125  # 0x1.9200000000000p+0
 HALF_PI_LOW = 0.0004838267923332751  # 0x1.fb54440000000p-12
-QUARTER_PI = 0.7853981852531433  # 0x1.921fb60000000p-1
+NEAR = 100.0
+# pi / 2 in 18, 18 and 24 bits: products of the first two with integers up to 64 are exact
+HALF_PI_1 = 1.5707931518554688  # 0x1.921f800000000p+0
+HALF_PI_2 = 3.1749368645250797e-06  # 0x1.aa22000000000p-19
+HALF_PI_3 = 2.5633440682570896e-12  # 0x1.68c2340000000p-39
+TWO_OVER_PI = 0.6366197466850281  # 0x1.45f3060000000p-1
 TWO_OVER_PI_0 = 0xA2F9836E
 TWO_OVER_PI_1 = 0x4E441529
 TWO_OVER_PI_2 = 0xFC2757D1
@@ -32,10 +38,27 @@ TWO_OVER_PI_6 = 0xFE5163AB
 
 
 def _reduced(a: float) -> tuple[float, float, float]:
-    """a >= 0 as q * pi / 2 + r: r as value + tail in [-pi / 4, pi / 4], and q modulo 4 in the lowest bits of the third.
+    """a >= 0 as q * pi / 2 + r, r as value + tail in [-pi / 4, pi / 4]; q modulo 4 in the lowest bits of the third."""
+    if a > NEAR:
+        return _large_reduced(a)
+    return _near_reduced(a)
 
-    By Payne and Hanek: the integer m of a = m * 2**(exponent - 150) times 96 bits of 2 / pi, those above having
-    multiples of 4 as products.
+
+def _near_reduced(a: float) -> tuple[float, float, float]:
+    """The same for a up to NEAR, by Cody and Waite's method."""
+    turns = a * TWO_OVER_PI + ROUND
+    n = turns - ROUND
+    first = a - n * HALF_PI_1
+    partial = first - n * HALF_PI_2
+    rest = ((first - partial) - n * HALF_PI_2) - n * HALF_PI_3
+    r = partial + rest
+    return r, (partial - r) + rest, turns
+
+
+def _large_reduced(a: float) -> tuple[float, float, float]:
+    """The same for a above pi / 4, by Payne and Hanek's.
+
+    The integer m of a = m * 2**(exponent - 150) times 96 bits of 2 / pi, those above having multiples of 4 as products.
     """
     bits = to_bits(a)
     m = bits & 0x007FFFFF | 0x00800000
@@ -82,10 +105,7 @@ def _reduced(a: float) -> tuple[float, float, float]:
     product = part * HALF_PI_HIGH
     product_low = part * HALF_PI_LOW + ((y - part) + y_low) * HALF_PI
     value = product + product_low
-    tail = product_low - (value - product)
-    is_small = a < QUARTER_PI
-    quadrant = from_bits((0 if is_small else upper >> 30) + TWO_23_BITS)
-    return a if is_small else value, 0.0 if is_small else tail, quadrant
+    return value, product_low - (value - product), from_bits((upper >> 30) + TWO_23_BITS)
 
 
 def _sine(quadrant: int, r: float, low: float) -> float:
@@ -119,3 +139,21 @@ def cos(x: float) -> float:
         return NAN
     r, low, quadrant = _reduced(a)
     return _sine(to_bits(quadrant) + 1, r, low)
+
+
+def near_sin(x: float) -> float:
+    """sin(x) for |x| up to NEAR, and of nan."""
+    a = fabs(x)
+    if a < 0.000244140625:
+        return x
+    r, low, quadrant = _near_reduced(a)
+    y = from_bits(to_bits(_sine(to_bits(quadrant), r, low)) ^ to_bits(x) & 0x80000000)
+    return y if a == a else NAN
+
+
+def near_cos(x: float) -> float:
+    """cos(x) for |x| up to NEAR, and of nan."""
+    a = fabs(x)
+    r, low, quadrant = _near_reduced(a)
+    y = _sine(to_bits(quadrant) + 1, r, low)
+    return y if a == a else NAN

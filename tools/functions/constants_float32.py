@@ -46,7 +46,8 @@ def roundings() -> Constants:
         "HALF_PI": half_pi,
         "HALF_PI_HIGH": half_pi_high,
         "HALF_PI_LOW": half_pi - half_pi_high,
-        "QUARTER_PI": half_pi / 2,
+        **dict(zip(("HALF_PI_1", "HALF_PI_2", "HALF_PI_3"), split(half_pi, 18, 18, BITS), strict=True)),
+        "TWO_OVER_PI": 1 / half_pi,
         "ERF_LARGEST": below(mp.erfinv(1 - mpf(2) ** -25), BITS),
     }
 

@@ -16,7 +16,7 @@ of active inputs and rows that are computed later, a model needs little memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from codegen.backends.arithmetic import Arithmetic
@@ -167,9 +167,9 @@ class _Printer(Printer):
         skips = f"const int skips = all_finite(value + {row.factor}, {row.lanes});"
         return ["{", INDENT + skips, *(INDENT + line for line in lines), "}"]
 
-    def loop(self, loop: For) -> Iterator[str]:
+    def loop(self, loop: For, instead: Iterable[str] = ()) -> Iterator[str]:
         if loop.kind != Kind.ACTIVE:
-            yield from super().loop(loop)
+            yield from super().loop(loop, instead)
             return
         assert self.kernel is not None
         skips = "skips" if self.kernel.is_gradient else "!w->nonfinite"

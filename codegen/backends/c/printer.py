@@ -13,7 +13,7 @@ is printed as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from codegen.backends.arithmetic import Arithmetic
@@ -49,7 +49,7 @@ from codegen.ir.loops import (
     uses,
 )
 from micrograd import ops
-from micrograd.definitions import lane_template
+from micrograd.definitions import lane_template, near_limit, near_template
 
 MAX_COMMENT = 112
 INDENT = "    "
@@ -78,6 +78,7 @@ class Printer:
         self.loops, self.arithmetic, self.comments = loops, arithmetic, comments or {}
         self.kernel = loops.kernels[0] if loops.kernels else None
         self.in_lanes = in_lanes
+        self.lanes_template: Callable[[ops.Row, bool], str] = lane_template
         self.variables: set[str] = set()  # names that are assigned to
 
     def nest(self, kernel: Kernel, nest: Body) -> list[str]:
@@ -98,6 +99,8 @@ class Printer:
 
     def statement(self, stmt: Stmt) -> Iterator[str]:
         match stmt:
+            case For() if stmt.near:
+                yield from self.near_or_not(stmt)
             case For():
                 yield from self.loop(stmt)
             case Nest():
@@ -119,7 +122,21 @@ class Printer:
                 else:
                     yield f"{target} = {self.expr(Apply(stmt.op, (stmt.target, stmt.value)))[0]};"
 
-    def loop(self, loop: For) -> Iterator[str]:
+    def near_or_not(self, loop: For) -> Iterator[str]:
+        """A loop with the short forms of functions, for arguments that are all near 0, and one that calls them."""
+        limit = self.arithmetic.literal(near_limit(self.arithmetic.is_float32))
+        tests = [f"beyond |= FABS({self.expr(argument)[0]}) > {limit};" for argument in loop.near]
+        yield from ["{", f"{INDENT}real_bits beyond = 0;"]
+        yield from (INDENT + line for line in self.loop(loop, tests))
+        for head, template in (("if (!beyond) {", near_template), ("} else {", lambda row, _: ops.C[row.number])):
+            self.lanes_template = template
+            yield INDENT + head
+            yield from (2 * INDENT + line for line in self.loop(loop))
+        self.lanes_template = lane_template
+        yield from [f"{INDENT}}}", "}"]
+
+    def loop(self, loop: For, instead: Iterable[str] = ()) -> Iterator[str]:
+        """`instead`: lines in the place of its body."""
         counter, count = loop.counter, index_text(None, "", Index(loop.count, loop.steps))
         head = [f"for (ptrdiff_t {counter} = 0; {counter} < {count}; {counter}++)"]
         inside: list[str] = []
@@ -165,7 +182,7 @@ class Printer:
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
         body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
-        lines = [*inside, *self.body(body)]
+        lines = [*inside, *(instead or self.body(body))]
         self.in_lanes = around
         if len(lines) == 1 and loop.kind == Kind.SIDE_BY_SIDE and len(head[0] + lines[0]) < MAX_COMMENT:
             yield f"{head[0]} {lines[0]}"
@@ -210,4 +227,4 @@ class Printer:
             return "MULTIPLY_ADD({}, {}, {})"
         if op == WIDENED:
             return "WIDENED({})"
-        return lane_template(ops.row(op), self.arithmetic.is_float32) if self.in_lanes else ops.C[op]
+        return self.lanes_template(ops.row(op), self.arithmetic.is_float32) if self.in_lanes else ops.C[op]
