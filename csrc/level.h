@@ -12,9 +12,7 @@
 /* Levels besides the compiler's baseline. In MSVC mode clang's immintrin.h hides what the baseline does not have. */
 #if !SINGLE_LEVEL && defined(__x86_64__) && (defined(__clang__) || defined(__GNUC__)) && !defined(_MSC_VER)
 #define X86_LEVELS 1
-#if defined(__clang__)
 #include <cpuid.h>
-#endif
 #if INPUT_PIXELS
 #include <immintrin.h> /* only for scan_avx2.h and scan_avx512.h: it takes half the time of an unoptimised compilation */
 #endif
@@ -135,10 +133,10 @@ static const struct level level_avx512;
 #define AVX512 NULL
 #endif
 
-#if X86_LEVELS && defined(__clang__)
+#if X86_LEVELS
 /*
- * What __builtin_cpu_supports() says, which says no to everything where zig links: bits of cpuid, and whether the system
- * saves the registers. macOS saves those of AVX-512 from their first use on, and says no until then.
+ * Bits of cpuid, and whether the system saves the registers: macOS saves those of AVX-512 from their first use on, and
+ * says no until then. __builtin_cpu_supports() says no to everything where zig links, and brings 4 KB with gcc.
  */
 static void find_features(int *avx2, int *avx512, int *vbmi2)
 {
@@ -158,15 +156,6 @@ static void find_features(int *avx2, int *avx512, int *vbmi2)
     *avx2 = (int)(b >> 5 & 1);
     *avx512 = *avx2 && (saved & zmm) == zmm && (b & levels) == levels;
     *vbmi2 = *avx512 && (c >> 6 & 1);
-}
-#elif X86_LEVELS
-static void find_features(int *avx2, int *avx512, int *vbmi2)
-{
-    __builtin_cpu_init();
-    *avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    *avx512 = *avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-                  __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl");
-    *vbmi2 = __builtin_cpu_supports("avx512vbmi2") != 0;
 }
 #endif
 
