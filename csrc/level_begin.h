@@ -59,7 +59,7 @@
 SPECIALISED real AT_LEVEL(total)(const real *x, int count)
 {
     real sum[SIDE_BY_SIDE];
-#if LEVEL == 2 && defined(__has_builtin)
+#if defined(__has_builtin)
 #if __has_builtin(__builtin_shufflevector)
     if (count == SIDE_BY_SIDE) {
         typedef real two __attribute__((vector_size(2 * sizeof(real))));
