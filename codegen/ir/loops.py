@@ -66,6 +66,9 @@ class Kind(Enum):
     ADDED = "added"
 
 
+BESIDE = (Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)  # iterations that a vector register holds together
+
+
 class Phase(Enum):
     """How a kernel runs in a batch."""
 

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Stmt, Store, reads, statements
+from codegen.ir.loops import BESIDE, Body, For, Kernel, Kind, Loops, Stmt, Store, reads, statements
 from codegen.schedule.nest import each_nest
 
-BESIDE = (Kind.LANES, Kind.SIDE_BY_SIDE)
 MAX_UNROLLED = 16  # lanes or images: gcc unrolls at most this many before it looks for sums to vectorise
 
 

@@ -21,17 +21,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.ir.loops import Apply, Body, Expr, For, Kind, Loops, Nest, Stmt, expressions, subexpressions
+from codegen.ir.loops import BESIDE, Apply, Body, Expr, For, Loops, Nest, Stmt, expressions, subexpressions
+from codegen.schedule.nest import each_nest
 from micrograd import ops
 from micrograd.definitions import NEAR_FORMS
 
 OPS = {row.number for row in ops.ROWS if row.name in NEAR_FORMS}
-LANES = (Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
 
 
 def mark_near(loops: Loops) -> Loops:
-    kernels = [kernel.with_nests(tuple(map(_marked, kernel.nests))) for kernel in loops.kernels]
-    return loops.with_kernels(kernels)
+    return each_nest(loops, lambda _, nest: _marked(nest))
 
 
 def _marked(body: Body) -> Body:
@@ -41,7 +40,7 @@ def _marked(body: Body) -> Body:
 def _statement(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, For | Nest):
         return stmt
-    if isinstance(stmt, For) and stmt.kind in LANES and len(stmt.body) == 1:
+    if isinstance(stmt, For) and stmt.kind in BESIDE and len(stmt.body) == 1:
         return replace(stmt, near=_arguments(stmt.body[0]))
     return replace(stmt, body=_marked(stmt.body))
 

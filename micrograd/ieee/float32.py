@@ -115,13 +115,25 @@ def _exponential(x: float, low: float) -> tuple[float, float, float]:
     return value, square * 0.5 + (square * r * (third + square * fifth) + lost), shifted
 
 
-def _quotient(high: float, low: float, divisor: float, divisor_low: float) -> tuple[float, float]:
-    """(high + low) / (divisor + divisor_low): 12 bits of it, and the rest."""
+def _exponential_minus_one(x: float) -> tuple[float, float, float, float]:
+    """e**x as 2**k * (1 + high - low + curved), high being exact; k is in the lowest bits of the fourth result."""
+    shifted = x * INVERSE_LN2 + ROUND
+    k = shifted - ROUND
+    high = x - k * LN2_HIGH
+    low = k * LN2_LOW
+    r = high - low
+    square = r * r
+    curved = square * ((NEAR_EXP_2 + r * NEAR_EXP_3) + square * ((NEAR_EXP_4 + r * NEAR_EXP_5) + square * NEAR_EXP_6))
+    return high, low, curved, shifted
+
+
+def _quotient(dividend: float, divisor: float, divisor_low: float) -> tuple[float, float]:
+    """dividend / (divisor + divisor_low): 12 bits of it, and the rest."""
     inverse = divide(1.0, divisor)
-    quotient = from_bits(to_bits(high * inverse) & MASK)
+    quotient = from_bits(to_bits(dividend * inverse) & MASK)
     part = from_bits(to_bits(divisor) & MASK)
-    remainder = (high - quotient * part) - quotient * (divisor - part)
-    return quotient, (remainder + (low - quotient * divisor_low)) * inverse
+    remainder = (dividend - quotient * part) - quotient * (divisor - part)
+    return quotient, (remainder - quotient * divisor_low) * inverse
 
 
 def exp(x: float) -> float:
@@ -172,14 +184,7 @@ def tanh(x: float) -> float:
     fourth = z * z
     rest = (TANH_5 + z * TANH_7) + fourth * ((TANH_9 + z * TANH_11) + fourth * TANH_13)
     near = a + z * (a * (TANH_3 + z * rest))
-    twice = fabs(9.2 if a > 9.2 else a) * 2.0
-    shifted = twice * INVERSE_LN2 + ROUND
-    k = shifted - ROUND
-    high = twice - k * LN2_HIGH
-    low = k * LN2_LOW
-    r = high - low
-    square = r * r
-    curved = square * ((NEAR_EXP_2 + r * NEAR_EXP_3) + square * ((NEAR_EXP_4 + r * NEAR_EXP_5) + square * NEAR_EXP_6))
+    high, low, curved, shifted = _exponential_minus_one(fabs(9.2 if a > 9.2 else a) * 2.0)  # tanh(9.2) rounds to 1
     unit = from_bits(ONE - (to_bits(shifted) << 23))
     base = 1.0 + unit
     start = base + high
@@ -189,29 +194,23 @@ def tanh(x: float) -> float:
 
 
 def sigmoid(x: float) -> float:
-    """1 / (1 + e**-x), which is unit / (1 + unit + (e**-r - 1)) with x = k log(2) + r and unit = 2**k."""
-    if x > 17.4:
+    """1 / (1 + e**-x), which is unit / (1 + unit + (e**r - 1)) with -x = k log(2) + r and unit = 2**-k."""
+    if x > 17.4:  # it rounds to 1
         return 1.0
     if x < EXP_SMALLEST:
         return 0.0
-    shifted = x * INVERSE_LN2 + ROUND
-    k = shifted - ROUND
-    high = x - k * LN2_HIGH
-    low = k * LN2_LOW
-    r = high - low
-    square = r * r
-    curved = square * ((NEAR_EXP_2 - r * NEAR_EXP_3) + square * ((NEAR_EXP_4 - r * NEAR_EXP_5) + square * NEAR_EXP_6))
-    bits = to_bits(shifted)
-    half = bits >> 1
-    scale = from_bits((half << 23) + ONE)
-    scale_2 = from_bits(((bits - half) << 23) + ONE)
+    high, low, curved, shifted = _exponential_minus_one(-x)
+    k = to_bits(shifted)
+    half = k >> 1
+    scale = from_bits(ONE - (half << 23))
+    scale_2 = from_bits(ONE - ((k - half) << 23))
     unit = scale * scale_2
     base = 1.0 + unit
-    start = base - high
-    rest = (curved + low) + ((base - start) - high) + ((1.0 - base) + unit)
+    start = base + high
+    rest = (curved - low) + ((base - start) + high) + ((1.0 - base) + unit)
     divisor = start + rest
     divisor_low = (start - divisor) + rest
-    quotient, rest = _quotient(1.0, 0.0, divisor, divisor_low)
+    quotient, rest = _quotient(1.0, divisor, divisor_low)
     return (quotient + rest) * scale * scale_2
 
 
@@ -350,7 +349,7 @@ def gelu(x: float) -> float:
     value, tail, shifted = _exponential(-0.5 * (part * part), -0.5 * (rest * (a + part)))
     divisor = a + 2.5
     back = divisor - a
-    inverse, inverse_low = _quotient(1.0, 0.0, divisor, (a - (divisor - back)) + (2.5 - back))
+    inverse, inverse_low = _quotient(1.0, divisor, (a - (divisor - back)) + (2.5 - back))
     u_high = 1.0 - 5.0 * inverse
     u_low = -5.0 * inverse_low
     u = u_high + u_low
@@ -394,7 +393,7 @@ def _logarithm_pair(a: float) -> tuple[float, float]:
     )
     # log(m / center) = 2 * atanh(s)
     divisor = m + center
-    s, s_low = _quotient(m - center, 0.0, divisor, m - (divisor - center))
+    s, s_low = _quotient(m - center, divisor, m - (divisor - center))
     whole = s + s_low
     square = whole * whole
     cube = whole * square * (ATANH_3 + square * ATANH_5)

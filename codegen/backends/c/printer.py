@@ -21,6 +21,7 @@ from codegen.backends.expressions import PRIMARY, Bound, apply_text, bound, inde
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
+    BESIDE,
     DATA,
     INPUTS,
     MULTIPLY_ADD,
@@ -180,7 +181,7 @@ class Printer:
             case Kind.PARALLEL:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
-        around, self.in_lanes = self.in_lanes, loop.kind in (Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
+        around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
         body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
         lines = [*inside, *(instead or self.body(body))]
         self.in_lanes = around
