@@ -18,7 +18,8 @@ becomes:
 A definition is straight-line Python: assignments, early returns, and a return at the end. Its expressions have
 + - * /, comparisons, `a if condition else b`, calls of other definitions and of PRIMITIVES, and on the bit patterns
 that to_bits() gives & | ^ << >> + -. Python leaves at the first return that applies; C computes everything and selects,
-so nothing branches. Every operation is one of IEEE 754, rounded on its own: both compute the same bits.
+so nothing branches: a function that is `1.0 if condition else 0.0`, which products follow, takes the 1 by a mask. Every
+operation is one of IEEE 754, rounded on its own: both compute the same bits.
 
 Numbers are `real` in C, bit patterns `real_bits`: unsigned integers of the same size.
 """
@@ -66,7 +67,7 @@ TYPES = {"float": "real", "int": "real_bits"}
 # Names that a variable must not have in C: keywords, types, and what headers of Windows define as macros.
 WORDS = (
     "auto char const default do double enum extern float goto inline int long register restrict short signed sizeof "
-    "static struct switch typedef typeof union unsigned void volatile case real real_bits "
+    "static struct switch typedef typeof union unsigned void volatile case real real_bits one_if "
     "far near small hyper interface min max I linux unix"
 )
 RESERVED = frozenset(WORDS.split())
@@ -265,7 +266,14 @@ class _Function:
     def end(self, selections: list[tuple[str, list[str]]], node: ast.expr) -> None:
         """The return at the end. The selections are statements, from the last to the first, one for each result."""
         if not selections and not isinstance(node, ast.Tuple):
-            self.body.append(("", f"return {_bare(self.expression(node)[0])};"))
+            match node:
+                case ast.IfExp(test, ast.Constant(1.0), ast.Constant(0.0)):
+                    result = f"one_if({_bare(self.expression(test)[0])})"
+                case ast.IfExp(test, ast.Constant(0.0), ast.Constant(1.0)):
+                    result = f"one_if(!{self.expression(test)[0]})"
+                case _:
+                    result = _bare(self.expression(node)[0])
+            self.body.append(("", f"return {result};"))
             return
         results = self.returned(node)
         for test, values in reversed(selections):

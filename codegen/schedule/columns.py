@@ -170,6 +170,7 @@ class _Copies:
         before: dict[int, list[Kernel]] = {}  # kernels, by the position of the next one
         for matrix, copy in self.copies.items():
             position = known.get(matrix.region.start, 0) if matrix.array == VALUE else 0
+            position = self.among_others(position, copy.reader, matrix.passes)
             row = padded(copy.rows, cache_line)
             if not copy.pays(matrix) or copy.reader < position or length + row * copy.columns > most:
                 continue
@@ -195,6 +196,15 @@ class _Copies:
         return {
             self.loops.region(VALUE, result(nest).index.base).start: i + 1 for i, k in computing for nest in k.nests
         }
+
+    def among_others(self, position: int, last: int, passes: Pass) -> int:
+        """The next position, up to the last, in front of a kernel that runs in the same passes.
+
+        A copy for gradients between kernels of the forward pass would keep these from being repeats of one another.
+        """
+        while position < last and self.loops.kernels[position].passes != passes:
+            position += 1
+        return position
 
     def reading(self, kernel: Kernel, found: dict[Matrix, Region]) -> Kernel:
         """The kernel, with what its lanes read from columns replaced."""
