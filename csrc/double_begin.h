@@ -7,6 +7,7 @@
 #define real_bits uint64_t
 #define to_bits double_to_bits
 #define from_bits double_from_bits
+#define one_if double_one_if
 #undef IN_LIBRARY
 #define IN_LIBRARY(function) function
 

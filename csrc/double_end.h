@@ -4,5 +4,6 @@
 #undef real_bits
 #undef to_bits
 #undef from_bits
+#undef one_if
 #undef IN_LIBRARY
 #define IN_LIBRARY(function) function##f

@@ -267,10 +267,10 @@ class _Function:
         """The return at the end. The selections are statements, from the last to the first, one for each result."""
         if not selections and not isinstance(node, ast.Tuple):
             match node:
-                case ast.IfExp(test, ast.Constant(1.0), ast.Constant(0.0)):
-                    result = f"one_if({_bare(self.expression(test)[0])})"
-                case ast.IfExp(test, ast.Constant(0.0), ast.Constant(1.0)):
-                    result = f"one_if(!{self.expression(test)[0]})"
+                case ast.IfExp(condition, ast.Constant(1.0), ast.Constant(0.0)):
+                    result = f"one_if({_bare(self.expression(condition)[0])})"
+                case ast.IfExp(condition, ast.Constant(0.0), ast.Constant(1.0)):
+                    result = f"one_if(!{self.expression(condition)[0]})"
                 case _:
                     result = _bare(self.expression(node)[0])
             self.body.append(("", f"return {result};"))

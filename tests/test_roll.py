@@ -19,6 +19,8 @@ from codegen.ir.print_loops import kernel_lines
 from codegen.pipeline import compile_program
 from codegen.schedule.roll import roll
 from micrograd.engine import Value
+from micrograd.functional import total
+from micrograd.layers import Attention
 
 
 def kernels(*nests):
@@ -120,6 +122,17 @@ def test_what_runs_at_different_times_differs():
     assert counts(roll(plain, {n: Phase.ONCE if n % 2 else Phase.BY_IMAGE for n in range(20)})) == []
 
 
+def test_blocks_come_before_what_repeats_in_them():
+    """Two blocks of two equal layers, whose layers are at different distances: a loop of blocks is longer."""
+    layers = [nest(to, of, constant=c) for to, of, c in [(120, 100, 1.0), (140, 120, 1.0)]]
+    others = [nest(to, of, constant=c) for to, of, c in [(160, 140, 2.0), (180, 160, 3.0), (200, 180, 4.0)]]
+    moved = [nest(to, of, constant=c) for to, of, c in [(320, 300, 1.0), (350, 330, 1.0)]]
+    behind = [nest(to, of, constant=c) for to, of, c in [(360, 340, 2.0), (380, 360, 3.0), (400, 380, 4.0)]]
+    rolled = roll(kernels(*layers, *others, *moved, *behind))
+    assert [len(kernel.nests) for kernel in rolled.kernels] == [1]
+    assert lines(rolled)[1] == "    for t < 2:"
+
+
 def test_inputs_and_values_differ():
     """Which functions read inputs is asked of the first step alone."""
     plain = kernels(
@@ -129,6 +142,17 @@ def test_inputs_and_values_differ():
     assert [
         stmt.count for kernel in roll(plain).kernels for stmt in statements(kernel.nests[0]) if isinstance(stmt, For)
     ][-2:] == [9, 1]
+
+
+def attending(depth, tokens=4, width=8):
+    """Blocks of causal attention around which values go on; the loss is about every token behind the last block."""
+    x = [models.values(width) for _ in range(tokens)]
+    h, parameters = x, {}
+    for block in range(depth):
+        attention = Attention(width, 2)
+        parameters |= {f"{block}.{name}": tensor for name, tensor in attention.named_parameters().items()}
+        h = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(h, attention(h, causal=True), strict=True)]
+    return Program(Floats([v for row in x for v in row]), None, parameters, total([v * v for row in h for v in row]))
 
 
 DEEP = {
@@ -143,6 +167,15 @@ def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
+
+
+@pytest.mark.parametrize("tokens", [4, pytest.param(8, marks=pytest.mark.slow)])
+def test_blocks_of_attention_cost_no_kernels(tokens):
+    """Where a group has nests whose distances are their own in each block, and sums of what many groups compute."""
+    few, many = [
+        compile_program(attending(depth, tokens), "deep").files["deep_kernels.h"].count("\n") for depth in (4, 6)
+    ]
+    assert many <= 1.02 * few
 
 
 def test_width_costs_no_kernels():

@@ -274,8 +274,8 @@ FAULTS = [
     Fault(
         "a loop over kernels that runs once too often",
         "codegen/schedule/roll.py",
-        "times = length // period + 2 if",
-        "times = length // period + 3 if",
+        "length // period + 2)",
+        "length // period + 3)",
         test="tests/test_roll.py",
     ),
     Fault(

@@ -123,7 +123,7 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
 
     found: list[str] = []
     numbers = iter(loops.kernels)
-    for kernel in roll(loops, phases, fewest=(3,)).kernels:
+    for kernel in roll(loops, phases, fewest=3).kernels:
         first = next(numbers)
         repeated = list(islice(numbers, _kernels(kernel.nests[0]) - 1)) if kernel.roots > first.roots else []
         several = len({s.number for s in statements(kernel.nests[0]) if type(s) is Nest}) > 1

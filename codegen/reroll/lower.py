@@ -86,9 +86,13 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
 
 def _pieces(offsets: Ints) -> list[Piece]:
     """The terms of a run as loops. Two terms are one only if they are neighbours: else their distance says nothing."""
-    if len(offsets) == 2 and np.abs(offsets[1] - offsets[0]).max() > 1:
-        return [Piece(0, 1, []), Piece(1, 1, [])]
-    return fit(offsets) if len(offsets) > 1 else [Piece(0, 1, [])]
+    found: list[Piece] = []
+    for piece in fit(offsets) if len(offsets) > 1 else [Piece(0, 1, [])]:
+        if piece.length == 2 and np.abs(offsets[piece.start + 1] - offsets[piece.start]).max() > 1:
+            found += [Piece(piece.start, 1, []), Piece(piece.start + 1, 1, [])]
+        else:
+            found.append(piece)
+    return found
 
 
 Key = Callable[[Run], Hashable]

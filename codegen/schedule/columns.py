@@ -198,13 +198,12 @@ class _Copies:
         }
 
     def among_others(self, position: int, last: int, passes: Pass) -> int:
-        """The next position, up to the last, in front of a kernel that runs in the same passes.
+        """The next position, up to the last, in front of a kernel that runs in the same passes, if there is one.
 
         A copy for gradients between kernels of the forward pass would keep these from being repeats of one another.
         """
-        while position < last and self.loops.kernels[position].passes != passes:
-            position += 1
-        return position
+        kernels = self.loops.kernels
+        return next((i for i in range(position, last + 1) if kernels[i].passes == passes), position)
 
     def reading(self, kernel: Kernel, found: dict[Matrix, Region]) -> Kernel:
         """The kernel, with what its lanes read from columns replaced."""

@@ -45,7 +45,6 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.forms import Form, form_of, with_counts, with_indices
 
-FEWEST = (3, 2)  # repeats: first those whose steps are seen to be even, and what is left
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
 MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
 
@@ -81,11 +80,11 @@ class _Repeat:
         return self.start + self.period * self.count
 
 
-def roll(loops: Loops, phases: Mapping[int, Phase] | None = None, fewest: Sequence[int] = FEWEST) -> Loops:
+def roll(loops: Loops, phases: Mapping[int, Phase] | None = None, fewest: int = 2) -> Loops:
     """The loops with repeated kernels in loops over them.
 
     phases   how kernels run in a batch, by their number
-    fewest   repeats that become a loop, for each of several looks
+    fewest   repeats that become a loop, 2 or more
     """
     phases = phases or {}
 
@@ -94,10 +93,8 @@ def roll(loops: Loops, phases: Mapping[int, Phase] | None = None, fewest: Sequen
 
     rolled: list[Kernel] = []
     for _, together in groupby(loops.kernels, key=time):
-        kernels = [_with_inner(kernel, loops.inputs) for kernel in together]
-        for least in fewest:
-            kernels = _rolled_kernels(kernels, least, loops.inputs)
-        rolled += kernels
+        inner = [_with_inner(kernel, 3, loops.inputs) for kernel in together]  # two are alike by accident
+        rolled += [_with_inner(kernel, 2, loops.inputs) for kernel in _rolled_kernels(inner, fewest, loops.inputs)]
     return loops.with_kernels(rolled)
 
 
@@ -106,7 +103,7 @@ def _rolled_kernels(kernels: list[Kernel], fewest: int, inputs: int) -> list[Ker
     items = [_Item.of(_nests(kernel), inputs) for kernel in kernels]
     rolled: list[Kernel] = []
     done = 0
-    for repeat in _repeats(items, fewest):
+    for repeat in _Search(items).repeats(fewest):
         rolled += kernels[done : repeat.start]
         done = repeat.end
         rolled.append(_over(kernels[repeat.start : done], (_loop(items, repeat, (), inputs),)))
@@ -125,23 +122,21 @@ def _nests(kernel: Kernel) -> Body:
     )
 
 
-def _with_inner(kernel: Kernel, inputs: int) -> Kernel:
+def _with_inner(kernel: Kernel, fewest: int, inputs: int) -> Kernel:
     """A kernel outside of all loops, whose own nests may repeat."""
-    body = _rolled_body(_nests(kernel), (), inputs)
+    body = _rolled_body(_nests(kernel), (), inputs, fewest)
     return kernel.with_nests(tuple([stmt.body if type(stmt) is Nest else (stmt,) for stmt in body]))
 
 
-def _rolled_body(body: Body, around: tuple[str, ...], inputs: int) -> Body:
+def _rolled_body(body: Body, around: tuple[str, ...], inputs: int, fewest: int = 2) -> Body:
     """The body of a loop over kernels, which may repeat in it. `around`: the counters of the loops over kernels."""
-    for fewest in FEWEST:
-        items = [_Item.of((stmt,), inputs) for stmt in body]
-        rolled: list[Stmt] = []
-        done = 0
-        for repeat in _repeats(items, fewest):
-            rolled += [*body[done : repeat.start], _loop(items, repeat, around, inputs)]
-            done = repeat.end
-        body = (*rolled, *body[done:])
-    return body
+    items = [_Item.of((stmt,), inputs) for stmt in body]
+    rolled: list[Stmt] = []
+    done = 0
+    for repeat in _Search(items).repeats(fewest):
+        rolled += [*body[done : repeat.start], _loop(items, repeat, around, inputs)]
+        done = repeat.end
+    return (*rolled, *body[done:])
 
 
 def _loop(items: Sequence[_Item], repeat: _Repeat, around: tuple[str, ...], inputs: int) -> For:
@@ -177,41 +172,54 @@ def _advancing(item: _Item, later: _Item, counter: str) -> Body:
     return with_counts(map_body(item.body, change), grow)
 
 
-def _repeats(items: Sequence[_Item], fewest: int) -> list[_Repeat]:
-    """Repeats that do not overlap, in order: the one that saves most, then those before and behind it."""
-    numbers: dict[object, int] = {}
-    keys = [numbers.setdefault(item.form.key, len(numbers)) for item in items]
-    found: list[_Repeat] = []
-    open_parts = [(0, len(items))]
-    while open_parts:
-        start, end = open_parts.pop()
-        candidates = _candidates(items, keys, start, end, fewest)
-        best = max(candidates, key=lambda repeat: repeat.saved, default=None)
-        if best is not None and best.saved >= MIN_SAVED:
-            found.append(best)
-            open_parts += [(start, best.start), (best.end, end)]
-    return sorted(found, key=lambda repeat: repeat.start)
+class _Search:
+    """What repeats in a sequence of items. Any two of equal keys do; from the third on, steps have to be equal."""
 
+    def __init__(self, items: Sequence[_Item]) -> None:
+        self.items = items
+        numbers: dict[object, int] = {}
+        self.keys = [numbers.setdefault(item.form.key, len(numbers)) for item in items]
+        self.sizes = [0, *accumulate(item.size for item in items)]
 
-def _candidates(items: Sequence[_Item], keys: list[int], start: int, end: int, fewest: int) -> Iterator[_Repeat]:
-    """The longest repeats of each period in items [start, end), those of short periods first.
+    def repeats(self, fewest: int) -> list[_Repeat]:
+        """Those that do not overlap, in order: the best one, then the best before and behind it."""
+        found: list[_Repeat] = []
+        open_parts = [(0, len(self.items))]
+        while open_parts:
+            start, end = open_parts.pop()
+            best = self.best(start, end, fewest)
+            if best is not None and best.saved >= MIN_SAVED:
+                found.append(best)
+                open_parts += [(start, best.start), (best.end, end)]
+        return sorted(found, key=lambda repeat: repeat.start)
 
-    Any two of equal keys are a repeat; from the third on, steps have to be equal.
-    """
-    sizes = [0, *accumulate(item.size for item in items)]
-    for period in _periods(keys[start:end]):
-        steps = [
-            tuple(map(sub, items[i + period].numbers, items[i].numbers)) if keys[i] == keys[i + period] else None
-            for i in range(start, end - period)
-        ]
-        alike = [step is not None for step in steps]
-        if fewest > 2:
+    def best(self, start: int, end: int, fewest: int) -> _Repeat | None:
+        """The repeat in items [start, end) that saves most. Two may be alike by accident, so they have to save more."""
+        found = [*self.candidates(start, end)]
+        even = _most([repeat for repeat in found if repeat.count > 2])
+        pair = _most([repeat for repeat in found if repeat.count == 2]) if fewest == 2 else None
+        return pair if pair is not None and (even is None or pair.saved > 2 * even.saved) else even
+
+    def candidates(self, start: int, end: int) -> Iterator[_Repeat]:
+        """Of each period the longest repeats and the first two, those of short periods first."""
+        items, keys = self.items, self.keys
+        for period in _periods(keys[start:end]):
+            steps = [
+                tuple(map(sub, items[i + period].numbers, items[i].numbers)) if keys[i] == keys[i + period] else None
+                for i in range(start, end - period)
+            ]
             alike = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
-        for first, length in _runs(alike):
-            if length >= period:
-                first += start
-                times = length // period + 2 if fewest > 2 else 2
-                yield _Repeat(first, period, times, (times - 1) * (sizes[first + period] - sizes[first]))
+            runs = [(first, length // period + 2) for first, length in _runs(alike) if length >= period]
+            pairs = _runs([step is not None for step in steps])
+            for first, times in [*runs, *((first, 2) for first, length in pairs if length >= period)]:
+                yield self.repeat(start + first, period, times)
+
+    def repeat(self, start: int, period: int, times: int) -> _Repeat:
+        return _Repeat(start, period, times, (times - 1) * (self.sizes[start + period] - self.sizes[start]))
+
+
+def _most(repeats: list[_Repeat]) -> _Repeat | None:
+    return max(repeats, key=lambda repeat: repeat.saved, default=None)
 
 
 def _periods(keys: list[int]) -> list[int]:
