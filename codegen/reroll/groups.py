@@ -25,9 +25,9 @@ from codegen.reroll.trees import Trees
 
 Ints = npt.NDArray[np.int64]
 
-# Split by place, a component is a stack of layers if half of the steps that depth makes of it are left at most, or up to
-# this share in fewer parts. Behind causal masks 0.52 are left at any number of layers; in recurrences mostly 0.7, and a
-# few short ones 0.55 in as many parts.
+# Split by place, a component is a stack of layers if at most half of the steps that depth makes of it are left, or up
+# to this share in fewer parts. Behind causal masks 0.52 are left at any number of layers; in recurrences mostly 0.7,
+# in short ones 0.55 in as many parts.
 MOST_STEPS = 0.55
 
 
