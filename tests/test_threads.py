@@ -12,7 +12,7 @@ from array import array
 import numpy as np
 import pytest
 from harness import Extension, slow_but, state, train_by_hand
-from models import mlp
+from models import mlp, recurrence
 
 MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention", "shared_weights"]
 COUNT = 150  # more than two blocks of images
@@ -46,6 +46,20 @@ def test_train_has_the_bits_of_the_loop_by_hand_with_any_number_of_threads(name,
         module = compiled(name).module
         assert module.train(*data, batch_size=batch_size, learning_rate=0.01, threads=threads) == [loss]
         assert state(extension.module) == expected, threads
+
+
+def test_workers_of_a_large_model_take_a_few_images_of_a_batch_at_a_time(tmp_path):
+    model = Extension(recurrence(steps=48, hidden=12), tmp_path, "loops", flags=["-O0"])
+    assert "WORKER_IMAGES 16" in next(tmp_path.rglob("model.c")).read_text()
+    data = examples(model)
+    for batch_size in (15, 40, 149):
+        model.reset()
+        loss = train_by_hand(model.module, *data, batch_size, 0.01)
+        expected = state(model.module)
+        for threads in (1, 2, 3):
+            model.reset()
+            assert model.module.train(*data, batch_size=batch_size, learning_rate=0.01, threads=threads) == [loss]
+            assert state(model.module) == expected, (batch_size, threads)
 
 
 @pytest.mark.parametrize("name", MODELS)
