@@ -16,6 +16,7 @@ from harness import compare
 from codegen import Floats, Program, compile_program
 from codegen.ir.graph import Op
 from codegen.ir.loops import For, statements
+from codegen.reroll.lower import loops_over_terms
 from codegen.reroll.runs import Run
 from codegen.reroll.segments import TermList
 from codegen.schedule.nest import root_loops
@@ -61,6 +62,21 @@ def test_terms_that_alternate_are_one_segment():
         [[1, 3, 5, 7], [2, 4, 6, 8]],
         [[9]],
     ]
+
+
+@pytest.mark.parametrize(
+    ("places", "found"),
+    [
+        ([0, 7], [1, 1]),
+        ([0, 1], [2]),
+        ([0, 1414, 1800, 1806], [1, 1, 1, 1]),
+        ([0, -1, 30, 29], [4]),
+        ([0, 6, 12, 500, 507], [3, 1, 1]),
+    ],
+)
+def test_two_terms_that_are_no_neighbours_are_no_loop(places, found):
+    """Their distance says nothing: it may be another one in each block, and keep blocks from being one loop."""
+    assert [piece.length for piece in loops_over_terms(np.array(places)[:, None])] == found
 
 
 @pytest.mark.parametrize("times", [2, 3])

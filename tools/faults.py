@@ -272,6 +272,27 @@ FAULTS = [
         test="tests/test_roll.py",
     ),
     Fault(
+        "two kernels that are alike by accident before three that advance evenly",
+        "codegen/schedule/roll.py",
+        "pair.saved > 2 * even.saved",
+        "pair.saved > even.saved",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "a copy for gradients between kernels of the forward pass",
+        "codegen/schedule/columns.py",
+        "if kernels[i].passes == passes",
+        "if True",
+        test="tests/test_columns.py",
+    ),
+    Fault(
+        "a loop over two terms whose distance says nothing",
+        "codegen/reroll/lower.py",
+        "if piece.length == 2 and",
+        "if len(offsets) == 2 and",
+        test="tests/test_segments.py",
+    ),
+    Fault(
         "a loop over kernels that runs once too often",
         "codegen/schedule/roll.py",
         "length // period + 2)",

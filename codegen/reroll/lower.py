@@ -74,7 +74,7 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
         for run, advance in zip(chain.from_iterable(parts), relative, strict=True):
             offsets = advance[rows[0]]
             columns = range(column, column + len(run.kinds))
-            found.append(Terms(run, columns, offsets, _pieces(offsets)))
+            found.append(Terms(run, columns, offsets, loops_over_terms(offsets)))
             column += len(run.kinds)
         left = iter(found)
         terms = [tuple([next(left) for _ in part]) for part in parts]
@@ -84,7 +84,7 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
     return nests
 
 
-def _pieces(offsets: Ints) -> list[Piece]:
+def loops_over_terms(offsets: Ints) -> list[Piece]:
     """The terms of a run as loops. Two terms are one only if they are neighbours: else their distance says nothing."""
     found: list[Piece] = []
     for piece in fit(offsets) if len(offsets) > 1 else [Piece(0, 1, [])]:
@@ -150,7 +150,7 @@ def _statements(parts: list[Segment], indices: Ints) -> int:
     for part in parts:
         for run in part:
             places = run.columns(indices)[0]
-            pieces = _pieces(places - places[0])
+            pieces = loops_over_terms(places - places[0])
             looks_up = any(loop.rows is not None for piece in pieces for loop in piece.loops)
             count += most_pieces(run.count) if looks_up else len(pieces)
     return count
