@@ -14,7 +14,7 @@ INLINED real from_bits(real_bits bits)
     return x;
 }
 
-/* 1 if the condition holds, else 0. Of `condition ? 1 : 0` times a number gcc makes a branch, which is often mispredicted. */
+/* 1 if the condition holds, else 0. Of `condition ? 1 : 0` times a number gcc makes a branch, often mispredicted. */
 INLINED real one_if(int condition)
 {
     const real_bits mask = condition ? ~(real_bits)0 : 0;

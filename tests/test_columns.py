@@ -95,7 +95,9 @@ def test_copies_for_gradients_stand_behind_the_forward_pass():
     regions = {**plain.regions, VALUE: Regions([*plain.regions[VALUE], Region(SIZE, "G", "g", SIZE, SIZE, SIZE)])}
     kernels = values, later, replace(later, number=3, passes=Pass.GRADIENTS), gradient
     loops = replace(plain, kernels=kernels, lengths={**plain.lengths, VALUE: 2 * SIZE}, regions=regions)
-    assert [kernel.number for kernel in copy_columns_of_gradients(loops, 4).kernels] == [0, 2, 4, 3, 1]
+    copied = copy_columns_of_gradients(loops, 4).kernels
+    assert [kernel.number for kernel in copied] == [0, 2, 4, 3, 1]
+    assert copied[2].nodes == values.nodes  # what it copies, not what is computed before it
 
 
 @pytest.mark.parametrize(

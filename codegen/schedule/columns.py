@@ -169,14 +169,14 @@ class _Copies:
         found: dict[Matrix, Region] = {}
         before: dict[int, list[Kernel]] = {}  # kernels, by the position of the next one
         for matrix, copy in self.copies.items():
-            position = known.get(matrix.region.start, 0) if matrix.array == VALUE else 0
-            position = self.among_others(position, copy.reader, matrix.passes)
+            first = known.get(matrix.region.start, 0) if matrix.array == VALUE else 0
             row = padded(copy.rows, cache_line)
-            if not copy.pays(matrix) or copy.reader < position or length + row * copy.columns > most:
+            if not copy.pays(matrix) or copy.reader < first or length + row * copy.columns > most:
                 continue
             names = f"COLUMNS_{number}", f"{matrix.region.title}.columns"
             region = Region(length, *names, copy.rows, row, row * copy.columns)
-            nodes = loops.kernels[position - 1 if position else copy.reader].nodes
+            nodes = loops.kernels[first - 1 if first else copy.reader].nodes
+            position = self.among_others(first, copy.reader, matrix.passes)
             before.setdefault(position, []).append(_kernel(number, matrix, copy, region, nodes, phase))
             found[matrix] = region
             number, length = number + 1, aligned(length + region.extent, cache_line)

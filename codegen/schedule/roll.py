@@ -124,6 +124,8 @@ def _nests(kernel: Kernel) -> Body:
 
 def _with_inner(kernel: Kernel, fewest: int, inputs: int) -> Kernel:
     """A kernel outside of all loops, whose own nests may repeat."""
+    if len(kernel.nests) == 1:
+        return kernel
     body = _rolled_body(_nests(kernel), (), inputs, fewest)
     return kernel.with_nests(tuple([stmt.body if type(stmt) is Nest else (stmt,) for stmt in body]))
 
