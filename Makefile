@@ -37,11 +37,13 @@ memory: ARGS = asan
 memory: $(VENV)/dev.stamp
 	$(BIN)/python -m tools.memory $(ARGS)
 
-# Style and types of the code; the schemas of everything that GitHub and package indexes read. Needs no network.
+# Style and types of the code, and that planted faults can still be planted; the schemas of everything that GitHub and
+# package indexes read. Needs no network.
 lint: $(VENV)/dev.stamp
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n0 tests/test_faults.py -k present_sources
 	$(BIN)/validate-pyproject pyproject.toml
 	$(BIN)/zizmor --quiet --offline --persona auditor .github
 	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml

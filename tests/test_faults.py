@@ -4,52 +4,50 @@ from __future__ import annotations
 
 import pytest
 
-from tools import faults
+from tools.faults import FAULTS
+from tools.faults.__main__ import main
+from tools.faults.csrc import NO_MEMORY
+from tools.faults.fault import Fault
+from tools.faults.planting import ROOT, judge, plant
 
 
-@pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_fault_is_an_edit_of_the_present_sources(fault):
-    text = (faults.ROOT / fault.file).read_text(encoding="utf-8")
+    text = (ROOT / fault.file).read_text(encoding="utf-8")
     assert text.count(fault.old) == 1
     assert fault.new != fault.old
 
 
 def test_there_are_enough():
-    assert len({fault.name for fault in faults.FAULTS}) == len(faults.FAULTS) >= 20
-    assert {fault.file.split("/")[0] for fault in faults.FAULTS} == {"codegen", "csrc", "micrograd"}
+    assert len({fault.name for fault in FAULTS}) == len(FAULTS) >= 20
+    assert {fault.file.split("/")[0] for fault in FAULTS} == {"codegen", "csrc", "micrograd"}
 
 
 @pytest.mark.slow
 def test_a_fault_is_caught_and_no_fault_is_not(capsys):
-    assert faults.main(["--only", "gradient that forgets", "--count", "40"]) == 0
+    assert main(["--only", "gradient that forgets", "--count", "40"]) == 0
     assert "1 faults planted, 1 caught" in capsys.readouterr().out
-    harmless = faults.Fault("a comment", "csrc/ops.h", "What the generated definitions", "All that definitions")
-    assert faults.judge(harmless, 6).error == ""
+    harmless = Fault("a comment", "csrc/ops.h", "What the generated definitions", "All that definitions")
+    assert judge(harmless, 6).error == ""
 
 
 @pytest.mark.slow
 def test_a_fault_that_a_test_must_find():
-    (found,) = (fault for fault in faults.FAULTS if fault.name == "a shape with a hole in it")
-    assert faults.judge(found, 0).error.startswith("AssertionError")
-    harmless = faults.Fault(
-        "a comment", "csrc/views.h", "Checks one tensor and copies", "Copies", test=faults.NO_MEMORY
-    )
-    assert faults.judge(harmless, 0).error == ""
-    nowhere = faults.Fault(
-        "no test", "csrc/views.h", "Checks one tensor and copies", "Copies", test="tests/no_such_file.py"
-    )
+    (found,) = (fault for fault in FAULTS if fault.name == "a shape with a hole in it")
+    assert judge(found, 0).error.startswith("AssertionError")
+    harmless = Fault("a comment", "csrc/views.h", "Checks one tensor and copies", "Copies", test=NO_MEMORY)
+    assert judge(harmless, 0).error == ""
+    nowhere = Fault("no test", "csrc/views.h", "Checks one tensor and copies", "Copies", test="tests/no_such_file.py")
     with pytest.raises(RuntimeError, match="no test: the test does not run"):
-        faults.judge(nowhere, 0)
+        judge(nowhere, 0)
 
 
 def test_a_fuzzer_that_does_not_start_has_found_nothing():
-    broken = faults.Fault(
-        "no fuzzer", "tools/fuzz_compiler/__main__.py", "import argparse\n", "import no_such_module\n"
-    )
+    broken = Fault("no fuzzer", "tools/fuzz_compiler/__main__.py", "import argparse\n", "import no_such_module\n")
     with pytest.raises(RuntimeError, match="no fuzzer: the fuzzer itself fails"):
-        faults.judge(broken, 6)
+        judge(broken, 6)
 
 
 def test_a_fault_that_cannot_be_planted_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"0 times in csrc/ops\.h, expected once: 'no such line'"):
-        faults.plant(faults.Fault("none", "csrc/ops.h", "no such line", ""), tmp_path)
+        plant(Fault("none", "csrc/ops.h", "no such line", ""), tmp_path)

@@ -1,0 +1,15 @@
+"""Single faults, each of which somebody might make: planted one after the other, each must be found.
+
+Those of what is computed by the fuzzer, those of how a call ends by the test that is named.
+
+    python -m tools.faults                 plant all of them; a table of what found each; exit code 1 if one survives
+    python -m tools.faults --only "tail"   those whose name has that text
+
+A fault is an edit of one line of the compiler or of csrc/, in a copy of the sources.
+"""
+
+from __future__ import annotations
+
+from tools.faults import compiler, csrc, schedule
+
+FAULTS = [*compiler.FAULTS, *schedule.FAULTS, *csrc.FAULTS]
