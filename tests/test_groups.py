@@ -18,8 +18,8 @@ from codegen.ir.graph import LEAVES, Graph
 from codegen.ir.loops import Pass
 from codegen.pipeline import build_graph, compile_program
 from codegen.reroll.affine import Piece, fit, peel
-from codegen.reroll.families import distances
-from codegen.reroll.groups import find_groups
+from codegen.reroll.families import Part, distances, find_families
+from codegen.reroll.groups import Group, find_groups
 from codegen.reroll.layout import declared_order
 from codegen.reroll.loops import _Tables
 from codegen.reroll.trees import find_trees
@@ -230,6 +230,51 @@ def test_what_reads_a_family_is_one_nest():
     kernels = compile_program(program, "masked").plain.kernels
     (mixing,) = [kernel for kernel in kernels if kernel.roots == 16 and kernel.passes & Pass.LOSS]
     assert len(mixing.nests) == 1
+
+
+def test_what_all_layers_read_is_computed_before_them():
+    """The derivative of norms that two matrices read is one group for all blocks, and needs none of their gradients."""
+    x = h = [models.values(4) for _ in range(3)]
+    parameters = {}
+
+    def normed(token):
+        scale = (models.dot(token, token) / 4 + 1e-5) ** -0.5
+        return [v * scale for v in token]
+
+    for block in range(3):
+        one, other = ([models.weights(Random(block + i), 4) for _ in range(4)] for i in (0, 10))
+        parameters |= {f"{block}.one": one, f"{block}.other": other}
+        keys = [[models.dot(row, normed(token)) for row in one] for token in h]
+        values = [[models.dot(row, normed(token)) for row in other] for token in h]
+        seen = [
+            [models.total([models.dot(keys[t], keys[s]) * values[s][j] for s in range(t + 1)]) for j in range(4)]
+            for t in range(3)
+        ]
+        h = [[a + b.tanh() for a, b in zip(*rows, strict=True)] for rows in zip(h, seen, strict=True)]
+    program = Program(
+        Floats([v for row in x for v in row]), None, parameters, models.total([v for row in h for v in row])
+    )
+    kernels = compile_program(program, "stack").plain.kernels
+    backward = [kernel.roots for kernel in kernels if kernel.passes == Pass.GRADIENTS]
+    assert backward[:2] == [12, 6]  # behind what needs no gradient: three tokens of each block but the first
+
+
+def part(first, kind, size=2):
+    """A group of some roots, whose leaves are nodes of their own."""
+    roots = np.arange(first, first + size)
+    return Part(Group(kind, Pass.GRADIENTS, False, roots, roots[:, None] + 50), size, kind)
+
+
+def test_the_last_layer_is_stored_as_the_others_are():
+    """Three layers of three groups. One column reads those of the first two; of the last one only two groups."""
+    layers = [[part(10 * layer + 3 * k, k) for k in range(3)] for layer in range(3)]
+    read = [[*layers[0]], [*layers[1]], layers[2][:2]]
+    readers = [
+        Group(9, Pass.GRADIENTS, False, np.arange(3), np.array([[some.group.roots[0]] for some in parts])[[0, 1, -1]])
+        for parts in read
+    ]
+    families = find_families(100, readers, [some for layer in layers for some in layer])
+    assert [[some.key[0] for some in family] for family in families] == [[6, 3, 0], [16, 13, 10], [26, 23, 20]]
 
 
 @pytest.mark.parametrize(

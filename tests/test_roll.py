@@ -6,18 +6,37 @@ same after this pass, as after each, is tested in test_schedule.py, and for whol
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import models
 import pytest
 
-from benchmarks.small.models import gru, lstm, residual_network
+from benchmarks.small.models import gru, lstm, residual_network, transformer
 from codegen import Floats, Program
 from codegen.ir.graph import Op
-from codegen.ir.loops import VALUE, Apply, Const, For, Index, Kernel, Loops, Nest, Pass, Phase, Place, Store, statements
-from codegen.ir.print_loops import kernel_lines
+from codegen.ir.loops import (
+    VALUE,
+    Apply,
+    Const,
+    For,
+    Index,
+    Kernel,
+    Loops,
+    Nest,
+    Pass,
+    Phase,
+    Place,
+    Region,
+    Regions,
+    Store,
+    in_time,
+    statements,
+)
+from codegen.ir.print_loops import body_lines, kernel_lines
 from codegen.pipeline import compile_program
 from codegen.schedule.roll import roll
+from codegen.schedule.skip_zeros import reads_inputs
 from micrograd.engine import Value
 from micrograd.functional import total
 from micrograd.layers import Attention
@@ -134,15 +153,89 @@ def test_blocks_come_before_what_repeats_in_them():
     assert lines(rolled)[1] == "    for t < 2:"
 
 
-def test_inputs_and_values_differ():
-    """Which functions read inputs is asked of the first step alone."""
-    plain = kernels(
-        *[nest(100 + 20 * t, 40 - 20 * t, count=2) for t in range(3)],
-        *[nest(300 + 20 * t, 300, count=1) for t in range(9)],
+def in_order(loops):
+    """Every nest, in the order in which they run."""
+    return [[*body_lines(nest)] for kernel in in_time(loops) for nest in kernel.nests]
+
+
+def block(first, size=8, start=None):
+    """A chain of nests, each of another constant. The first one reads from `start`, if it is not in front of it."""
+    begin = first - 20 if start is None else start
+    return [nest(first + 20 * k, begin if k == 0 else first + 20 * k - 20, constant=2.0 + k) for k in range(size)]
+
+
+def test_a_table_has_the_distances_of_what_lies_elsewhere():
+    """The first of four blocks reads inputs, the others what the block before them has written."""
+    plain = kernels(*block(100, start=0), *block(260), *block(420), *block(580))
+    rolled = roll(plain)
+    assert lines(rolled)[1:5] == [
+        "    for t < 4:",
+        "        nest of kernel 0:",
+        "            for i < 12:",
+        "                value[100 + i + 160t] = add(2, value[i + steps_240_160x2[t]])",
+    ]
+    assert rolled.tables == {"steps_240_160x2": (0, 240, 400, 560)}
+    assert in_order(rolled) == in_order(plain)
+    few = kernels(*block(100, 4, start=0), *block(260, 4), *block(420, 4), *block(580, 4))
+    assert counts(roll(few)) == [3]  # no table for twelve statements
+
+
+def test_the_last_iteration_may_end_early():
+    nests = [n for k in range(4) for n in block(100 + 160 * k)]
+    plain = kernels(*nests[:-2], nest(5000, 5, count=3))
+    rolled = roll(plain)
+    assert [len(kernel.nests[0]) for kernel in rolled.kernels] == [1, 1]
+    assert "        leave the loop where t = 3" in lines(rolled)
+    assert (
+        lines(rolled).index("        leave the loop where t = 3")
+        == lines(rolled).index("        nest of kernel 6:") - 1
     )
-    assert [
-        stmt.count for kernel in roll(plain).kernels for stmt in statements(kernel.nests[0]) if isinstance(stmt, For)
-    ][-2:] == [9, 1]
+    assert in_order(rolled) == in_order(plain)
+    assert counts(roll(kernels(*nests[:-7]))) == [3]  # for the sake of a single nest no loop ends early
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_rolled_or_not_nests_run_in_one_order(seed):
+    """Blocks that lie evenly but for some, that begin or end early, with layers in them and other nests around."""
+    rng = random.Random(seed)
+
+    def noise():
+        return [
+            nest(rng.randrange(9000), rng.randrange(9000), count=rng.choice([2, 12])) for _ in range(rng.randrange(4))
+        ]
+
+    size, times = rng.randrange(3, 14), rng.randrange(2, 7)
+    places = [[rng.randrange(100, 8000) for _ in range(3)] for _ in range(size)]
+    kinds = [(rng.choice([3, 12]), float(rng.randrange(1, 5)), rng.randrange(2, 4)) for _ in range(size)]
+    blocks = [
+        nest(
+            *(place + 40 * k + (rng.randrange(90) if rng.random() < 0.02 else 0) for place in at[:many]),
+            count=n,
+            constant=c,
+        )
+        for k in range(times)
+        for at, (n, c, many) in zip(places, kinds, strict=True)
+    ]
+    cut = blocks[rng.randrange(size) : len(blocks) - rng.randrange(size)]
+    plain = kernels(*noise(), *cut, *noise())
+    rolled = roll(plain)
+    assert in_order(rolled) == in_order(plain)
+    if not any(kernel.nests != other.nests for kernel, other in zip(plain.kernels, rolled.kernels, strict=False)):
+        assert len(rolled.kernels) == len(plain.kernels)
+
+
+def test_inputs_that_a_later_step_reads_are_seen():
+    """What has to be in value[] is asked of every step: on the way back the last one reads inputs."""
+
+    def back(last):
+        regions = {
+            VALUE: Regions([Region(0, "INPUT", "input", 10, 10, 10), Region(10, "REST", "rest", 9990, 9990, 9990)])
+        }
+        nests = [*block(580), *block(420), *block(260), *block(100, start=last)]
+        return replace(roll(kernels(*nests)), regions=regions)
+
+    assert [len(back(last).kernels) for last in (0, 80)] == [1, 1]
+    assert [reads_inputs(back(last)) for last in (0, 80)] == [True, False]
 
 
 def attending(depth, tokens=4, width=8):
@@ -168,6 +261,16 @@ def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
+
+
+def test_depth_costs_no_kernels_where_the_last_token_alone_counts():
+    """The last block computes one token, and the block before it gets gradients from one and from all."""
+
+    def classified(blocks):
+        return transformer(models.values(8 * 5), models.values(3), blocks=blocks)
+
+    found = [compile_program(classified(blocks), "deep").files["deep_kernels.h"].count("\n") for blocks in (2, 4)]
+    assert found[1] <= 1.1 * found[0]
 
 
 @pytest.mark.parametrize("tokens", [4, pytest.param(8, marks=pytest.mark.slow)])

@@ -358,8 +358,9 @@ def _positions(plain: Loops, rolled: Loops) -> dict[int, Position]:
     def visit(loop: Stmt, around: tuple[Around, ...], name: str, at: dict[str, int]) -> None:
         assert type(loop) is For
         around = (*around, Around(name, _head(loop)))
-        for i in range(loop.count + sum([step * at[counter] for step, counter in loop.steps])):
-            for place, stmt in enumerate(loop.body):
+        times = loop.count + sum([step * at[counter] for step, counter in loop.steps])
+        for i in range(times):
+            for place, stmt in enumerate(loop.body[: loop.last] if loop.last and i == times - 1 else loop.body):
                 if type(stmt) is Nest:
                     positions.setdefault(next(numbers), (around, place))
                 else:

@@ -114,7 +114,11 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
         for stmt in body:
             if type(stmt) is For:
                 counted = f", {stmt.counter} < {stmt.count}" if _grows(stmt.body) else ""
-                lines += [f"{stmt.count} times{counted}", *(f"    {line}" for line in inside(stmt.body))]
+                rest = inside(stmt.body[stmt.last :]) if stmt.last else []
+                always = inside(stmt.body[: stmt.last or None])
+                lines += [f"{stmt.count} times{counted}", *(f"    {line}" for line in always)]
+                lines += ["    all but the last time"] if rest else []
+                lines += [f"        {line}" for line in rest]
             elif type(stmt) is Nest and stmt.number != before:
                 before = stmt.number
                 nests = [nest.body for nest in body if type(nest) is Nest and nest.number == before]
@@ -151,7 +155,7 @@ def _kernels(body: Body) -> int:
     total, before = 0, -1
     for stmt in body:
         if type(stmt) is For and is_rolled((stmt,)):
-            total += stmt.count * _kernels(stmt.body)
+            total += stmt.count * _kernels(stmt.body) - (_kernels(stmt.body[stmt.last :]) if stmt.last else 0)
         elif type(stmt) is Nest and stmt.number != before:
             total, before = total + 1, stmt.number
     return total

@@ -158,6 +158,7 @@ class For:
     input: str = ""  # in a loop over active inputs, the name of the input's value
     steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
     near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.near
+    last: int = 0  # in a loop over kernels, how many statements the last iteration has; 0 if it has all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -404,3 +405,35 @@ def _with_count(stmt: Stmt, counter: str, to: Index) -> Stmt:
         case Nest():
             return Nest(stmt.number, tuple([_with_count(inner, counter, to) for inner in stmt.body]))
     return stmt
+
+
+def in_time(loops: Loops) -> Iterator[Kernel]:
+    """The kernels, and for loops over kernels each of those that they run, one after the other."""
+
+    def looked_up(expr: Expr) -> Expr:
+        """Distances that tables have for one iteration are a part of the base."""
+        if type(expr) is not Place or not expr.index.tables:
+            return expr
+        index = expr.index
+        known = [loops.tables[table][at.base] for table, at in index.tables if not (at.steps or at.tables or at.origin)]
+        tables = tuple([(table, at) for table, at in index.tables if at.steps or at.tables or at.origin])
+        return replace(expr, index=replace(index, base=index.base + int(sum(known)), tables=tables))
+
+    for kernel in loops.kernels:
+        if not any(is_rolled(nest) for nest in kernel.nests):
+            yield kernel
+        else:
+            bodies = [body for nest in kernel.nests for body in _steps(nest)]
+            yield from [kernel.with_nests((map_body(body, looked_up),)) for body in bodies]
+
+
+def _steps(nest: Body) -> Iterator[Body]:
+    if not is_rolled(nest):
+        yield nest
+        return
+    loop = nest[0]
+    assert isinstance(loop, For)
+    for i in range(loop.count):
+        body = loop.body[: loop.last] if loop.last and i == loop.count - 1 else loop.body
+        for stmt in substituted(body, loop.counter, Index(i)):
+            yield from _steps(stmt.body if type(stmt) is Nest else (stmt,))

@@ -56,7 +56,10 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
             value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
             near = f", near {', '.join(map(expr_text, stmt.near))}" if stmt.near else ""
             yield f"{stmt.kind.value} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}{near}:"
-            yield from (f"    {line}" for line in body_lines(stmt.body))
+            yield from (f"    {line}" for line in body_lines(stmt.body[: stmt.last or None]))
+            if stmt.last:
+                yield f"    leave the loop where {stmt.counter} = {index_text(Index(stmt.count - 1, stmt.steps))}"
+                yield from (f"    {line}" for line in body_lines(stmt.body[stmt.last :]))
         case Nest():
             yield f"nest of kernel {stmt.number}:"
             yield from (f"    {line}" for line in body_lines(stmt.body))

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -39,10 +38,9 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     expressions,
-    is_rolled,
+    in_time,
     reads,
     subexpressions,
-    substituted,
     writes,
 )
 from codegen.ir.print_loops import kernel_lines, statement_lines
@@ -62,7 +60,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
         is_row = region.name.startswith("TOKEN_ROWS") and not has_rows
         if is_row or region.name in ("INPUT", "TARGET", "NOISE"):
             known[region.start : region.start + region.row] = True
-    for kernel in _in_time(loops):
+    for kernel in in_time(loops):
         before = {array: elements.copy() for array, elements in written.items()}
         for nest in kernel.nests:
             checker = _Checker(loops, kernel, before, written, is_padded)
@@ -72,26 +70,6 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
                 if array == VALUE and known[elements].any() and not kernel.passes & ROW_SUMS:
                     _fail(kernel, f"{array}[{elements[known[elements]][0]}] has been written before")
                 written[array][elements] = True
-
-
-def _in_time(loops: Loops) -> Iterator[Kernel]:
-    """The kernels, and for loops over kernels each of those that they run, one after the other."""
-    for kernel in loops.kernels:
-        if not any(is_rolled(nest) for nest in kernel.nests):
-            yield kernel
-        else:
-            yield from [kernel.with_nests((body,)) for nest in kernel.nests for body in _steps(nest)]
-
-
-def _steps(nest: Body) -> Iterator[Body]:
-    if not is_rolled(nest):
-        yield nest
-        return
-    loop = nest[0]
-    assert isinstance(loop, For)
-    for i in range(loop.count):
-        for stmt in substituted(loop.body, loop.counter, Index(i)):
-            yield from _steps(stmt.body if type(stmt) is Nest else (stmt,))
 
 
 def _fail(kernel: Kernel, message: str) -> None:

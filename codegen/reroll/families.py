@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.ir.loops import Pass
 from codegen.reroll.groups import Group, Ints, computed_by
 
 
@@ -33,7 +34,7 @@ class Part:
 
 
 def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
-    """The parts of groups that are read by one group together, in families of two or more, in the order of their nodes.
+    """The parts of groups that are read by one group together, in families of two or more; see _in_order().
 
     Parts of different sizes are families of one kind each. Steps of a recurrence are in none, they are stored in the
     order in which they run; parts of one step that differ in their number of terms are no recurrence.
@@ -47,7 +48,37 @@ def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[lis
             for part in family:
                 kinds.setdefault(part.kind, []).append(part)
             found += kinds.values()
-    return [family for family in found if len(family) > 1]
+    found = _alike([family for family in found if len(family) > 1], parts)
+    return sorted(found, key=lambda family: max(part.key for part in family))
+
+
+def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
+    """The families, and parts that stand to one another as those of a family do, though nothing reads them together.
+
+    As in the last layer of a stack, which has no gradients of inputs: all layers are stored alike then. Families that
+    have some of such parts become one.
+    """
+    position = {part.key: i for i, part in enumerate(parts)}
+    kinds = [(part.group.shape, part.group.passes, part.size, part.kind) for part in parts]
+    starts: dict[object, list[int]] = {}
+    for i, kind in enumerate(kinds):
+        starts.setdefault(kind, []).append(i)
+    found = {number: [position[part.key] for part in family] for number, family in enumerate(families)}
+    family_of = {i: number for number, places in found.items() for i in places}
+    for places in sorted(found.values(), key=len, reverse=True):
+        pattern = [kinds[i] for i in places]
+        for start in starts[pattern[0]]:
+            alike = [start + i - places[0] for i in places]
+            if min(alike) < 0 or max(alike) >= len(parts) or [kinds[i] for i in alike] != pattern:
+                continue
+            others = {family_of[i] for i in alike if i in family_of}
+            if all(len(found[number]) < len(alike) and set(found[number]) <= set(alike) for number in others):
+                for number in others:
+                    del found[number]
+                number = len(parts) + start  # of none before
+                found[number] = alike
+                family_of |= dict.fromkeys(alike, number)
+    return [[parts[i] for i in places] for places in found.values()]
 
 
 def _read_together(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
@@ -72,7 +103,15 @@ def _read_together(size: int, groups: list[Group], parts: list[Part]) -> list[li
     members: dict[int, list[Part]] = {}
     for i, part in enumerate(parts):
         members.setdefault(root(i), []).append(part)
-    return [sorted(family, key=lambda part: part.key) for family in members.values()]
+    return [_in_order(family) for family in members.values()]
+
+
+def _in_order(family: list[Part]) -> list[Part]:
+    """In the order of their nodes; on the way back in the reverse, that of the values whose gradients they are.
+
+    So tokens of an example follow one another in both.
+    """
+    return sorted(family, key=lambda part: part.key, reverse=family[0].group.passes == Pass.GRADIENTS)
 
 
 def first_root(group: Group) -> int:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import heapq
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -25,18 +26,13 @@ from codegen.reroll.trees import Trees
 
 Ints = npt.NDArray[np.int64]
 
-# Split by place, a component is a stack of layers if at most half of the steps that depth makes of it are left, or up
-# to this share in fewer parts. Behind causal masks 0.52 are left at any number of layers; in recurrences mostly 0.7,
-# in short ones 0.55 in as many parts.
-MOST_STEPS = 0.55
-
 
 @dataclass
 class Group:
     """Roots of one shape: node numbers, and a row of leaves (node numbers) for each of them.
 
     `step`: which one, if others of its shape depend on it, as in a recurrence; else -1. `place`: where it stands in a
-    stack of layers, as two sets of tensors.
+    stack of layers: the last tensor that it depends on, and those whose gradients depend on it.
     """
 
     shape: int
@@ -154,48 +150,49 @@ class _Places:
     """
 
     def __init__(self, graph: Graph, tensor_of: Ints | None, groups: list[Group]) -> None:
-        self.tensors: dict[int, int] = {}  # of a node, as a set of bits
-        self.gradients: dict[int, int] = {}
-        if tensor_of is None:
-            return
-        op, numbers, _ = graph.columns()
-        is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
-        self.tensors = {int(n): 1 << int(tensor_of[numbers[n]]) for n in np.flatnonzero(is_parameter)}
-        for group in groups:
-            if group.is_gradient:
-                for leaves in group.leaves.tolist():
-                    bit = 1 << int(tensor_of[numbers[leaves[0]]])
-                    for leaf in leaves:
-                        self.gradients[leaf] = self.gradients.get(leaf, 0) | bit
+        self.groups = groups
+        self.tensors: dict[int, int] = {}  # of a node that is a parameter
+        if tensor_of is not None:
+            op, numbers, _ = graph.columns()
+            is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
+            self.tensors = {int(n): int(tensor_of[numbers[n]]) for n in np.flatnonzero(is_parameter)}
 
     def by_tensors(self, component: list[Group]) -> list[Group]:
-        """The groups of a component, with the roots together that depend on the same tensors."""
-        tensors = dict(self.tensors)
+        """The groups of a component, with the roots together that depend on the same tensor at last.
+
+        Tensors are in the order in which the component reads them. What else a root depends on says nothing: behind
+        the last token, which alone the loss reads, gradients go other ways than behind the tokens before it.
+        """
+        order: dict[int, int] = {}
+        last: dict[int, int] = {}
         rows: dict[tuple[int, int], list[int]] = {}
         for n, g, row in _roots_of(component):
-            tensors[n] = 0
-            for leaf in component[g].leaves[row].tolist():
-                tensors[n] |= tensors.get(leaf, 0)
-            rows.setdefault((g, tensors[n]), []).append(row)
+            leaves = component[g].leaves[row].tolist()
+            read = [order.setdefault(self.tensors[leaf], len(order) + 1) for leaf in leaves if leaf in self.tensors]
+            last[n] = max([*read, *[last.get(leaf, 0) for leaf in leaves]])
+            rows.setdefault((g, last[n]), []).append(row)
         return [replace(component[g].select(np.sort(found)), place=(t, 0)) for (g, t), found in rows.items()]
 
     def by_gradients(self, component: list[Group]) -> list[Group]:
         """The groups of a component, with the roots together on which the gradients of the same tensors depend."""
-        roots = _roots_of(component)
-        inside = {n for n, _, _ in roots}
-        gradients = dict(self.gradients)
         rows: dict[tuple[int, int], list[int]] = {}
-        for n, g, row in reversed(roots):
-            below = gradients.get(n, 0)
-            for leaf in component[g].leaves[row].tolist():
-                if leaf in inside:
-                    gradients[leaf] = gradients.get(leaf, 0) | below
-        for n, g, row in roots:
-            rows.setdefault((g, gradients.get(n, 0)), []).append(row)
+        for n, g, row in _roots_of(component):
+            rows.setdefault((g, self.gradients.get(n, 0)), []).append(row)
         return [
             replace(component[g].select(np.sort(found)), place=(component[g].place[0], d))
             for (g, d), found in rows.items()
         ]
+
+    @cached_property
+    def gradients(self) -> dict[int, int]:
+        """The tensors whose gradients depend on a node, as a set of bits."""
+        found: dict[int, int] = {}
+        for n, g, row in reversed(_roots_of(self.groups)):
+            leaves = self.groups[g].leaves[row].tolist()
+            below = 1 << self.tensors.get(leaves[0], 0) if self.groups[g].is_gradient else found.get(n, 0)
+            for leaf in leaves if below else ():
+                found[leaf] = found.get(leaf, 0) | below
+        return found
 
 
 def _roots_of(component: list[Group]) -> list[tuple[int, int, int]]:
@@ -208,19 +205,22 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
 
     A stack of layers is split by place: behind a causal mask, tokens of one layer differ in depth, and those of
     different layers may not. On the way to the loss, what a node depends on tells layers apart; on the way back, whose
-    gradients depend on it. A recurrence stays one at each place, and is split by depth.
+    gradients depend on it. A recurrence is at one place for most of its steps, and is split by depth: it keeps two
+    thirds or more of its longest chain of steps, a stack of two layers 0.4 or less.
     """
     by_depth = _by_depth(component)
-    steps = sum([part.step >= 0 for part in by_depth])
-    if not steps:
+    if not _steps(by_depth):
         return by_depth
     by_place: list[Group] = []
     for layers in _components(size, places.by_tensors(component)):
         inner = _components(size, places.by_gradients(layers)) if _is_cyclic(layers) else [layers]
         by_place += [part for groups in inner for part in _by_depth(groups)]
-    left = sum([part.step >= 0 for part in by_place]) / steps
-    is_stack = left <= 0.5 or (left <= MOST_STEPS and len(by_place) < len(by_depth))
-    return by_place if is_stack else by_depth
+    return by_place if 2 * _steps(by_place) <= _steps(by_depth) else by_depth
+
+
+def _steps(groups: list[Group]) -> int:
+    """The length of the longest chain of parts of one group."""
+    return max(group.step for group in groups) + 1
 
 
 def _is_cyclic(component: list[Group]) -> bool:
@@ -245,16 +245,26 @@ def _by_depth(component: list[Group]) -> list[Group]:
 def _in_order(size: int, groups: list[Group]) -> list[Group]:
     """Topological order; among those that are ready, the group with the earliest node comes first.
 
-    Parameters' gradients come last: nothing reads them, and they are computed for many images at a time.
+    What several layers of a stack read, and needs none of them, comes in front: inside of one of them it would be what
+    tells this layer from the others. Parameters' gradients come last: nothing reads them, and they are computed for
+    many images at a time.
     """
     owner = computed_by(size, groups)
-    waits = [0] * len(groups)
+    reads = [_reads(owner, group) for group in groups]
     users: list[list[int]] = [[] for _ in groups]
-    for i, group in enumerate(groups):
-        for other in _reads(owner, group):
+    for i, others in enumerate(reads):
+        for other in others:
             users[other].append(i)
-            waits[i] += 1
-    ready = [(group.is_gradient, int(group.roots[0]), i) for i, group in enumerate(groups) if not waits[i]]
+    first = {group.passes: int(group.roots[0]) for group in sorted(groups, key=lambda group: -int(group.roots[0]))}
+
+    def rank(i: int) -> tuple[bool, int, int]:
+        passes = groups[i].passes
+        is_ready = all(groups[other].passes != passes for other in reads[i])
+        is_shared = is_ready and len({(groups[user].place, groups[user].step) for user in users[i]}) > 1
+        return groups[i].is_gradient, first[passes] - 1 if is_shared else int(groups[i].roots[0]), i
+
+    waits = [len(others) for others in reads]
+    ready = [rank(i) for i in range(len(groups)) if not waits[i]]
     heapq.heapify(ready)
     order: list[Group] = []
     while ready:
@@ -263,6 +273,6 @@ def _in_order(size: int, groups: list[Group]) -> list[Group]:
         for user in users[i]:
             waits[user] -= 1
             if not waits[user]:
-                heapq.heappush(ready, (groups[user].is_gradient, int(groups[user].roots[0]), user))
+                heapq.heappush(ready, rank(user))
     assert len(order) == len(groups), "a group depends on itself"
     return order

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from codegen.ir.loops import VALUE, Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt, map_body
+from codegen.ir.loops import Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt, map_body
 from codegen.schedule.nest import root_loops
 
 MIN_COUNTS = 3  # from which on sums of different numbers of terms stay alike
@@ -29,8 +29,8 @@ class Form:
     bases: tuple[int, ...]
 
 
-def form_of(body: Body, inputs: int) -> Form:
-    """The form of a body. Inputs, the first `inputs` elements of value[], are an array of their own."""
+def form_of(body: Body) -> Form:
+    """The form of a body."""
     counts: list[int] = []
     bases: list[int] = []
 
@@ -43,8 +43,7 @@ def form_of(body: Body, inputs: int) -> Form:
             return Name(repr(expr.value))  # which tells 0 from -0
         if type(expr) is not Place:
             return expr
-        is_input = expr.array == VALUE and expr.index.base < inputs
-        return replace(expr, array="input" if is_input else expr.array, index=with_indices(expr.index, without_base))
+        return replace(expr, index=with_indices(expr.index, without_base))
 
     def without_count(loop: For) -> For:
         counts.append(loop.count)
@@ -62,17 +61,16 @@ class Growing:
     """
 
     def __init__(self, loops: Loops) -> None:
-        self.inputs = loops.inputs
         counts: dict[object, set[tuple[int, ...]]] = {}
         for kernel in loops.kernels:
             for nest in kernel.nests:
                 if _sums(nest):
-                    form = form_of(nest, self.inputs)
+                    form = form_of(nest)
                     counts.setdefault(form.key, set()).add(form.counts)
         self.forms = {key for key, found in counts.items() if len(found) >= MIN_COUNTS}
 
     def __contains__(self, nest: Body) -> bool:
-        return bool(self.forms) and _sums(nest) and form_of(nest, self.inputs).key in self.forms
+        return bool(self.forms) and _sums(nest) and form_of(nest).key in self.forms
 
 
 def _sums(nest: Body) -> bool:
@@ -95,6 +93,6 @@ def with_counts(body: Body, change: Callable[[For], For]) -> Body:
 
 
 def with_indices(index: Index, change: Callable[[Index], Index]) -> Index:
-    """The index, and those that look up its tables, each changed."""
+    """The index changed, after those that look up its tables."""
     tables = tuple([(table, with_indices(inner, change)) for table, inner in index.tables])
-    return replace(change(index), tables=tables)
+    return change(replace(index, tables=tables))

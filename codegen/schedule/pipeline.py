@@ -13,6 +13,7 @@ from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
+from codegen.schedule.collect import collect
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.dense_rows import rows_of_images
 from codegen.schedule.dots import add_terms_in_vectors
@@ -103,6 +104,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "tile rows": lambda loops: tile_rows(loops, target),  # gradients in several rows at a time
         "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
         "hoist": hoist,  # reads out of the lanes
+        "collect": collect,  # what lanes with functions read far apart
         "in order": keep_order,  # loops that gcc would vectorise wrongly
         "vectors": mark_vectors,  # lanes that gcc would unroll
         "parallel": share_gradients,  # a part of the gradients for each thread

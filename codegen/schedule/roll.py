@@ -12,7 +12,9 @@ becomes:
         nest of kernel 4: i < 12: value[100 + i + 32t] = tanh(value[i + 16t])
         nest of kernel 5: i < 12: value[116 + i + 32t] = exp(value[100 + i + 32t])
 
-Counts of terms may advance too, as where each token looks at one more than the token before it: k < 3 + t.
+Counts of terms may advance too, as where each token looks at one more than the token before it: k < 3 + t. Where a long
+sequence reads or writes something that does not lie evenly, as the first of some blocks reads inputs, a table has the
+distances: value[i + steps_1616_1056x3[t]]. The last iteration may end early.
 
 The order of the nests stays as it is, so nothing has to be known about what they read and write. Steps that differ, as
 the first one of a recurrence does, stay in front of the loop or behind it. Among all repeats, the one that saves most
@@ -38,7 +40,6 @@ from codegen.ir.loops import (
     Pass,
     Phase,
     Place,
-    Stmt,
     is_rolled,
     map_body,
     statements,
@@ -47,6 +48,10 @@ from codegen.schedule.forms import Form, form_of, with_counts, with_indices
 
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
 MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
+PER_TABLE = 15  # statements that a table of distances has to save, and that its loop has to have
+PER_END = 15  # statements that an early end has to save
+
+Distances = tuple[int, ...]  # of each repeat from the first one
 
 
 @dataclass(frozen=True)
@@ -58,8 +63,8 @@ class _Item:
     size: int  # in statements
 
     @classmethod
-    def of(cls, body: Body, inputs: int) -> _Item:
-        return cls(body, form_of(body, inputs), sum(1 for _ in statements(body)))
+    def of(cls, body: Body) -> _Item:
+        return cls(body, form_of(body), sum(1 for _ in statements(body)))
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -68,16 +73,25 @@ class _Item:
 
 @dataclass(frozen=True)
 class _Repeat:
-    """Items [start, start + period * count) are `count` times the first `period`, a constant further each time."""
+    """Items [start, end) are `count` times the first `period`; the last time, the last ones may be missing."""
 
     start: int
+    end: int
     period: int
-    count: int
-    saved: int
+    saved: int  # in statements
+    tables: frozenset[Distances] = frozenset()
 
     @property
-    def end(self) -> int:
-        return self.start + self.period * self.count
+    def count(self) -> int:
+        return -(-(self.end - self.start) // self.period)
+
+    @property
+    def missing(self) -> int:
+        return self.count * self.period - (self.end - self.start)
+
+    def of(self, items: Sequence[_Item], place: int) -> Sequence[_Item]:
+        """The items at one place of the period."""
+        return items[self.start + place : self.end : self.period]
 
 
 def roll(loops: Loops, phases: Mapping[int, Phase] | None = None, fewest: int = 2) -> Loops:
@@ -92,22 +106,82 @@ def roll(loops: Loops, phases: Mapping[int, Phase] | None = None, fewest: int = 
         return kernel.passes, phases.get(kernel.number, kernel.phase), kernel.is_gradient
 
     rolled: list[Kernel] = []
+    roller = _Roller()
     for _, together in groupby(loops.kernels, key=time):
-        inner = [_with_inner(kernel, 3, loops.inputs) for kernel in together]  # two are alike by accident
-        rolled += [_with_inner(kernel, 2, loops.inputs) for kernel in _rolled_kernels(inner, fewest, loops.inputs)]
-    return loops.with_kernels(rolled)
+        inner = [roller.with_inner(kernel, 3) for kernel in together]  # two are alike by accident
+        rolled += [roller.with_inner(kernel, 2) for kernel in roller.kernels(inner, fewest)]
+    return replace(loops.with_kernels(rolled), tables={**loops.tables, **roller.tables})
 
 
-def _rolled_kernels(kernels: list[Kernel], fewest: int, inputs: int) -> list[Kernel]:
-    """Those that run at one time, with each repeat as one."""
-    items = [_Item.of(_nests(kernel), inputs) for kernel in kernels]
-    rolled: list[Kernel] = []
-    done = 0
-    for repeat in _Search(items).repeats(fewest):
-        rolled += kernels[done : repeat.start]
-        done = repeat.end
-        rolled.append(_over(kernels[repeat.start : done], (_loop(items, repeat, (), inputs),)))
-    return [*rolled, *kernels[done:]]
+class _Roller:
+    """Makes loops over kernels, and collects the tables that they need."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Sequence[int]] = {}
+
+    def kernels(self, kernels: list[Kernel], fewest: int) -> list[Kernel]:
+        """Those that run at one time, with each repeat as one."""
+        items = [_Item.of(_nests(kernel)) for kernel in kernels]
+        rolled: list[Kernel] = []
+        for start, end, loop in self.parts(items, (), fewest):
+            rolled += kernels[start:end] if loop is None else [_over(kernels[start:end], (loop,))]
+        return rolled
+
+    def with_inner(self, kernel: Kernel, fewest: int) -> Kernel:
+        """A kernel outside of all loops, whose own nests may repeat."""
+        if len(kernel.nests) == 1:
+            return kernel
+        body = self.body(_nests(kernel), (), fewest)
+        return kernel.with_nests(tuple([stmt.body if type(stmt) is Nest else (stmt,) for stmt in body]))
+
+    def body(self, body: Body, around: tuple[str, ...], fewest: int = 2) -> Body:
+        """The body of a loop over kernels, which may repeat in it. `around`: the counters of the loops over kernels."""
+        items = [_Item.of((stmt,)) for stmt in body]
+        parts = [body[start:end] if loop is None else (loop,) for start, end, loop in self.parts(items, around, fewest)]
+        return tuple([stmt for part in parts for stmt in part])
+
+    def parts(
+        self, items: Sequence[_Item], around: tuple[str, ...], fewest: int
+    ) -> Iterator[tuple[int, int, For | None]]:
+        """Where parts of a sequence start and end: repeats, with the loop over them, and what is between."""
+        done = 0
+        for repeat in _Search(items).repeats(fewest):
+            yield done, repeat.start, None
+            yield repeat.start, repeat.end, self.loop(items, repeat, around)
+            done = repeat.end
+        yield done, len(items), None
+
+    def loop(self, items: Sequence[_Item], repeat: _Repeat, around: tuple[str, ...]) -> For:
+        first = items[repeat.start : repeat.start + repeat.period]
+        used = {stmt.counter for item in first for stmt in statements(item.body) if type(stmt) is For}
+        counter = next(name for name in _counters() if name not in used and name not in around)
+        bodies = [self.advancing(repeat.of(items, place), counter, repeat.tables) for place in range(repeat.period)]
+        whole = repeat.period - repeat.missing  # those of the last iteration
+        parts = [tuple([stmt for body in part for stmt in body]) for part in (bodies[:whole], bodies[whole:])]
+        begin, rest = [self.body(part, (*around, counter)) for part in parts]
+        return For(counter, repeat.count, begin + rest, last=len(begin) if rest else 0)
+
+    def advancing(self, items: Sequence[_Item], counter: str, tables: frozenset[Distances]) -> Body:
+        """The first of some items, with indices that advance with the counter as those of the others."""
+        numbers = iter([*zip(*[item.numbers for item in items], strict=True)])
+
+        def advance(index: Index) -> Index:
+            found = _distances(next(numbers))
+            if _is_even(found):
+                return replace(index, steps=(*index.steps, (found[1], counter))) if any(found) else index
+            table = next(table for table in tables if table[: len(found)] == found)
+            name = _table_name(table)
+            self.tables[name] = table
+            return replace(index, tables=(*index.tables, (name, Index(0, ((1, counter),)))))
+
+        def change(expr: Expr) -> Expr:
+            return replace(expr, index=with_indices(expr.index, advance)) if type(expr) is Place else expr
+
+        def grow(loop: For) -> For:
+            found = _distances(next(numbers))
+            return replace(loop, steps=(*loop.steps, (found[1], counter))) if any(found) else loop
+
+        return map_body(with_counts(items[0].body, grow), change)
 
 
 def _over(kernels: list[Kernel], nest: Body) -> Kernel:
@@ -122,60 +196,29 @@ def _nests(kernel: Kernel) -> Body:
     )
 
 
-def _with_inner(kernel: Kernel, fewest: int, inputs: int) -> Kernel:
-    """A kernel outside of all loops, whose own nests may repeat."""
-    if len(kernel.nests) == 1:
-        return kernel
-    body = _rolled_body(_nests(kernel), (), inputs, fewest)
-    return kernel.with_nests(tuple([stmt.body if type(stmt) is Nest else (stmt,) for stmt in body]))
-
-
-def _rolled_body(body: Body, around: tuple[str, ...], inputs: int, fewest: int = 2) -> Body:
-    """The body of a loop over kernels, which may repeat in it. `around`: the counters of the loops over kernels."""
-    items = [_Item.of((stmt,), inputs) for stmt in body]
-    rolled: list[Stmt] = []
-    done = 0
-    for repeat in _Search(items).repeats(fewest):
-        rolled += [*body[done : repeat.start], _loop(items, repeat, around, inputs)]
-        done = repeat.end
-    return (*rolled, *body[done:])
-
-
-def _loop(items: Sequence[_Item], repeat: _Repeat, around: tuple[str, ...], inputs: int) -> For:
-    first = items[repeat.start : repeat.start + repeat.period]
-    second = items[repeat.start + repeat.period :]
-    used = {stmt.counter for item in first for stmt in statements(item.body) if type(stmt) is For}
-    counter = next(name for name in _counters() if name not in used and name not in around)
-    body = [stmt for item, later in zip(first, second, strict=False) for stmt in _advancing(item, later, counter)]
-    return For(counter, repeat.count, _rolled_body(tuple(body), (*around, counter), inputs))
-
-
 def _counters() -> Iterator[str]:
     yield from ("t", "s", "z")
     yield from (f"t{n}" for n in count(2))
 
 
-def _advancing(item: _Item, later: _Item, counter: str) -> Body:
-    """An item whose indices advance with the counter as from it to a later one."""
-    counts = map(sub, later.form.counts, item.form.counts)
-    bases = map(sub, later.form.bases, item.form.bases)
+def _distances(numbers: Sequence[int]) -> Distances:
+    return tuple([number - numbers[0] for number in numbers])
 
-    def advance(index: Index) -> Index:
-        step = next(bases)
-        return replace(index, steps=(*index.steps, (step, counter))) if step else index
 
-    def change(expr: Expr) -> Expr:
-        return replace(expr, index=with_indices(expr.index, advance)) if type(expr) is Place else expr
+def _is_even(distances: Distances) -> bool:
+    """Whether they are multiples of the second one."""
+    return all(distance == i * distances[1] for i, distance in enumerate(distances[1:], 1))
 
-    def grow(loop: For) -> For:
-        step = next(counts)
-        return replace(loop, steps=(*loop.steps, (step, counter))) if step else loop
 
-    return with_counts(map_body(item.body, change), grow)
+def _table_name(distances: Distances) -> str:
+    """Tables of equal names are equal: `steps_1616_1056x3`, for 0, 1616, 2672, 3728, 4784."""
+    steps = [(step, len([*same])) for step, same in groupby(map(sub, distances[1:], distances))]
+    texts = [f"{step}x{times}" if times > 1 else f"{step}" for step, times in steps]
+    return "steps_" + "_".join(texts).replace("-", "m")
 
 
 class _Search:
-    """What repeats in a sequence of items. Any two of equal keys do; from the third on, steps have to be equal."""
+    """What repeats in a sequence of items. Any two of equal keys do; more have to advance evenly, or need tables."""
 
     def __init__(self, items: Sequence[_Item]) -> None:
         self.items = items
@@ -197,10 +240,14 @@ class _Search:
 
     def best(self, start: int, end: int, fewest: int) -> _Repeat | None:
         """The repeat in items [start, end) that saves most. Two may be alike by accident, so they have to save more."""
-        found = [*self.candidates(start, end)]
-        even = _most([repeat for repeat in found if repeat.count > 2])
-        pair = _most([repeat for repeat in found if repeat.count == 2]) if fewest == 2 else None
-        return pair if pair is not None and (even is None or pair.saved > 2 * even.saved) else even
+        most = pair = None
+        for repeat in self.candidates(start, end):
+            if repeat.count == 2:
+                pair = repeat if fewest == 2 and (pair is None or repeat.saved > pair.saved) else pair
+            elif most is None or repeat.saved > most.saved:
+                tabled = self.with_tables(repeat)
+                most = tabled if tabled is not None and (most is None or tabled.saved > most.saved) else most
+        return pair if pair is not None and (most is None or pair.saved > 2 * most.saved) else most
 
     def candidates(self, start: int, end: int) -> Iterator[_Repeat]:
         """Of each period the longest repeats and the first two, those of short periods first."""
@@ -211,21 +258,48 @@ class _Search:
                 for i in range(start, end - period)
             ]
             alike = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
-            runs = [(first, length // period + 2) for first, length in _runs(alike) if length >= period]
-            pairs = _runs([step is not None for step in steps])
-            for first, times in [*runs, *((first, 2) for first, length in pairs if length >= period)]:
-                yield self.repeat(start + first, period, times)
+            for first, length in _runs(alike):
+                if length >= period:
+                    yield from self.repeated(start + first, length + 2 * period, period)
+            for first, length in _runs([step is not None for step in steps]):
+                yield from self.repeated(start + first, length + period, period)
+                yield from self.repeated(start + first, min(length + period, 2 * period), period)
 
-    def repeat(self, start: int, period: int, times: int) -> _Repeat:
-        return _Repeat(start, period, times, (times - 1) * (self.sizes[start + period] - self.sizes[start]))
+    def repeated(self, start: int, length: int, period: int) -> Iterator[_Repeat]:
+        """The repeats of so many items, as often as they are whole; and with a last one that ends early."""
+        whole = length // period * period
+        if whole > period:
+            yield _Repeat(start, start + whole, period, self.saved(start, whole, period))
+        early = self.saved(start, length, period) - PER_END
+        if whole < length and early > max(0, self.saved(start, whole, period)) and 2 * length >= 3 * period:
+            yield _Repeat(start, start + length, period, early)
 
+    def saved(self, start: int, length: int, period: int) -> int:
+        return self.sizes[start + length] - self.sizes[start + period]
 
-def _most(repeats: list[_Repeat]) -> _Repeat | None:
-    return max(repeats, key=lambda repeat: repeat.saved, default=None)
+    def with_tables(self, repeat: _Repeat) -> _Repeat | None:
+        """The repeat with tables for what does not advance evenly, if they pay."""
+        tables: set[Distances] = set()
+        for place in range(repeat.period):
+            items = repeat.of(self.items, place)
+            counts = len(items[0].form.counts)
+            for i, numbers in enumerate(zip(*[item.numbers for item in items], strict=True)):
+                found = _distances(numbers)
+                if len(found) > 2 and not _is_even(found):
+                    tables.add(found)
+                    if i < counts:
+                        return None
+        longest = max(map(len, tables), default=0)
+        whole = {table for table in tables if len(table) == longest}
+        short = {table for table in tables - whole if not any(table == other[: len(table)] for other in whole)}
+        cost = PER_TABLE * len(whole | short)
+        if cost > self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]:
+            return None
+        return replace(repeat, saved=repeat.saved - cost, tables=frozenset(whole | short))
 
 
 def _periods(keys: list[int]) -> list[int]:
-    """Distances at which as many equal keys as fill them stand."""
+    """Distances at which as many equal keys as fill half of them stand."""
     places: dict[int, list[int]] = {}
     for i, key in enumerate(keys):
         places.setdefault(key, []).append(i)
@@ -235,7 +309,7 @@ def _periods(keys: list[int]) -> list[int]:
         for lag in range(1, MAX_OCCURRENCES + 1)
         for i in range(len(here) - lag)
     )
-    return sorted(distance for distance, times in distances.items() if times >= distance)
+    return sorted(distance for distance, times in distances.items() if 2 * times >= distance)
 
 
 def _runs(alike: list[bool]) -> Iterator[tuple[int, int]]:

@@ -28,6 +28,7 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Place,
+    in_time,
     map_body,
     reads,
     statements,
@@ -54,7 +55,8 @@ def reads_inputs(loops: Loops) -> bool:
     """Whether a statement reads inputs from value[]; loops over active inputs and row tensors do not."""
     return any(
         is_input(place, loops)
-        for kernel in loops.kernels
+        for kernels in (loops.kernels, in_time(loops))  # the first steps, then all
+        for kernel in kernels
         for nest in kernel.nests
         for stmt in statements(nest)
         for place in reads(stmt)

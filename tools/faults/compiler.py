@@ -217,4 +217,25 @@ FAULTS = [
         "",
         test="tests/test_segments.py",
     ),
+    Fault(
+        "the last layer of a stack stored in its own way",
+        "codegen/reroll/families.py",
+        "for start in starts[pattern[0]]:",
+        "for start in ():",
+        test="tests/test_groups.py",
+    ),
+    Fault(
+        "layers told apart by all tensors that they depend on",
+        "codegen/reroll/groups.py",
+        "last[n] = max([*read, *[last.get(leaf, 0) for leaf in leaves]])",
+        "last[n] = sum({1 << r for r in read}) | max([last.get(leaf, 0) for leaf in leaves])",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "what all layers read is computed inside of one",
+        "codegen/reroll/groups.py",
+        "first[passes] - 1 if is_shared else",
+        "",
+        test="tests/test_groups.py",
+    ),
 ]

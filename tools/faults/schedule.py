@@ -104,8 +104,8 @@ FAULTS = [
     Fault(
         "two kernels that are alike by accident before three that advance evenly",
         "codegen/schedule/roll.py",
-        "pair.saved > 2 * even.saved",
-        "pair.saved > even.saved",
+        "pair.saved > 2 * most.saved",
+        "pair.saved > most.saved",
         test="tests/test_roll.py",
     ),
     Fault(
@@ -118,15 +118,15 @@ FAULTS = [
     Fault(
         "a loop over kernels that runs once too often",
         "codegen/schedule/roll.py",
-        "length // period + 2)",
-        "length // period + 3)",
+        "-(-(self.end - self.start) // self.period)",
+        "-(-(self.end - self.start) // self.period) + 1",
         test="tests/test_roll.py",
     ),
     Fault(
         "a count of terms that does not grow",
         "codegen/schedule/roll.py",
-        "steps=(*loop.steps, (step, counter))) if step",
-        "steps=loop.steps) if step",
+        "steps=(*loop.steps, (found[1], counter))) if any",
+        "steps=loop.steps) if any",
         test="tests/test_boxes.py",
     ),
     Fault(
@@ -198,6 +198,34 @@ FAULTS = [
         "return kernel.passes, phases.get(kernel.number, kernel.phase), kernel.is_gradient",
         "return Pass.LOSS, phases.get(kernel.number, kernel.phase), kernel.is_gradient",
         test="tests/test_roll.py",
+    ),
+    Fault(
+        "a last iteration that does not end early",
+        "codegen/schedule/roll.py",
+        "last=len(begin) if rest else 0",
+        "last=0",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "a table of distances from step to step",
+        "codegen/schedule/roll.py",
+        "self.tables[name] = table",
+        "self.tables[name] = (0, *map(sub, table[1:], table))",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "inputs that later steps read are forgotten",
+        "codegen/schedule/skip_zeros.py",
+        "(loops.kernels, in_time(loops))",
+        "(loops.kernels,)",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "two columns collected in one place",
+        "codegen/schedule/collect.py",
+        "len(far) or ''",
+        "''",
+        test="tests/test_collect.py",
     ),
     Fault(
         "an address that counts its base twice",

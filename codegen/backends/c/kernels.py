@@ -21,12 +21,12 @@ The passes in `schedule` take all decisions; this only prints them.
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer
-from codegen.backends.shared import together
+from codegen.backends.shared import MAX_STATEMENTS, together
 from codegen.backends.text import formulas, summary
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import used_rows
@@ -34,12 +34,15 @@ from codegen.ir.loops import (
     DATA,
     SHARED,
     VALUE,
+    Body,
+    For,
     Kernel,
     Loops,
     Pass,
     Phase,
     all_places,
     is_rolled,
+    statements,
     uses,
 )
 from codegen.kinds import Part
@@ -201,7 +204,7 @@ def kernels_of(
         lowering="loops",
         updates=updates,
         definitions=definitions(used_rows(graph), updates, arithmetic),
-        tables=table_lines(wide.single, arithmetic),
+        tables=table_lines([*loops.values(), *others.values()], arithmetic),
         functions=_functions(loops, plain, arithmetic, printed),
         narrow=_functions(others, plain, arithmetic) if others else None,
         batch=wide.batch,
@@ -303,15 +306,51 @@ def kernel_functions(
         name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
         is_sum = passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE
         takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
-        lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
+        body: list[str] = []
         for kernel in kernels:
             about = ["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comments[kernel.number]
-            lines += [INDENT + line for line in (over_kernels(kernel) or about)]
+            body += over_kernels(kernel) or about
             for nest in kernel.nests:
-                lines += [INDENT + line for line in printer.nest(kernel, nest)]
-        lines += ["}", ""]
+                parts, text = _in_parts(printer, kernel, nest, name, takes)
+                lines += parts
+                body += text
+        lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
+        lines += [*(INDENT + line for line in body), "}", ""]
         calls.append(Call(passes, name, kernels[0].phase))
     return lines, calls
+
+
+def _in_parts(printer: Printer, kernel: Kernel, nest: Body, name: str, takes: str) -> tuple[list[str], list[str]]:
+    """A nest, with functions for parts of its body if it is a loop over many kernels.
+
+    In one function of them all gcc keeps the sums of lanes in memory.
+    """
+    loop = nest[0]
+    if not is_rolled(nest) or not isinstance(loop, For) or sum(1 for _ in statements(nest)) <= MAX_STATEMENTS:
+        return [], printer.nest(kernel, nest)
+    arguments = ", ".join([*_names(takes), loop.counter])
+    functions: list[str] = []
+    calls: list[str] = []
+    for part, (start, end) in enumerate(_parts(loop)):
+        body, function = loop.body[start:end], f"{name}_part_{part}"
+        arrays = _arrays(takes, [kernel.with_nests((body,))], printer.arithmetic)
+        text = [INDENT + line for line in printer.nest(kernel, body)]
+        head = signature(function, f"{takes}, ptrdiff_t {loop.counter}", "NOT_INLINED void")
+        functions += [*head, "{", *arrays, *text, "}", ""]
+        calls += printer.end_of_last(loop) if loop.last and start == loop.last else []
+        calls.append(f"AT_LEVEL({function})({arguments});")
+    return functions, [*printer.loop(loop, calls)]
+
+
+def _parts(loop: For) -> Iterator[tuple[int, int]]:
+    """Where parts of the body begin and end that are as long as a function may be. One begins where iterations end."""
+    start = size = 0
+    for i, stmt in enumerate(loop.body):
+        if i > start and (size >= MAX_STATEMENTS or i == loop.last):
+            yield start, i
+            start, size = i, 0
+        size += sum(1 for _ in statements((stmt,)))
+    yield start, len(loop.body)
 
 
 def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> list[str]:
@@ -387,26 +426,31 @@ def batch_functions(functions: Functions, batch: Batch | None, names: Iterable[s
 
 def _calling(function: str, parameters: str, called: list[Call]) -> list[str]:
     """A function that passes its arguments on to others."""
-    arguments = [part.split()[-1].lstrip("*") for part in parameters.split(",")]
+    arguments = _names(parameters)
     some, rows = ", ".join(arguments), ALL_ROWS if parameters == WORKSPACE else ", ".join(arguments)
     body = [f"{INDENT}AT_LEVEL({c.name})({rows if c.passes & Pass.ROW_SUMS else some});" for c in called]
     unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
     return [*signature(function, parameters), "{", *body, *unused, "}", ""]
 
 
-def signature(name: str, parameters: str) -> list[str]:
+def _names(parameters: str) -> list[str]:
+    return [part.split()[-1].lstrip("*") for part in parameters.split(",")]
+
+
+def signature(name: str, parameters: str, result: str = "static void") -> list[str]:
     """The head of a function, on as many lines as it takes."""
-    head = f"static void AT_LEVEL({name})("
+    head = f"{result} AT_LEVEL({name})("
     if len(head + parameters) < MAX_COMMENT:
         return [f"{head}{parameters})"]
     first, rest = parameters.split(", ", 1)
     return [f"{head}{first},", f"{' ' * len(head)}{rest})"]
 
 
-def table_lines(loops: Loops, arithmetic: Arithmetic) -> list[str]:
-    """The tables that kernels look up: indices, or constants."""
+def table_lines(loops: Iterable[Loops], arithmetic: Arithmetic) -> list[str]:
+    """The tables that kernels look up: indices, or constants. Those of one name are equal."""
     lines = []
-    for name, numbers in loops.tables.items():
+    tables = {name: numbers for these in loops for name, numbers in these.tables.items()}
+    for name, numbers in tables.items():
         is_index = all(isinstance(x, int) for x in numbers)
         values = [str(x) if is_index else arithmetic.literal(x) for x in numbers]
         rows = [f"{INDENT}{', '.join(values[i : i + 8])}," for i in range(0, len(values), 8)]

@@ -183,7 +183,9 @@ class Printer:
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
         body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
-        lines = [*inside, *(instead or self.body(body))]
+        lines = [*inside, *(instead or self.body(body[: loop.last or None]))]
+        if loop.last and not instead:
+            lines += [*self.end_of_last(loop), *self.body(body[loop.last :])]
         self.in_lanes = around
         if len(lines) == 1 and loop.kind == Kind.SIDE_BY_SIDE and len(head[0] + lines[0]) < MAX_COMMENT:
             yield f"{head[0]} {lines[0]}"
@@ -191,6 +193,11 @@ class Printer:
             yield from [*head, INDENT + lines[0]]
         else:
             yield from [*head[:-1], f"{head[-1]} {{", *(INDENT + line for line in lines), "}"]
+
+    def end_of_last(self, loop: For) -> list[str]:
+        """Where the last iteration of a loop over kernels ends early."""
+        last = index_text(None, "", Index(loop.count - 1, loop.steps))
+        return [f"if ({loop.counter} == {last})", f"{INDENT}break;"]
 
     def by_rows(self, body: Body) -> Body:
         """The body of a loop over active inputs, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
