@@ -79,7 +79,7 @@ class _Repeat:
     end: int
     period: int
     saved: int  # in statements
-    tables: frozenset[Distances] = frozenset()
+    tables: tuple[Distances, ...] = ()
 
     @property
     def count(self) -> int:
@@ -161,7 +161,7 @@ class _Roller:
         begin, rest = [self.body(part, (*around, counter)) for part in parts]
         return For(counter, repeat.count, begin + rest, last=len(begin) if rest else 0)
 
-    def advancing(self, items: Sequence[_Item], counter: str, tables: frozenset[Distances]) -> Body:
+    def advancing(self, items: Sequence[_Item], counter: str, tables: Sequence[Distances]) -> Body:
         """The first of some items, with indices that advance with the counter as those of the others."""
         numbers = iter([*zip(*[item.numbers for item in items], strict=True)])
 
@@ -295,7 +295,7 @@ class _Search:
         cost = PER_TABLE * len(whole | short)
         if cost > self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]:
             return None
-        return replace(repeat, saved=repeat.saved - cost, tables=frozenset(whole | short))
+        return replace(repeat, saved=repeat.saved - cost, tables=(*sorted(whole), *sorted(short)))
 
 
 def _periods(keys: list[int]) -> list[int]:
