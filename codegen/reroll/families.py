@@ -65,7 +65,8 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
         starts.setdefault(kind, []).append(i)
     found = {number: [position[part.key] for part in family] for number, family in enumerate(families)}
     family_of = {i: number for number, places in found.items() for i in places}
-    for places in sorted(found.values(), key=len, reverse=True):
+    known = {(*[(kinds[i], i - places[0]) for i in places],): places for places in found.values()}
+    for places in sorted(known.values(), key=len, reverse=True):
         pattern = [kinds[i] for i in places]
         for start in starts[pattern[0]]:
             alike = [start + i - places[0] for i in places]
