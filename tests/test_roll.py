@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import models
 import pytest
+from harness import compare
 
 from benchmarks.small.models import gru, lstm, residual_network, transformer
 from codegen import Floats, Program
@@ -281,6 +282,15 @@ def test_blocks_of_attention_cost_no_kernels(tokens):
     ]
     assert many <= 1.02 * few
     assert few <= 1.02 * many  # four are no other kind of model
+
+
+def test_bits_of_a_loop_over_many_kernels(tmp_path):
+    """Its body is in functions of bounded length, which have no more variables than they use."""
+    program = attending(3, tokens=3)
+    text = compile_program(program, "deep").files["deep_kernels.h"]
+    assert "_part_1)(struct workspace *restrict w, ptrdiff_t t)" in text
+    assert "_side_by_side_part_1)" in text
+    compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
 def test_width_costs_no_kernels():

@@ -307,6 +307,7 @@ def kernel_functions(
         is_sum = passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE
         takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
         body: list[str] = []
+        own: list[Body] = []  # nests that are not in functions of their own
         for kernel in kernels:
             about = ["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comments[kernel.number]
             body += over_kernels(kernel) or about
@@ -314,7 +315,8 @@ def kernel_functions(
                 parts, text = _in_parts(printer, kernel, nest, name, takes)
                 lines += parts
                 body += text
-        lines += [*signature(name, takes), "{", *_arrays(takes, kernels, arithmetic)]
+                own += [] if parts else [nest]
+        lines += [*signature(name, takes), "{", *_arrays(takes, own, arithmetic)]
         lines += [*(INDENT + line for line in body), "}", ""]
         calls.append(Call(passes, name, kernels[0].phase))
     return lines, calls
@@ -333,7 +335,7 @@ def _in_parts(printer: Printer, kernel: Kernel, nest: Body, name: str, takes: st
     calls: list[str] = []
     for part, (start, end) in enumerate(_parts(loop)):
         body, function = loop.body[start:end], f"{name}_part_{part}"
-        arrays = _arrays(takes, [kernel.with_nests((body,))], printer.arithmetic)
+        arrays = _arrays(takes, [body], printer.arithmetic)
         text = [INDENT + line for line in printer.nest(kernel, body)]
         head = signature(function, f"{takes}, ptrdiff_t {loop.counter}", "NOT_INLINED void")
         functions += [*head, "{", *arrays, *text, "}", ""]
@@ -353,9 +355,9 @@ def _parts(loop: For) -> Iterator[tuple[int, int]]:
     yield start, len(loop.body)
 
 
-def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> list[str]:
+def _arrays(parameters: str, nests: list[Body], arithmetic: Arithmetic) -> list[str]:
     """value[] and shared[] of a function, and what it does not use."""
-    used = {array for array in (VALUE, SHARED) for kernel in kernels if any(uses(n, array) for n in kernel.nests)}
+    used = {array for array in (VALUE, SHARED) if any(uses(nest, array) for nest in nests)}
     shared = [f"const {arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
     if parameters == DENSE_ROWS:
         lines = []
@@ -366,7 +368,8 @@ def _arrays(parameters: str, kernels: list[Kernel], arithmetic: Arithmetic) -> l
         const = "const " if parameters == STEPS else ""
         lines = [f"{const}{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
     else:
-        lines = [f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;", *shared]
+        value = f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;"
+        lines = [value if VALUE in used else "(void)images;", *shared]
     return [INDENT + line for line in lines]
 
 
