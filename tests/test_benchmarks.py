@@ -9,7 +9,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
-from benchmarks import accuracy, compile_time, mpi, report, tasks  # noqa: E402
+from benchmarks import accuracy, compile_time, depth, mpi, report, tasks  # noqa: E402
 from benchmarks.__main__ import SECTIONS  # noqa: E402
 from benchmarks.__main__ import tasks as chosen  # noqa: E402
 from benchmarks.accuracy import Race  # noqa: E402
@@ -282,6 +282,17 @@ def test_table_of_ranks_has_medians_and_ratios_to_one_thread():
     lines = mpi.table({mpi.ONE: one, "Trainer, fast": fast}).splitlines()
     assert lines[2].startswith("| nn.train, 1 thread | 3.00 (2.00 to 4.00) |")
     assert lines[3].startswith("| Trainer, fast | 1.50 (1.00 to 2.00), **2.00** |")
+
+
+def test_depth_has_a_row_for_each_model(monkeypatch, capsys, tmp_path):
+    small = depth.MODELS["residual MLP, 2 and 20 blocks"][0]
+    monkeypatch.setattr(depth, "MODELS", {"one": (small, small)})
+    monkeypatch.setattr("sys.argv", ["depth", "--output", str(tmp_path / "depth.md")])
+    depth.main()
+    row = capsys.readouterr().out.splitlines()[-1].split("|")
+    assert (row[1].strip(), row[4].strip()) == ("one", "1.00")
+    assert int(row[2].replace(",", "")) > 100
+    assert (tmp_path / "depth.md").read_text().splitlines()[-1].split("|") == row
 
 
 def test_compile_time_says_where_it_was_measured():

@@ -1,0 +1,104 @@
+"""What steps, blocks, tokens and width cost in C: `python -m benchmarks.depth [--output FILE]`.
+
+Each row is one model at two sizes: the lines of its kernels, the seconds from the Program to the C text, and those from
+the Program to a module for all SIMD levels, C compiler included.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.compile_time import found_compilers, version
+from benchmarks.report import processor
+from benchmarks.small.models import gru, lstm, numbers, residual_network, transformer
+from codegen import Floats, Program, build
+from codegen.pipeline import compile_program
+from micrograd.functional import total
+from micrograd.layers import Attention
+
+HEADING = "# What depth costs in C\n\nWritten by `python -m benchmarks.depth --output benchmarks/depth.md`.\n\n"
+
+
+def recurrence(cell: Callable[..., Program], steps: int, hidden: int = 12) -> Program:
+    return cell(numbers(4 * steps), numbers(2), steps, hidden=hidden)
+
+
+def classified(blocks: int, tokens: int) -> Program:
+    """A masked transformer, of whose last token alone there is a loss."""
+    return transformer(numbers(8 * tokens), numbers(5), blocks=blocks)
+
+
+def attending(blocks: int, tokens: int) -> Program:
+    """Layers of masked attention with a way around each, and a loss about every token."""
+    x = h = [numbers(8) for _ in range(tokens)]
+    parameters = {}
+    for block in range(blocks):
+        layer = Attention(8, 2)
+        parameters |= {f"{block}.{name}": tensor for name, tensor in layer.named_parameters().items()}
+        h = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(h, layer(h, causal=True), strict=True)]
+    return Program(Floats([v for row in x for v in row]), None, parameters, total([v * v for row in h for v in row]))
+
+
+MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
+    "LSTM, 8 and 64 steps": (lambda: recurrence(lstm, 8), lambda: recurrence(lstm, 64)),
+    "GRU, 8 and 64 steps": (lambda: recurrence(gru, 8), lambda: recurrence(gru, 64)),
+    "GRU, width 12 and 48": (lambda: recurrence(gru, 8, 12), lambda: recurrence(gru, 8, 48)),
+    "residual MLP, 2 and 20 blocks": (
+        lambda: residual_network(numbers(16), numbers(16), 2),
+        lambda: residual_network(numbers(16), numbers(16), 20),
+    ),
+    "transformer, 2 and 6 blocks, 8 tokens": (lambda: classified(2, 8), lambda: classified(6, 8)),
+    "transformer, 2 blocks, 8 and 16 tokens": (lambda: classified(2, 8), lambda: classified(2, 16)),
+    "attention, 2 and 6 layers, 4 tokens": (lambda: attending(2, 4), lambda: attending(6, 4)),
+    "attention, 2 and 6 layers, 8 tokens": (lambda: attending(2, 8), lambda: attending(6, 8)),
+}
+
+
+@dataclass(frozen=True)
+class Cost:
+    lines: int
+    to_c: float  # seconds
+    built: float  # seconds
+
+
+def measure(program: Program) -> Cost:
+    started = time.perf_counter()
+    lines = compile_program(program, "deep").files["deep_kernels.h"].count("\n")
+    to_c = time.perf_counter() - started
+    with tempfile.TemporaryDirectory() as folder:
+        started = time.perf_counter()
+        build(program, folder, "deep")
+        return Cost(lines, to_c, time.perf_counter() - started)
+
+
+def line(name: str, small: Cost, large: Cost) -> str:
+    return (
+        f"| {name} | {small.lines:,} | {large.lines:,} | {large.lines / small.lines:.2f} "
+        f"| {small.to_c:.1f} | {large.to_c:.1f} | {small.built:.1f} | {large.built:.1f} |"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.depth", description=__doc__.splitlines()[0])
+    parser.add_argument("--output", type=Path, help="also write the table to this Markdown file")
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), metavar="NAME")
+    options = parser.parse_args()
+    head = "| model | lines | | ratio | to C, s | | built, s | |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+    parts = [f"{processor()}, CPython {platform.python_version()}, {version(found_compilers()[0][0])}.\n", head]
+    print("\n".join(parts), flush=True)
+    for name in options.models:
+        small, large = MODELS[name]
+        parts.append(line(name, measure(small()), measure(large())))
+        print(parts[-1], flush=True)
+    if options.output:
+        options.output.write_text(HEADING + "\n".join(parts) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
