@@ -1,10 +1,14 @@
 """Wrong numbers from any lowering: engine, ir interpreter, Python, straight-line C and loops must agree by bits."""
 
+from random import Random
+
 import models
 import pytest
 from harness import compare, nightly_but, slow_but
 
 from benchmarks.small.models import MODELS
+from codegen import Floats, Program
+from codegen.pipeline import compile_program
 
 
 @pytest.mark.parametrize("name", slow_but(["mlp"], models.REGULAR))
@@ -32,3 +36,14 @@ def test_random_graphs(seed, tmp_path):
 def test_the_models_of_the_benchmark(name, tmp_path):
     """Larger and of more kinds than those above, at the optimisation of the wheel: functions in vectors."""
     compare(MODELS[name](), tmp_path, steps=2)
+
+
+def test_what_one_group_reads_of_parameters_alone_and_of_inputs(tmp_path):
+    """A learned token beside one of inputs: a batch does not compute it once, as both are read as one array."""
+    x, start, scale = models.values(4), models.weights(Random(1), 4), models.weights(Random(2), 4)
+    mix = [models.weights(Random(3 + i), 4) for i in range(6)]
+    tokens = [[a.tanh() for a in start], [(a * b).tanh() for a, b in zip(x, scale, strict=True)]]
+    loss = models.total([models.dot(row, token) ** 2 for token in tokens for row in mix])
+    program = Program(Floats(x), None, {"start": start, "scale": scale, "mix": mix}, loss)
+    assert any(kernel.roots == 12 for kernel in compile_program(program).plain.kernels)  # both tokens by one nest
+    compare(program, tmp_path, steps=2, flags=["-O0"])

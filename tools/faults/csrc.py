@@ -70,7 +70,7 @@ FAULTS = [
         "csrc/update.h",
         "nonfinite = !is_finite(largest_in_row[i]);",
         "nonfinite = largest_in_row[i] != largest_in_row[i];",
-        seed=187,
+        test="tests/test_non_finite.py",
     ),
     Fault(
         "a weight that becomes infinite is not noticed",

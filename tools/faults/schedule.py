@@ -86,7 +86,7 @@ FAULTS = [
         "codegen/schedule/phases.py",
         "if states[indices].min() == 0 and states[indices].max() > 0]",
         "if False]",
-        seed=126,
+        test="tests/test_differential.py::test_what_one_group_reads_of_parameters_alone_and_of_inputs",
     ),
     Fault(
         "what gradients need stays with the images side by side",
