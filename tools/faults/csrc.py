@@ -90,6 +90,7 @@ FAULTS = [
         "csrc/passes.h",
         "    materialize_row_gradients(); /* before the workspace is overwritten */",
         "    if (is_pending())\n        row_gradients.state = CLEAN;",
+        test="tests/test_rows.py",
     ),
     Fault(
         "the gradient of one image lost in a batch",
