@@ -13,7 +13,8 @@ import models
 import pytest
 from harness import compare
 
-from benchmarks.small.models import gru, lstm, residual_network, transformer
+from benchmarks.depth import attending, classified
+from benchmarks.small.models import gru, lstm, residual_network
 from codegen import Floats, Program
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
@@ -39,8 +40,6 @@ from codegen.pipeline import compile_program
 from codegen.schedule.roll import roll
 from codegen.schedule.skip_zeros import reads_inputs
 from micrograd.engine import Value
-from micrograd.functional import total
-from micrograd.layers import Attention
 
 
 def kernels(*nests):
@@ -239,17 +238,6 @@ def test_inputs_that_a_later_step_reads_are_seen():
     assert [reads_inputs(back(last)) for last in (0, 80)] == [True, False]
 
 
-def attending(depth, tokens=4, width=8):
-    """Blocks of causal attention around which values go on; the loss is about every token behind the last block."""
-    x = [models.values(width) for _ in range(tokens)]
-    h, parameters = x, {}
-    for block in range(depth):
-        attention = Attention(width, 2)
-        parameters |= {f"{block}.{name}": tensor for name, tensor in attention.named_parameters().items()}
-        h = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(h, attention(h, causal=True), strict=True)]
-    return Program(Floats([v for row in x for v in row]), None, parameters, total([v * v for row in h for v in row]))
-
-
 DEEP = {
     "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), depth, hidden=6),
     "GRU": lambda depth: gru(models.values(4 * depth), models.values(2), depth, hidden=6),
@@ -266,11 +254,7 @@ def test_depth_costs_no_kernels(name):
 
 def test_depth_costs_no_kernels_where_the_last_token_alone_counts():
     """The last block computes one token, and the block before it gets gradients from one and from all."""
-
-    def classified(blocks):
-        return transformer(models.values(8 * 5), models.values(3), blocks=blocks)
-
-    found = [compile_program(classified(blocks), "deep").files["deep_kernels.h"].count("\n") for blocks in (2, 4)]
+    found = [compile_program(classified(blocks, 5), "deep").files["deep_kernels.h"].count("\n") for blocks in (2, 4)]
     assert found[1] <= 1.1 * found[0]
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import models
 import pytest
 
+from benchmarks.depth import classified
 from benchmarks.small.models import lstm
 from codegen import Floats, Program, compile_program, load
 from codegen.backends.text import Work, formulas, work
@@ -151,3 +152,15 @@ def test_steps_of_a_recurrence_are_told_once():
     told = [line.startswith("    " * 2) for line in lines if "tanh(" in line]
     assert told == [False, True, True, False]  # the gate of step 1, state and gate in the loop, the last state
     assert lines.index("    all but the last time") < lines.index("9 times", lines.index("9 times") + 1)
+
+
+def test_blocks_are_told_once():
+    """Of four blocks of attention, where groups have nests of which some are in loops: one block, and the last."""
+    lines = compile_program(classified(4, 5)).explanation().splitlines()
+    roots = [line for line in lines if " root" in line and "side" in line]
+    formulas = [line.strip() for line in lines if "] = " in line]
+    assert "4 times" not in lines
+    assert "3 times" in lines
+    assert len(roots) < 0.7 * len(compile_program(classified(4, 5)).plain.kernels)
+    assert len(set(formulas)) == len(formulas)
+    assert sum("gelu(" in line for line in lines) == 2

@@ -360,7 +360,7 @@ def _positions(plain: Loops, rolled: Loops) -> dict[int, Position]:
         around = (*around, Around(name, _head(loop)))
         times = loop.count + sum([step * at[counter] for step, counter in loop.steps])
         for i in range(times):
-            for place, stmt in enumerate(loop.body[: loop.last] if loop.last and i == times - 1 else loop.body):
+            for place, stmt in enumerate(loop.halves[0] if i == times - 1 else loop.body):
                 if type(stmt) is Nest:
                     positions.setdefault(next(numbers), (around, place))
                 else:

@@ -11,7 +11,6 @@ prints this for the Program that MODEL.py declares by a function program(), and 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from itertools import islice
 
 from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, apply_text, bound
 from codegen.ir.graph import Op, op_name
@@ -34,7 +33,6 @@ from codegen.ir.loops import (
     Stmt,
     Store,
     expressions,
-    is_rolled,
     reads,
     statements,
     subexpressions,
@@ -110,30 +108,47 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
 
     def inside(body: Body) -> list[str]:
         lines: list[str] = []
-        before = -1
         for stmt in body:
-            if type(stmt) is For:
-                counted = f", {stmt.counter} < {stmt.count}" if _grows(stmt.body) else ""
-                rest = inside(stmt.body[stmt.last :]) if stmt.last else []
-                always = inside(stmt.body[: stmt.last or None])
-                lines += [f"{stmt.count} times{counted}", *(f"    {line}" for line in always)]
-                lines += ["    all but the last time"] if rest else []
-                lines += [f"        {line}" for line in rest]
-            elif type(stmt) is Nest and stmt.number != before:
-                before = stmt.number
-                nests = [nest.body for nest in body if type(nest) is Nest and nest.number == before]
-                lines += about(_growing_as(nests, kernels[before]))
+            if type(stmt) is Nest:
+                nests = [nest.body for nest in body if type(nest) is Nest and nest.number == stmt.number]
+                lines += whole(stmt.number, nests)
+            elif type(stmt) is For and not (numbers := _numbers(stmt.body)) <= told:
+                is_part = len(numbers) == 1 and len(kernels[min(numbers)].nests) > len(stmt.body)
+                lines += whole(min(numbers), []) if is_part else times(stmt)
         return lines
 
+    def times(loop: For) -> list[str]:
+        """What a loop over kernels runs."""
+        counted = f", {loop.counter} < {loop.count}" if _grows(loop.body) else ""
+        always, rest = map(inside, loop.halves)
+        lines = [f"{loop.count} times{counted}", *(f"    {line}" for line in always)]
+        lines += ["    all but the last time"] if rest else []
+        return [*lines, *(f"        {line}" for line in rest)]
+
+    def whole(number: int, nests: list[Body]) -> list[str]:
+        """A kernel, where its first nest is; with counts that grow, unless some nests are in loops of their own."""
+        if number in told:
+            return []
+        told.add(number)
+        kernel = kernels[number]
+        return about(_growing_as(nests, kernel) if len(nests) == len(kernel.nests) else kernel)
+
+    told: set[int] = set()
     found: list[str] = []
-    numbers = iter(loops.kernels)
+    plain = iter(loops.kernels)
     for kernel in roll(loops, phases, fewest=3).kernels:
-        first = next(numbers)
-        repeated = list(islice(numbers, _kernels(kernel.nests[0]) - 1)) if kernel.roots > first.roots else []
-        several = len({s.number for s in statements(kernel.nests[0]) if type(s) is Nest}) > 1
-        is_sequence = repeated and (several or _grows(kernel.nests[0]))
-        found += inside(kernel.nests[0]) if is_sequence else [line for k in (first, *repeated) for line in about(k)]
+        together = [next(plain)]
+        while sum(k.roots for k in together) < kernel.roots:
+            together.append(next(plain))
+        several = len(_numbers(kernel.nests[0])) > 1
+        is_sequence = len(together) > 1 and (several or _grows(kernel.nests[0]))
+        found += inside(kernel.nests[0]) if is_sequence else [line for k in together for line in about(k)]
     return found
+
+
+def _numbers(body: Body) -> set[int]:
+    """Of the kernels in a loop over kernels."""
+    return {stmt.number for stmt in statements(body) if type(stmt) is Nest}
 
 
 def _grows(body: Body) -> bool:
@@ -148,17 +163,6 @@ def _growing_as(nests: list[Body], kernel: Kernel) -> Kernel:
         return with_counts(nest, lambda loop: replace(loop, steps=next(steps)))
 
     return kernel.with_nests(tuple([grown(*pair) for pair in zip(kernel.nests, nests, strict=True)]))
-
-
-def _kernels(body: Body) -> int:
-    """How many kernels a loop over kernels runs."""
-    total, before = 0, -1
-    for stmt in body:
-        if type(stmt) is For and is_rolled((stmt,)):
-            total += stmt.count * _kernels(stmt.body) - (_kernels(stmt.body[stmt.last :]) if stmt.last else 0)
-        elif type(stmt) is Nest and stmt.number != before:
-            total, before = total + 1, stmt.number
-    return total
 
 
 def in_batches(batch: Batch | None) -> str:

@@ -146,7 +146,7 @@ class _Run:
                 self.image = i
             if loop.input:
                 self.names[loop.input] = self.read(Place(VALUE, Index(i)))
-            self.body(loop.body[: loop.last] if loop.last and i == iterations[-1] else loop.body)
+            self.body(loop.halves[0] if i == iterations[-1] else loop.body)
         if loop.kind in OVER_IMAGES:
             self.image = 0
 

@@ -160,6 +160,12 @@ class For:
     near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.near
     last: int = 0  # in a loop over kernels, how many statements the last iteration has; 0 if it has all of them
 
+    @property
+    def halves(self) -> tuple[Body, Body]:
+        """What every iteration runs, and what the last one leaves out."""
+        end = self.last or len(self.body)
+        return self.body[:end], self.body[end:]
+
 
 @dataclass(frozen=True, slots=True)
 class Let:
@@ -434,6 +440,6 @@ def _steps(nest: Body) -> Iterator[Body]:
     loop = nest[0]
     assert isinstance(loop, For)
     for i in range(loop.count):
-        body = loop.body[: loop.last] if loop.last and i == loop.count - 1 else loop.body
+        body = loop.halves[0] if i == loop.count - 1 else loop.body
         for stmt in substituted(body, loop.counter, Index(i)):
             yield from _steps(stmt.body if type(stmt) is Nest else (stmt,))

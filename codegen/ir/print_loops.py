@@ -53,13 +53,14 @@ def body_lines(body: Body) -> Iterator[str]:
 def statement_lines(stmt: Stmt) -> Iterator[str]:
     match stmt:
         case For():
+            always, rest = stmt.halves
             value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
             near = f", near {', '.join(map(expr_text, stmt.near))}" if stmt.near else ""
             yield f"{stmt.kind.value} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}{near}:"
-            yield from (f"    {line}" for line in body_lines(stmt.body[: stmt.last or None]))
-            if stmt.last:
+            yield from (f"    {line}" for line in body_lines(always))
+            if rest:
                 yield f"    leave the loop where {stmt.counter} = {index_text(Index(stmt.count - 1, stmt.steps))}"
-                yield from (f"    {line}" for line in body_lines(stmt.body[stmt.last :]))
+                yield from (f"    {line}" for line in body_lines(rest))
         case Nest():
             yield f"nest of kernel {stmt.number}:"
             yield from (f"    {line}" for line in body_lines(stmt.body))

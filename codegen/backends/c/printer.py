@@ -183,9 +183,10 @@ class Printer:
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
         body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
-        lines = [*inside, *(instead or self.body(body[: loop.last or None]))]
-        if loop.last and not instead:
-            lines += [*self.end_of_last(loop), *self.body(body[loop.last :])]
+        always, rest = replace(loop, body=body).halves
+        lines = [*inside, *(instead or self.body(always))]
+        if rest and not instead:
+            lines += [*self.end_of_last(loop), *self.body(rest)]
         self.in_lanes = around
         if len(lines) == 1 and loop.kind == Kind.SIDE_BY_SIDE and len(head[0] + lines[0]) < MAX_COMMENT:
             yield f"{head[0]} {lines[0]}"
