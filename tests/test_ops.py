@@ -325,6 +325,15 @@ def test_gelu_has_two_forms():
         x.gelu("erf")
 
 
+@pytest.mark.parametrize("at", [0.0, -0.0, 5e-324, -1e-310, 1e-40, -0.7, 2.0, -3.5, 6.0, -12.0, 40.0, -40.0])
+def test_the_slope_of_gelu_is_right_where_gelu_is_nothing(at):
+    """It divides gelu by its argument, which says nothing of denormals and 0, and all of the left tail."""
+    x = Value(at)
+    x.gelu().backward()
+    density = math.exp(-at * at / 2) / math.sqrt(2 * math.pi)
+    assert x.grad == pytest.approx(0.5 * math.erfc(-at / math.sqrt(2)) + at * density, rel=1e-14, abs=0)
+
+
 def test_leaky_relu_is_a_line_on_either_side():
     for slope in (-0.5, 0.0, 0.01, 1.0, 3.0):
         assert [Value(x).leaky_relu(slope).data for x in (2.0, -2.0, 0.0)] == [2.0, -2.0 * slope, 0.0]
