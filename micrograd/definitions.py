@@ -93,6 +93,14 @@ def _key(row: ops.Row) -> str:
     return f"op_{row.name}" if row.is_registered else row.function.__name__
 
 
+@cache
+def is_long(row: ops.Row) -> bool:
+    """Whether an op's function takes many operations. One that C defines itself counts as such: nobody knows."""
+    if row.c_definition is not None:
+        return True
+    return _is_translated(row) and _library([row], is_float32=False).size(_key(row)) > SHORT
+
+
 def _is_translated(row: ops.Row) -> bool:
     return row.c.endswith(")") and row.c_definition is None
 

@@ -40,11 +40,10 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.nest import each_nest
 from micrograd import ops
+from micrograd.definitions import is_long
 
 MIN_LANES = 4  # fewer do not fill a vector
 MAX_LANES = 512  # more would not stay in the cache of the first level
-# Functions of an instruction or two.
-SHORT = {ops.BY_NAME[name].number for name in ("max", "min", "left", "right", "relu", "step", "abs", "sqrt", "detach")}
 
 
 def collect(loops: Loops) -> Loops:
@@ -85,8 +84,4 @@ def _loop(loop: For, arrays: set[str]) -> Body:
 def _calls(stmt: Stmt) -> bool:
     """Whether a statement calls a function that takes many operations."""
     parts = [part for expr in expressions(stmt) for part in subexpressions(expr)]
-    return any(type(part) is Apply and part.op >= ops.FIRST and _is_long(ops.row(part.op)) for part in parts)
-
-
-def _is_long(row: ops.Row) -> bool:
-    return row.c.endswith(")") and row.number not in SHORT
+    return any(type(part) is Apply and part.op >= ops.FIRST and is_long(ops.row(part.op)) for part in parts)
