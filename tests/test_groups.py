@@ -89,6 +89,15 @@ def test_every_row_is_covered_once_and_in_order(rows):
     assert (np.concatenate(covered) == rows).all()
 
 
+def test_rows_of_two_lengths_are_two_nests():
+    """And not 3 times 3, with what is left of the third row and the fourth row behind."""
+    places = [10 * row + i for row, length in enumerate([3, 3, 4, 4]) for i in range(length)]
+    rows = np.array([[n, place] for n, place in enumerate(places)])
+    (first, second) = fit(rows)
+    assert [loop.count for loop in first.loops] == [3, 2]
+    assert [loop.count for loop in second.loops] == [4, 2]
+
+
 def test_what_does_not_fit_becomes_one_table():
     rows = np.array([[3 * i, i * i] for i in range(40)])
     (piece,) = fit(rows)

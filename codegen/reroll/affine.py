@@ -14,6 +14,7 @@ a shorter one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,15 +69,36 @@ def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
 
     `shorten`: or by a loop over a table that repeats. Terms of a sum gain nothing from one more loop.
     """
+    pieces = _pieces(rows, peel)
+    if len(pieces) > most_pieces(len(rows)) and len(rows) >= MIN_TABLE:
+        return [Piece(0, len(rows), _tables(rows) if shorten else [_table(rows)])]
+    return min(pieces, _pieces(rows, _shortened), key=len) if len(pieces) > 2 else pieces
+
+
+def _pieces(rows: Ints, first: Callable[[Ints], tuple[list[Loop], int]]) -> list[Piece]:
+    """The nests one after the other, up to one more than may be."""
     pieces: list[Piece] = []
     start = 0
-    while start < len(rows):
-        if len(pieces) == most_pieces(len(rows)) and len(rows) >= MIN_TABLE:
-            return [Piece(0, len(rows), _tables(rows) if shorten else [_table(rows)])]
-        loops, length = peel(rows[start:])
+    while start < len(rows) and (len(pieces) <= most_pieces(len(rows)) or len(rows) < MIN_TABLE):
+        loops, length = first(rows[start:])
         pieces.append(Piece(start, length, loops))
         start += length
     return pieces
+
+
+def _shortened(rows: Ints) -> tuple[list[Loop], int]:
+    """The nest that starts at row 0; without its last iteration where that belongs to the nest behind it.
+
+    Rows of 3, 3, 4 and 4 are 3 times 3 and a rest, or 2 times 3 and 2 times 4.
+    """
+    loops, length = peel(rows)
+    if not loops or length == len(rows):
+        return loops, length
+    outer = loops[-1]
+    shorter = length // outer.count * (outer.count - 1)
+    if shorter + peel(rows[shorter:])[1] <= length + peel(rows[length:])[1]:
+        return loops, length
+    return [*loops[:-1], *([Loop(outer.count - 1, outer.strides)] if outer.count > 2 else [])], shorter
 
 
 def _tables(rows: Ints) -> list[Loop]:
