@@ -397,7 +397,9 @@ def substituted(body: Body, counter: str, to: Index) -> Body:
     """The body with a counter replaced in every index and in every count; see moved()."""
 
     def change(expr: Expr) -> Expr:
-        return replace(expr, index=moved(expr.index, counter, to)) if type(expr) is Place else expr
+        if type(expr) is not Place or not expr.index.depends_on(counter):
+            return expr
+        return replace(expr, index=moved(expr.index, counter, to))
 
     return tuple([_with_count(stmt, counter, to) for stmt in map_body(body, change)])
 

@@ -36,7 +36,7 @@ def form_of(body: Body) -> Form:
 
     def without_base(index: Index) -> Index:
         bases.append(index.base)
-        return replace(index, base=0)
+        return Index(0, index.steps, index.tables, index.origin)
 
     def change(expr: Expr) -> Expr:
         if type(expr) is Const:
@@ -94,5 +94,6 @@ def with_counts(body: Body, change: Callable[[For], For]) -> Body:
 
 def with_indices(index: Index, change: Callable[[Index], Index]) -> Index:
     """The index changed, after those that look up its tables."""
-    tables = tuple([(table, with_indices(inner, change)) for table, inner in index.tables])
-    return change(replace(index, tables=tables))
+    if index.tables:
+        index = replace(index, tables=tuple([(table, with_indices(inner, change)) for table, inner in index.tables]))
+    return change(index)
