@@ -43,7 +43,7 @@ def form_of(body: Body) -> Form:
             return Name(repr(expr.value))  # which tells 0 from -0
         if type(expr) is not Place:
             return expr
-        return replace(expr, index=with_indices(expr.index, without_base))
+        return Place(expr.array, with_indices(expr.index, without_base), expr.image)
 
     def without_count(loop: For) -> For:
         counts.append(loop.count)
