@@ -156,11 +156,12 @@ def test_steps_of_a_recurrence_are_told_once():
 
 def test_blocks_are_told_once():
     """Of four blocks of attention, where groups have nests of which some are in loops: one block, and the last."""
-    lines = compile_program(classified(4, 5)).explanation().splitlines()
+    compiled = compile_program(classified(4, 5))
+    lines = compiled.explanation().splitlines()
     roots = [line for line in lines if " root" in line and "side" in line]
     formulas = [line.strip() for line in lines if "] = " in line]
     assert "4 times" not in lines
     assert "3 times" in lines
-    assert len(roots) < 0.7 * len(compile_program(classified(4, 5)).plain.kernels)
+    assert len(roots) < 0.7 * len(compiled.plain.kernels)
     assert len(set(formulas)) == len(formulas)
     assert sum("gelu(" in line for line in lines) == 2

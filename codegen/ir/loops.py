@@ -397,9 +397,9 @@ def substituted(body: Body, counter: str, to: Index) -> Body:
     """The body with a counter replaced in every index and in every count; see moved()."""
 
     def change(expr: Expr) -> Expr:
-        if type(expr) is not Place or not expr.index.depends_on(counter):
+        if type(expr) is not Place or (index := moved(expr.index, counter, to)) is expr.index:
             return expr
-        return replace(expr, index=moved(expr.index, counter, to))
+        return replace(expr, index=index)
 
     return tuple([_with_count(stmt, counter, to) for stmt in map_body(body, change)])
 

@@ -60,8 +60,8 @@ def peel(rows: Ints) -> tuple[list[Loop], int]:
 
 
 def most_pieces(rows: int) -> int:
-    """How many nests may cover so many rows."""
-    return min(max(4, rows // MIN_TABLE), MAX_PIECES)
+    """How many nests may cover so many rows: few rows get no table."""
+    return min(max(4, rows // MIN_TABLE), MAX_PIECES) if rows >= MIN_TABLE else rows
 
 
 def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
@@ -70,7 +70,7 @@ def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
     `shorten`: or by a loop over a table that repeats. Terms of a sum gain nothing from one more loop.
     """
     pieces = _pieces(rows, peel)
-    if len(pieces) > most_pieces(len(rows)) and len(rows) >= MIN_TABLE:
+    if len(pieces) > most_pieces(len(rows)):
         return [Piece(0, len(rows), _tables(rows) if shorten else [_table(rows)])]
     return min(pieces, _pieces(rows, _shortened), key=len) if len(pieces) > 2 else pieces
 
@@ -79,7 +79,7 @@ def _pieces(rows: Ints, first: Callable[[Ints], tuple[list[Loop], int]]) -> list
     """The nests one after the other, up to one more than may be."""
     pieces: list[Piece] = []
     start = 0
-    while start < len(rows) and (len(pieces) <= most_pieces(len(rows)) or len(rows) < MIN_TABLE):
+    while start < len(rows) and len(pieces) <= most_pieces(len(rows)):
         loops, length = first(rows[start:])
         pieces.append(Piece(start, length, loops))
         start += length
