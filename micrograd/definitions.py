@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
-from micrograd import ops
+from micrograd import ops, stages
 from micrograd.translate import PRIMITIVES, Library, Literal, Untranslatable, library, named_source, source_of
 
 SHORT = 8  # operations of a function that is always inlined
@@ -73,6 +73,23 @@ def near_template(row: ops.Row, is_float32: bool = False) -> str:
 def near_limit(is_float32: bool = False) -> float:
     """What is near 0: up to this size."""
     return library(is_float32=is_float32).constants["NEAR"]
+
+
+@cache
+def chain_of(row: ops.Row, is_float32: bool = False) -> int:
+    """How many additions take as long as the chain of an op that C can compute in stages; 0 for other ops."""
+    if not _is_translated(row) or row.arity != 1 or row.name in NEAR_FORMS or not is_long(row):
+        return 0
+    _, lines, result = _library([row], is_float32).whole(_key(row), repr)
+    return stages.chain_of(lines, result)
+
+
+def staged_definitions(rows: Iterable[ops.Row], literal: Literal, is_float32: bool = False) -> list[str]:
+    """The lines of C that define each_NAME() for ops that have stages."""
+    lines: list[str] = []
+    for row in rows:
+        lines += stages.staged(row.name, *_library([row], is_float32).whole(_key(row), literal))
+    return lines
 
 
 def python_definitions(rows: Iterable[ops.Row]) -> list[str]:

@@ -74,9 +74,39 @@ RESERVED = frozenset(WORDS.split())
 CONDITION = "int"
 INDENT = "    "
 MAX_LINE = 116
+DIVISION = 4  # a division or a root takes as long as so many additions; selections and operations on bits take no time
 
-Typed = tuple[str, str]  # the text of an expression, which needs no parentheses, and its type in C
 Literal = Callable[[float], str]
+
+
+@dataclass(frozen=True)
+class Term:
+    """An expression in C: its text, which needs no parentheses, and its type."""
+
+    text: str
+    kind: str
+    reads: frozenset[str] = frozenset()  # names
+    operations: int = 0
+    chain: int = 0  # of the longest chain of operations that wait for one another, how many additions take as long
+
+    @classmethod
+    def of(cls, text: str, kind: str, parts: Iterable[Term], operations: int = 0, latency: int = 1) -> Term:
+        """One that is made of others, by some operations more, which take as long as `latency` additions."""
+        parts = [*parts]
+        names = frozenset[str]().union(*(part.reads for part in parts))
+        chain = max((part.chain for part in parts), default=0) + (latency if operations else 0)
+        return cls(text, kind, names, operations + sum(part.operations for part in parts), chain)
+
+
+@dataclass(frozen=True)
+class Line:
+    """const KIND NAME = VALUE; or, without a name, the return."""
+
+    name: str
+    value: Term
+
+    def __str__(self) -> str:
+        return f"const {self.value.kind} {self.name} = {bare(self.value.text)};"
 
 
 @dataclass
@@ -136,7 +166,14 @@ class Library:
 
     def translated(self, name: str, literal: Literal, renamed: Mapping[str, str] | None = None) -> list[str]:
         """One function as lines of C, `renamed` being names for functions. Raises Untranslatable."""
-        return _Function(self, self.functions[name], literal, renamed or {}).lines
+        return _Function(self, self.functions[name], literal, renamed or {}).lines()
+
+    def whole(self, name: str, literal: Literal) -> tuple[str, list[Line], Term]:
+        """A function of one number without calls of others: its parameter, its lines and its result."""
+        function = _Whole(self, self.functions[name], literal, {})
+        (parameter,) = function.parameters()
+        (result,) = function.run()
+        return parameter.text, needed(function.body, [result]), result
 
 
 MODULES = ("arithmetic", "exponential", "power", "circular", "normal")  # of micrograd.ieee
@@ -192,11 +229,16 @@ class _Function:
         self, library: Library, function: ast.FunctionDef, literal: Literal, renamed: Mapping[str, str]
     ) -> None:
         self.library, self.function, self.literal, self.renamed = library, function, literal, renamed
-        self.known: dict[str, Typed] = {}
+        self.known: dict[str, Term] = {}
         self.versions: dict[str, int] = {}
-        self.body: list[tuple[str, str]] = []  # the name that a line defines, and the line
-        self.read: set[str] = set()
-        self.lines = [*self.result_type(), *self.head(), "{", *self.statements(), "}", ""]
+        self.body: list[Line] = []
+
+    def lines(self) -> list[str]:
+        parameters = ", ".join(f"{term.kind} {term.text}" for term in self.parameters())
+        name, results = self.c_name(self.function.name), self.results(self.function)
+        of = results[0] if len(results) == 1 else f"struct {name}"
+        head = [*self.result_type(), *self.comment(), f"INLINED {of} {name}({parameters})"]
+        return [*head, "{", *(INDENT + line for line in self.statements()), "}", ""]
 
     def c_name(self, name: str) -> str:
         """ieee_exp, and for a helper _reduced ieee_reduced."""
@@ -218,23 +260,33 @@ class _Function:
             self.refuse(function, "results must be annotated float, int or tuple[float, ...]")
         return [TYPES[ast.unparse(returns)]]
 
-    def head(self) -> list[str]:
-        parameters = []
+    def parameters(self) -> list[Term]:
+        """Named as in Python, if C has no other use for the name."""
         for argument in self.function.args.args:
             annotation = "" if argument.annotation is None else ast.unparse(argument.annotation)
             if annotation not in TYPES:
                 self.refuse(argument, "parameters must be annotated float or int")
-            name, _ = self.known[argument.arg] = self.new_name(argument.arg), TYPES[annotation]
-            parameters.append(f"{TYPES[annotation]} {name}")
-        name, results = self.c_name(self.function.name), self.results(self.function)
-        of = results[0] if len(results) == 1 else f"struct {name}"
+            name = self.new_name(argument.arg)
+            self.known[argument.arg] = Term(name, TYPES[annotation], frozenset([name]))
+        return [self.known[argument.arg] for argument in self.function.args.args]
+
+    def comment(self) -> list[str]:
         text = (ast.get_docstring(self.function) or "").split("\n\n")[0].replace("*/", "* /")
         comment = textwrap.wrap(f"/* {text}", MAX_LINE - 3, subsequent_indent=" * ")
         comment[-1] += " */"
-        return [*(comment if text else []), f"INLINED {of} {name}({', '.join(parameters)})"]
+        return comment if text else []
 
     def statements(self) -> list[str]:
-        selections: list[tuple[str, list[str]]] = []
+        results = self.run()
+        whole = results[0]
+        if len(results) > 1:  # in a variable, since C++ has no compound literals
+            text = f"{{{', '.join(result.text for result in results)}}}"
+            whole = self.named("all", Term.of(text, f"struct {self.c_name(self.function.name)}", results))
+        return [*map(str, needed(self.body, [whole])), f"return {bare(whole.text)};"]
+
+    def run(self) -> list[Term]:
+        """Appends the lines of the function's body, and gives its results."""
+        selections: list[tuple[Term, list[Term]]] = []
         for statement in self.function.body:
             match statement:
                 case ast.Expr(ast.Constant(str())):
@@ -244,129 +296,167 @@ class _Function:
                 case ast.Assign([ast.Tuple(targets)], ast.Call() as call):
                     self.unpack([target.id for target in targets if isinstance(target, ast.Name)], call)
                 case ast.If(condition, [ast.Return(ast.expr() as value)], []):
-                    test, kind = self.expression(condition)
-                    if kind != CONDITION:
+                    test = self.expression(condition)
+                    if test.kind != CONDITION:
                         self.refuse(condition, "no condition")
                     selections.append((test, self.returned(value)))
                 case ast.Return(ast.expr() as value):
-                    self.end(selections, value)
+                    return self.selected(selections, value)
                 case _:
                     self.refuse(statement, "only assignments, `if ...: return ...` and a return at the end")
-        return [INDENT + line for name, line in self.body if not name or name in self.read]
+        self.refuse(self.function, "it must end with a return")
 
-    def returned(self, node: ast.expr) -> list[str]:
+    def returned(self, node: ast.expr) -> list[Term]:
         """The results that a return gives, as names and literals."""
         if len(self.results(self.function)) == 1:
-            return [self.atom(node)[0]]
+            return [self.atom(node)]
         if isinstance(node, ast.Call):
             return self.parts(node)
         assert isinstance(node, ast.Tuple)
-        return [self.atom(value)[0] for value in node.elts]
+        return [self.atom(value) for value in node.elts]
 
-    def end(self, selections: list[tuple[str, list[str]]], node: ast.expr) -> None:
-        """The return at the end. The selections are statements, from the last to the first, one for each result."""
-        if not selections and not isinstance(node, ast.Tuple):
+    def selected(self, selections: list[tuple[Term, list[Term]]], node: ast.expr) -> list[Term]:
+        """The return at the end. The selections are lines, from the last to the first, one for each result."""
+        if not selections and len(self.results(self.function)) == 1:
             match node:
                 case ast.IfExp(condition, ast.Constant(1.0), ast.Constant(0.0)):
-                    result = f"one_if({_bare(self.expression(condition)[0])})"
+                    test = self.expression(condition)
+                    return [Term.of(f"one_if({bare(test.text)})", "real", [test], 1)]
                 case ast.IfExp(condition, ast.Constant(0.0), ast.Constant(1.0)):
-                    result = f"one_if(!{self.expression(condition)[0]})"
-                case _:
-                    result = _bare(self.expression(node)[0])
-            self.body.append(("", f"return {result};"))
-            return
+                    test = self.expression(condition)
+                    return [Term.of(f"one_if(!{test.text})", "real", [test], 1)]
+            return [self.expression(node)]
         results = self.returned(node)
         for test, values in reversed(selections):
             for i, value in enumerate(values):
-                results[i], _ = self.named("result", (f"{test} ? {value} : {results[i]}", "real"))
-                self.read.add(results[i])
-        whole = results[0]
-        if len(results) > 1:  # in a variable, since C++ has no compound literals
-            kind = f"struct {self.c_name(self.function.name)}"
-            whole, _ = self.named("all", (f"{{{', '.join(results)}}}", kind))
-            self.read.add(whole)
-        self.body.append(("", f"return {whole};"))
+                results[i] = self.named("result", _selection(test, value, results[i], "real"))
+        return results
 
     def unpack(self, targets: list[str], call: ast.Call) -> None:
         for target, part in zip(targets, self.parts(call), strict=True):
-            self.known[target] = self.named(target, (part, "real"))
+            self.known[target] = self.named(target, part)
 
-    def parts(self, call: ast.Call) -> list[str]:
+    def parts(self, call: ast.Call) -> list[Term]:
         """The results of a call of a function that has several."""
-        whole, _ = self.named(called(call).lstrip("_"), self.expression(call))
-        self.read.add(whole)
-        return [f"{whole}.result_{i}" for i in range(len(self.results(self.library.functions[called(call)])))]
+        whole = self.named(called(call).lstrip("_"), self.expression(call))
+        count = len(self.results(self.library.functions[called(call)]))
+        return [Term.of(f"{whole.text}.result_{i}", "real", [whole]) for i in range(count)]
 
-    def named(self, name: str, value: Typed) -> Typed:
+    def named(self, name: str, value: Term) -> Term:
         """A new constant of this name, or of this name and a number."""
-        text, kind = value
         new = self.new_name(name)
-        self.body.append((new, f"const {kind} {new} = {_bare(text)};"))
-        return new, kind
+        self.body.append(Line(new, value))
+        return Term(new, value.kind, frozenset([new]))
 
     def new_name(self, name: str) -> str:
         version = self.versions[name] = self.versions.get(name, 0) + 1
         plain = f"{name}_" if name in RESERVED or name.startswith(("ieee_", "op_", "_")) else name
         return plain if version == 1 else f"{plain}_{version}"
 
-    def atom(self, node: ast.expr) -> Typed:
+    def atom(self, node: ast.expr) -> Term:
         """A name or a literal for what may be selected: computed before, so that nothing is computed conditionally."""
         value = self.expression(node)
         is_atom = isinstance(node, ast.Name) or _constant(node) is not None
-        if is_atom:
-            return value
-        chosen = self.named("chosen", value)
-        self.read.add(chosen[0])
-        return chosen
+        return value if is_atom else self.named("chosen", value)
 
-    def expression(self, node: ast.expr) -> Typed:
+    def expression(self, node: ast.expr) -> Term:
         match node:
             case ast.Constant(bool()):
                 pass
             case ast.Constant(float() as number):
-                return self.literal(number), "real"
+                return Term(self.literal(number), "real")
             case ast.Constant(int() as number):
-                return f"{number:#x}u{'ll' * (number >= 1 << 32)}" if number > 99 else f"{number}u", "real_bits"
+                text = f"{number:#x}u{'ll' * (number >= 1 << 32)}" if number > 99 else f"{number}u"
+                return Term(text, "real_bits")
             case ast.UnaryOp(ast.USub(), operand):
-                text, kind = self.expression(operand)
-                return (text[1:] if text.startswith("-") else f"-{text}"), kind
+                term = self.expression(operand)
+                text = term.text[1:] if term.text.startswith("-") else f"-{term.text}"
+                return Term.of(text, term.kind, [term])
             case ast.UnaryOp(ast.Not(), operand):
-                return f"!{self.expression(operand)[0]}", CONDITION
+                term = self.expression(operand)
+                return Term.of(f"!{term.text}", CONDITION, [term])
             case ast.Name(name) if name in self.known:
-                self.read.add(self.known[name][0])
                 return self.known[name]
             case ast.Name(name) if name in self.library.constants:
                 return self.expression(ast.Constant(self.library.constants[name]))
             case ast.BinOp(left, operator, right) if type(operator) in OPERATORS:
                 one, other = self.expression(left), self.expression(right)
-                if one[1] != other[1] or one[1] == CONDITION:
-                    self.refuse(node, f"{one[1]} and {other[1]}")
-                return f"({one[0]} {OPERATORS[type(operator)]} {other[0]})", one[1]
+                if one.kind != other.kind or one.kind == CONDITION:
+                    self.refuse(node, f"{one.kind} and {other.kind}")
+                text = f"({one.text} {OPERATORS[type(operator)]} {other.text})"
+                latency = DIVISION if isinstance(operator, ast.Div) else int(one.kind == "real")
+                return Term.of(text, one.kind, [one, other], 1, latency)
             case ast.BoolOp(operator, values):
-                return f"({f' {OPERATORS[type(operator)]} '.join(self.expression(x)[0] for x in values)})", CONDITION
+                terms = [self.expression(value) for value in values]
+                joined = f" {OPERATORS[type(operator)]} ".join(term.text for term in terms)
+                return Term.of(f"({joined})", CONDITION, terms, len(terms) - 1)
             case ast.Compare(left, [operator], [right]) if type(operator) in OPERATORS:
-                texts = self.expression(left)[0], self.expression(right)[0]
-                return f"({texts[0]} {OPERATORS[type(operator)]} {texts[1]})", CONDITION
+                one, other = self.expression(left), self.expression(right)
+                return Term.of(f"({one.text} {OPERATORS[type(operator)]} {other.text})", CONDITION, [one, other], 1)
             case ast.IfExp(test, body, orelse):
-                (chosen, kind), (otherwise, _) = self.atom(body), self.atom(orelse)
-                return f"({self.expression(test)[0]} ? {chosen} : {otherwise})", kind
+                chosen, otherwise = self.atom(body), self.atom(orelse)
+                return _selection(self.expression(test), chosen, otherwise, chosen.kind)
             case ast.Call(_, arguments, []):
-                return self.call(node, called(node), [self.expression(argument)[0] for argument in arguments])
+                return self.call(node, called(node), [self.expression(argument) for argument in arguments])
         self.refuse(node, "not a form that is translated")
 
-    def call(self, node: ast.Call, name: str, arguments: list[str]) -> Typed:
+    def call(self, node: ast.Call, name: str, arguments: list[Term]) -> Term:
         if name == "divide":
-            return f"({arguments[0]} / {arguments[1]})", "real"
-        bare = ", ".join(map(_bare, arguments))
+            return Term.of(f"({arguments[0].text} / {arguments[1].text})", "real", arguments, 1, DIVISION)
+        texts = ", ".join(bare(argument.text) for argument in arguments)
         if name in PRIMITIVES:
-            return f"{PRIMITIVES[name][0]}({bare})", PRIMITIVES[name][1]
+            function, kind = PRIMITIVES[name]
+            operations, latency = int(name not in ("to_bits", "from_bits")), DIVISION if name == "sqrt" else 0
+            return Term.of(f"{function}({texts})", kind, arguments, operations, latency)
         if name not in self.library.functions:
             self.refuse(node, f"{name} is no definition")
         results = self.results(self.library.functions[name])
-        return f"{self.c_name(name)}({bare})", results[0] if len(results) == 1 else f"struct {self.c_name(name)}"
+        kind = results[0] if len(results) == 1 else f"struct {self.c_name(name)}"
+        return Term.of(f"{self.c_name(name)}({texts})", kind, arguments)
 
     def refuse(self, node: ast.AST, reason: str) -> NoReturn:
         raise Untranslatable(f"{self.function.name}: {ast.unparse(node)!r} cannot be written as C: {reason}")
+
+
+class _Whole(_Function):
+    """The same with the bodies of the functions that it calls in the place of the calls."""
+
+    def named(self, name: str, value: Term) -> Term:
+        return value if value.text in value.reads else super().named(name, value)
+
+    def parts(self, call: ast.Call) -> list[Term]:
+        return self.inlined(called(call), [self.expression(argument) for argument in call.args])
+
+    def call(self, node: ast.Call, name: str, arguments: list[Term]) -> Term:
+        if name in PRIMITIVES or name not in self.library.functions:
+            return super().call(node, name, arguments)
+        (result,) = self.inlined(name, arguments)
+        return result
+
+    def inlined(self, name: str, arguments: list[Term]) -> list[Term]:
+        around = self.function, self.known
+        self.function, self.known = self.library.functions[name], {}
+        for argument, term in zip(self.function.args.args, arguments, strict=True):
+            self.known[argument.arg] = self.named(argument.arg, term) if term.operations else term
+        results = self.run()
+        self.function, self.known = around
+        return results
+
+
+def needed(lines: Iterable[Line], results: Iterable[Term]) -> list[Line]:
+    """The lines that results need."""
+    read = {name for result in results for name in result.reads}
+    found: list[Line] = []
+    for line in reversed([*lines]):
+        if line.name in read:
+            found.append(line)
+            read |= line.value.reads
+    return found[::-1]
+
+
+def _selection(test: Term, chosen: Term, otherwise: Term, kind: str) -> Term:
+    text = f"({test.text} ? {chosen.text} : {otherwise.text})"
+    return Term.of(text, kind, [test, chosen, otherwise], 1, latency=0)
 
 
 def called(call: ast.Call) -> str:
@@ -374,8 +464,8 @@ def called(call: ast.Call) -> str:
     return call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
 
 
-def _bare(text: str) -> str:
-    """Without the parentheses around a whole expression."""
+def bare(text: str) -> str:
+    """The text of an expression without the parentheses around it."""
     if not text.startswith("("):
         return text
     depth = 0

@@ -309,6 +309,7 @@ def test_one_program_has_every_op_in_a_loop_over_lanes_and_in_one_call():
     text = compile_program(program).text
     assert text.count("= ieee_exp(") >= 2  # in lanes
     assert "= op_exp(" in text
+    assert "AT_LEVEL(each_tanh)(&" in text  # in stages
 
 
 @needs_gcc

@@ -29,7 +29,7 @@ from codegen.backends.arithmetic import Arithmetic
 from codegen.files import csrc
 from codegen.toolchain import compile_flags
 from micrograd import ieee, ops
-from micrograd.definitions import NEAR_FORMS, c_definitions, lane_template
+from micrograd.definitions import NEAR_FORMS, c_definitions, chain_of, lane_template, staged_definitions
 from micrograd.ieee import float32
 from micrograd.translate import FLOAT32_MODULES, MODULES, Library, Untranslatable, library, named_source, source_of
 from tools.functions.edges import ANY, EDGES, POWERS
@@ -266,17 +266,30 @@ BUILDS = [("-O0", "float64"), ("-O0", "float32"), ("-O3", "float64"), ("-O3", "f
 
 
 def source(dtype: str) -> str:
-    """Each function in lanes, and as it is called elsewhere."""
+    """Each function in lanes, as it is called elsewhere, and in stages if it has any."""
     arithmetic = Arithmetic(dtype)
-    lines = [f"#define FLOAT32 {int(dtype == 'float32')}", '#include "ops.h"']
+    lines = [f"#define FLOAT32 {int(dtype == 'float32')}", "#define AT_LEVEL(name) name", '#include "ops.h"']
     lines += c_definitions(ROWS, arithmetic.literal, arithmetic.is_float32)
+    lines += staged_definitions(_staged(dtype), arithmetic.literal, arithmetic.is_float32)
     for row in ROWS:
         operands = ["x[i]", "z[i]"][: row.arity]
         ways = {"lanes": lane_template(row, arithmetic.is_float32).format(*operands), "single": row.c.format(*operands)}
         for way, call in ways.items():
             lines += [f"void {way}_{row.name}(const real *restrict x, const real *restrict z, real *restrict y, int n)"]
             lines += [f"{{ (void)z; for (int i = 0; i < n; i++) y[i] = {call}; }}"]
+    for row in _staged(dtype):
+        lines += [f"void staged_{row.name}(const real *restrict x, const real *restrict z, real *restrict y, int n)"]
+        lines += ["{", "    int i = n - n % CACHE_LINE;", "    (void)z;", "    memcpy(y, x, (size_t)i * sizeof(real));"]
+        lines += [
+            f"    each_{row.name}(y, n / CACHE_LINE);",
+            f"    for (; i < n; i++) y[i] = op_{row.name}(x[i]);",
+            "}",
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _staged(dtype: str) -> list[ops.Row]:
+    return [row for row in ROWS if chain_of(row, dtype == "float32")]
 
 
 def compiled(text: str, folder: Path, optimisation: str) -> ctypes.CDLL:
@@ -297,7 +310,7 @@ def compiled(text: str, folder: Path, optimisation: str) -> ctypes.CDLL:
         [str(folder / "functions.c")], str(folder), include_dirs=[str(csrc())], extra_postargs=flags
     )
     path = folder / ("functions.dll" if sys.platform == "win32" else "functions.so")
-    exported = [f"{way}_{row.name}" for row in ROWS for way in ("lanes", "single")]
+    exported = re.findall(r"^void (\w+)\(", text, flags=re.MULTILINE)
     compiler.link_shared_object(objects, str(path), export_symbols=exported)
     return ctypes.CDLL(str(path))
 
@@ -310,7 +323,23 @@ def many_arguments(dtype: type, count: int) -> tuple[np.ndarray, np.ndarray]:
     ranges = [rng.uniform(-limit, limit, 2 * count).astype(dtype) for limit in (1.5, 40.0, 750.0)]
     whole = rng.integers(-9, 10, 2 * count).astype(dtype)
     info = np.finfo(dtype)
-    odd = [*ANY, 0.5, -0.5, 2.0, 3.0, -3.0, 4.0, 5.0, 1e5, info.max, -info.max, info.tiny, info.smallest_subnormal]
+    odd = [
+        *ANY,
+        0.5,
+        -0.5,
+        1.5,
+        -1.5,
+        2.0,
+        3.0,
+        -3.0,
+        4.0,
+        5.0,
+        1e5,
+        info.max,
+        -info.max,
+        info.tiny,
+        info.smallest_subnormal,
+    ]
     pairs = np.array(list(product(odd, odd)), dtype).T
     numbers = np.concatenate([patterns, *ranges, whole])
     x, z = rng.permutation(numbers).reshape(2, -1)
@@ -343,7 +372,8 @@ def test_c_has_pythons_bits(tmp_path: Path, optimisation: str, dtype: str):
     loaded = compiled(source(dtype), tmp_path, optimisation)
     x, z = many_arguments(np.dtype(dtype).type, 500 if dtype == "float64" else 150)
     pointers = [ctypes.c_void_p(array.ctypes.data) for array in (x, z)]
-    for row, way in product(ROWS, ("lanes", "single")):
+    ways = [*product(ROWS, ("lanes", "single")), *product(_staged(dtype), ("staged",))]
+    for row, way in ways:
         y = np.empty_like(x)
         getattr(loaded, f"{way}_{row.name}")(*pointers, ctypes.c_void_p(y.ctypes.data), len(x))
         wrong = differing(y, expected(dtype)[row.name])

@@ -200,7 +200,7 @@ OUTPUTS: dict[str, tuple[Callable, Callable]] = {
     },
     **{
         f"power {e}": (lambda x, y, e=e: x**e, lambda x, y, e=e: ieee.power(x, e))
-        for e in (-4.0, -3.0, -2.0, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
+        for e in (-4.0, -3.0, -2.0, -1.5, -1.0, -0.5, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 5.0)
     },
     **{
         f"by {c}": (lambda x, y, c=c: x / c, lambda x, y, c=c: ieee.divide(x, c))

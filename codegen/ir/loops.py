@@ -3,7 +3,7 @@
     kernel = nest*                           one group: roots of one shape
     nest   = stmt*
     stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | vectors | images | side by side
-                                                   | active | parallel | groups | added
+                                                   | each | active | parallel | groups | added
            | Let(name, expr)                 a number; Accumulate may change it
            | Local(name, length, images)     an array in registers, filled before it is read
            | Store(target, expr)
@@ -28,6 +28,7 @@ The kind of a loop says what is known about its iterations:
     in order     the same, and the C compiler must not vectorise them
     lanes        they are independent: elements of a vector register
     vectors      the same, side by side in memory: the C compiler must not unroll them before it makes vectors
+    each         they apply a long function to numbers that lie side by side, in place: see schedule.each
     images       they are the images of a batch, in order; `value` is the array of the image
     few images   the same, as many as the loop says, which share its body's other loops
     side by side they are images whose values lie side by side: value[...][image]
@@ -57,6 +58,7 @@ class Kind(Enum):
     IN_ORDER = "for in order"
     LANES = "lanes"
     VECTORS = "vectors"
+    EACH = "each"
     IMAGES = "images"
     FEW_IMAGES = "few images"
     SIDE_BY_SIDE = "side by side"
@@ -296,6 +298,18 @@ def statements(body: Body) -> Iterator[Stmt]:
 def has_loop(nests: Iterable[Body], kind: Kind) -> bool:
     """Whether there is a loop of a kind."""
     return any(type(stmt) is For and stmt.kind == kind for nest in nests for stmt in statements(nest))
+
+
+def applied_to_each(loop: For) -> tuple[int, Place] | None:
+    """The op that a loop of kind `each` applies, and the first place; None if it does anything else."""
+    match loop.body:
+        case (For(body=(Store() as stmt,), kind=Kind.SIDE_BY_SIDE),) | (Store() as stmt,):
+            target, value, counter = stmt.target, stmt.value, loop.counter
+            if type(target) is Place and type(value) is Apply and value.operands == (target,):
+                index = target.index
+                if index.stride(counter) == 1 and not index.looks_up(counter):
+                    return value.op, replace(target, index=moved(index, counter, Index(0)))
+    return None
 
 
 def is_rolled(nest: Body) -> bool:

@@ -37,6 +37,7 @@ from codegen.ir.loops import (
     Pass,
     Place,
     Stmt,
+    applied_to_each,
     expressions,
     in_time,
     reads,
@@ -120,6 +121,11 @@ class _Checker:
                 self.require(stmt.counter not in scope.counters, f"{stmt.counter} counts twice", stmt)
                 self.require(stmt.count > 0, "an empty loop", stmt)
                 self.require(not stmt.steps, "a count that grows outside of a loop over kernels", stmt)
+                self.require(
+                    stmt.kind != Kind.EACH or applied_to_each(stmt) is not None,
+                    "no function of numbers side by side",
+                    stmt,
+                )
                 self.body(stmt.body, scope.inside(stmt))
             case Let():
                 if isinstance(stmt.value, Index):
@@ -185,7 +191,7 @@ class _Checker:
         if not is_local:
             self.stored.setdefault(place.array, []).append(np.unique(indices))
         for counter, loop in scope.counters.items():
-            is_lane = loop.kind in (Kind.LANES, Kind.VECTORS)
+            is_lane = loop.kind in (Kind.LANES, Kind.VECTORS, Kind.EACH)
             is_own = is_lane or (loop.kind == Kind.PARALLEL and not is_local)
             if is_own and loop.count > 1:
                 moves = place.index.depends_on(counter) or place.index.origin != ""

@@ -51,7 +51,18 @@ def _root(graph: Graph, x: int) -> int:
     return graph.add(Op.SQRT, x)
 
 
-_POSITIVE: dict[float, Build] = {0.5: _root, 1.0: lambda graph, x: x, 2.0: _square, 3.0: _cube, 4.0: _fourth}
+def _root_of_cube(graph: Graph, x: int) -> int:
+    return graph.add(Op.MUL, x, _root(graph, x))
+
+
+_POSITIVE: dict[float, Build] = {
+    0.5: _root,
+    1.0: lambda graph, x: x,
+    1.5: _root_of_cube,  # the slopes of norms have it: 1 / sqrt(x) has that of x**-1.5
+    2.0: _square,
+    3.0: _cube,
+    4.0: _fourth,
+}
 POWERS = _POSITIVE | {-exponent: _inverse(power) for exponent, power in _POSITIVE.items()}
 
 

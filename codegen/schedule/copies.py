@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
+from codegen.schedule.each import apply_to_each
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
@@ -32,7 +33,7 @@ class Batch:
 
     loops: Loops
     gradients: Loops  # those of parameters that groups of images add: see groups_of_images.py
-    images: int
+    target: Target
     copies: Copies
     costs: dict[int, Cost]  # of each kernel, by its number
     fewest: int
@@ -40,7 +41,12 @@ class Batch:
     @property
     def side_by_side(self) -> Loops:
         """The kernels that compute all images at once, in loops over kernels where they repeat."""
-        return roll(self.loops.with_kernels([k for k in self.loops.kernels if k.phase == Phase.SIDE_BY_SIDE]))
+        kernels = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
+        return apply_to_each(roll(self.loops.with_kernels(kernels)), self.target)
+
+    @property
+    def images(self) -> int:
+        return self.target.cache_line
 
     @property
     def in_groups(self) -> Loops:
@@ -107,7 +113,7 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     pays = total.by_image > 0 and fewest <= images
     if not pays and in_groups and total.by_image > total.side_by_side:
         fewest, pays = FEWEST_GROUPS * images, True  # only where gradients gain too
-    return Batch(loops, gradients, images, copies, costs, fewest) if pays and fits else None
+    return Batch(loops, gradients, target, copies, costs, fewest) if pays and fits else None
 
 
 def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> list[Span]:

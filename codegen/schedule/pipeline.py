@@ -17,6 +17,7 @@ from codegen.schedule.collect import collect
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.dense_rows import rows_of_images
 from codegen.schedule.dots import add_terms_in_vectors
+from codegen.schedule.each import apply_to_each
 from codegen.schedule.fuse import fuse_products
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
@@ -88,7 +89,7 @@ def single_images(found: Rerolled, target: Target, phases: Mapping[int, Phase]) 
 
 
 def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None = None) -> dict[str, Pass]:
-    """The passes of C, by name, in order. `phases`: of kernels in a batch, by their number."""
+    """The passes of C, by name, in order. `phases`: of kernels in a batch of a module, by their number."""
     passes: dict[str, Pass] = {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
         "row sums": lambda loops: split_row_sums(loops, target),  # sums over active inputs apart, for tiles of rows
@@ -111,8 +112,9 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "fuse": fuse_products,  # multiply and add with one rounding
         "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
         "near": mark_near,  # short forms of functions
+        "each": lambda loops: apply_to_each(loops, target),  # long functions of many numbers
     }
-    optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma}
+    optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma, "each": phases is not None}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
 
 

@@ -405,7 +405,7 @@ def _logarithm_pair(a: float) -> tuple[float, float]:
 
 
 def power(x: float, y: float) -> float:
-    """x**y as C99's pow. The exponents 0, 1/2, 1, 2, 3, 4 and their negatives are products, roots and quotients.
+    """x**y as C99's pow. The exponents 0, 1/2, 1, 3/2, 2, 3, 4 and their negatives are products, roots and quotients.
 
     At most four values are merged at the end: gcc does not vectorise the merging of more.
     """
@@ -414,9 +414,9 @@ def power(x: float, y: float) -> float:
     square = x * x
     root = sqrt(x)
     factor = 1.0 if size == 0.0 else (root if size == 0.5 else (square if size == 2.0 or size == 4.0 else x))
-    product = factor * (square if size == 3.0 or size == 4.0 else 1.0)
+    product = factor * (square if size == 3.0 or size == 4.0 else (root if size == 1.5 else 1.0))
     is_integer = size >= TWO_23 or size + TWO_23 - TWO_23 == size
-    if size == 0.5 or (is_integer and size <= 4.0):
+    if size == 0.5 or size == 1.5 or (is_integer and size <= 4.0):
         return divide(1.0, product) if y < 0.0 else product
     if x == 1.0 or (a == 1.0 and size == INF):
         return 1.0

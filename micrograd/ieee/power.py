@@ -51,7 +51,7 @@ def _exp_of_pair(high: float, low: float) -> tuple[float, float, float]:
 
 
 def _product(x: float, size: float) -> float:
-    """x**size for a size of 1, 2, 3, 4 or 0.5."""
+    """x**size for a size of 1, 2, 3, 4, 0.5 or 1.5."""
     if size == 2.0:
         return x * x
     if size == 1.0:
@@ -60,16 +60,17 @@ def _product(x: float, size: float) -> float:
         return x * x * x
     if size == 4.0:
         return (x * x) * (x * x)
-    return square_root(x)
+    root = square_root(x)
+    return x * root if size == 1.5 else root
 
 
 def power(x: float, y: float) -> float:
     """x**y within 0.9 ulp, at the edges as C99's pow.
 
-    For y of -4, ..., 4, 0.5 and -0.5 it is what one would write by hand: products, a square root, one division.
+    For y of -4, ..., 4, and ±0.5, ±1.5, it is what one would write by hand: products, roots, a division.
     """
     size = math.fabs(y)
-    if size == 2.0 or size == 1.0 or size == 0.5 or size == 3.0 or size == 4.0:
+    if size == 2.0 or size == 1.0 or size == 0.5 or size == 1.5 or size == 3.0 or size == 4.0:
         return divide(1.0, _product(x, size)) if y < 0.0 else _product(x, size)
     if y == 0.0 or x == 1.0:
         return 1.0

@@ -233,4 +233,25 @@ FAULTS = [
         "Index(0, moving.steps, moving.tables, found[fixed])",
         "Index(fixed.base, moving.steps, moving.tables, found[fixed])",
     ),
+    Fault(
+        "numbers that lie apart taken for one row",
+        "codegen/schedule/each.py",
+        "if index.stride(loop.counter) != count:",
+        "if index.stride(loop.counter) < count:",
+        test="tests/test_each.py",
+    ),
+    Fault(
+        "a function without what follows it",
+        "codegen/schedule/each.py",
+        "return (*before, each, _with_value(loop, rest))",
+        "return (*before, each)",
+        test="tests/test_each.py",
+    ),
+    Fault(
+        "stages that leave out a block",
+        "micrograd/stages.py",
+        '"numbers += count;"',
+        '"numbers += STAGED;"',
+        test="tests/test_functions.py::test_c_has_pythons_bits",
+    ),
 ]

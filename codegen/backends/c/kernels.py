@@ -37,10 +37,12 @@ from codegen.ir.loops import (
     Body,
     For,
     Kernel,
+    Kind,
     Loops,
     Pass,
     Phase,
     all_places,
+    applied_to_each,
     is_rolled,
     statements,
     uses,
@@ -57,7 +59,7 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
 from codegen.schedule.tokens import TokenTable
 from micrograd import ops
-from micrograd.definitions import c_definitions
+from micrograd.definitions import c_definitions, staged_definitions
 
 WORKSPACE = "struct workspace *restrict w"
 BESIDE = "struct images *restrict images, const struct workspace *restrict once"
@@ -227,6 +229,14 @@ def kernels_of(
     )
 
 
+def _applied(loops: Iterable[Loops]) -> list[ops.Row]:
+    """The ops that are applied to many numbers, in the order of the op table."""
+    nests = [nest for these in loops for kernel in these.kernels for nest in kernel.nests]
+    each = [stmt for nest in nests for stmt in statements(nest) if type(stmt) is For and stmt.kind == Kind.EACH]
+    found = {applied[0] for loop in each if (applied := applied_to_each(loop)) is not None}
+    return [ops.row(op) for op in sorted(found)]
+
+
 def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
     """The loops of functions, by what these take."""
     batch, dense = scheduled.batch, _with_phases(scheduled.dense, scheduled.batch)
@@ -245,7 +255,7 @@ def _functions(
     arithmetic: Arithmetic,
     printed: tuple[list[str], list[Call]] | None = None,
 ) -> Functions:
-    lines: list[str] = []
+    lines = staged_definitions(_applied(loops.values()), arithmetic.literal, arithmetic.is_float32)
     calls: dict[str, list[Call]] = {}
     for parameters, these in loops.items():
         if printed is None or parameters != WORKSPACE:

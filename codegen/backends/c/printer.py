@@ -45,6 +45,7 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    applied_to_each,
     map_body,
     statements,
     uses,
@@ -102,6 +103,8 @@ class Printer:
         match stmt:
             case For() if stmt.near:
                 yield from self.near_or_not(stmt)
+            case For() if stmt.kind == Kind.EACH:
+                yield self.each(stmt)
             case For():
                 yield from self.loop(stmt)
             case Nest():
@@ -122,6 +125,15 @@ class Printer:
                     yield f"{target} += {self.expr(stmt.value)[0]};"
                 else:
                     yield f"{target} = {self.expr(Apply(stmt.op, (stmt.target, stmt.value)))[0]};"
+
+    def each(self, loop: For) -> str:
+        """A call of a function of some cache lines of numbers; images side by side fill one."""
+        applied = applied_to_each(loop)
+        assert applied is not None
+        op, place = applied
+        first = self.expr(replace(place, image=""))[0] if place.image else f"&{self.expr(place)[0]}"
+        lines = loop.count if place.image else loop.count // self.arithmetic.cache_line
+        return f"AT_LEVEL(each_{ops.row(op).name})({first}, {lines});"
 
     def near_or_not(self, loop: For) -> Iterator[str]:
         """A loop with the short forms of functions, for arguments that are all near 0, and one that calls them."""

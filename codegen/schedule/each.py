@@ -1,0 +1,164 @@
+"""Long functions of many numbers -> loops of their own, which C runs in stages: see micrograd.stages.
+
+Example input:
+
+    for i < 10:
+        let x = data[i]
+        lanes j < 32:
+            value[500 + 32i + j] = tanh(mul(x, value[j]))
+
+becomes:
+
+    for i < 10:
+        let x = data[i]
+        lanes j < 32:
+            value[500 + 32i + j] = mul(x, value[j])
+    each j < 320:
+        value[500 + j] = tanh(value[500 + j])
+
+and with images side by side:
+
+    each i < 10:
+        side by side image < 8:
+            value[500 + i][image] = tanh(value[500 + i][image])
+
+What a value needs besides the function is computed in a third loop: mul(sigmoid(x), y) reads sigmoid(x) from its own
+place. No kernel reads what it writes itself, so nothing sees the number in between. Loops over kernels have been made
+before: whether there are enough numbers may differ from step to step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from codegen.ir.loops import (
+    VALUE,
+    Apply,
+    Body,
+    Expr,
+    For,
+    Kind,
+    Let,
+    Loops,
+    Nest,
+    Place,
+    Stmt,
+    Store,
+    map_expr,
+    statements,
+    subexpressions,
+    writes,
+)
+from codegen.schedule.nest import each_nest
+from codegen.schedule.target import Target
+from micrograd import ops
+from micrograd.definitions import chain_of
+
+FEWEST_LINES = 4  # cache lines of numbers: fewer are done before a second stage would start
+CHAIN = 29  # additions, of a function and its argument: exp by itself has 28, and hardly gains
+KINDS = (Kind.SEQUENTIAL, Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
+
+
+def apply_to_each(loops: Loops, target: Target) -> Loops:
+    return each_nest(loops, lambda _, nest: _apart(nest, target))
+
+
+def _apart(body: Body, target: Target) -> Body:
+    changed: list[Stmt] = []
+    for stmt in body:
+        match stmt:
+            case For():
+                changed += _loops(stmt, target)
+            case Nest():
+                changed.append(replace(stmt, body=_apart(stmt.body, target)))
+            case _:
+                changed.append(stmt)
+    return tuple(changed)
+
+
+def _loops(loop: For, target: Target) -> Body:
+    """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
+    path, store = _path(loop)
+    function = None if store is None else _long_function(store.value, target)
+    if store is None or function is None or not _is_alone(loop):
+        return (replace(loop, body=_apart(loop.body, target)),)
+    assert isinstance(store.target, Place)
+    place, is_all = store.target, store.value == function
+    each = _each(path, place, function.op, target)
+    if each is None or not (is_all or _is_short(path)):
+        return (replace(loop, body=_apart(loop.body, target)),)
+    before = _loops(_with_value(loop, function.operands[0]), target)
+    if is_all:
+        return (*before, each)
+    rest = map_expr(store.value, lambda expr: place if expr == function else expr)
+    return (*before, each, _with_value(loop, rest))
+
+
+def _path(loop: For) -> tuple[list[For], Store | None]:
+    """The loops around the store at the end of a loop, outermost first."""
+    path: list[For] = []
+    stmt: Stmt = loop
+    while type(stmt) is For and stmt.kind in KINDS and not (stmt.steps or stmt.last):
+        path.append(stmt)
+        stmt = stmt.body[-1]
+    is_value = type(stmt) is Store and type(stmt.target) is Place and stmt.target.array == VALUE
+    return path, stmt if is_value else None  # type: ignore[return-value]
+
+
+def _long_function(expr: Expr, target: Target) -> Apply | None:
+    """The expression itself, or the only part of it, that is a function with stages."""
+    found = [part for part in subexpressions(expr) if type(part) is Apply and _waits(part, target)]
+    return found[0] if found and (found[0] is expr or len({*found}) == 1) else None
+
+
+def _waits(function: Apply, target: Target) -> bool:
+    """Whether a processor would wait for the chain of a function and its argument."""
+    own = chain_of(ops.row(function.op), target.is_float32) if function.op >= ops.FIRST else 0
+    return own > 0 and own + _chain(function.operands[0]) >= CHAIN
+
+
+def _chain(expr: Expr) -> int:
+    return 1 + max(map(_chain, expr.operands)) if type(expr) is Apply else 0
+
+
+def _is_short(path: Sequence[For]) -> bool:
+    """Whether loops compute nothing but what they store, so that another loop can do so too."""
+    return all(type(stmt) is Let for loop in path for stmt in loop.body[:-1])
+
+
+def _is_alone(loop: For) -> bool:
+    targets = [writes(stmt) for stmt in statements(loop.body)]
+    return sum(target is not None and target.array == VALUE for target in targets) == 1
+
+
+def _each(path: Sequence[For], first: Place, op: int, target: Target) -> For | None:
+    """The loop of a function over all numbers of these loops; None if they are few, or not side by side."""
+    images = [loop for loop in path if loop.kind == Kind.SIDE_BY_SIDE]
+    roots = [loop for loop in path if loop.kind != Kind.SIDE_BY_SIDE]
+    index, count = first.index, 1
+    if any(index.looks_up(loop.counter) for loop in roots):
+        return None
+    for loop in sorted(roots, key=lambda loop: index.stride(loop.counter)):
+        if index.stride(loop.counter) != count:
+            return None
+        count *= loop.count
+    numbers = count * (target.cache_line if images else 1)
+    if numbers % target.cache_line or numbers < FEWEST_LINES * target.cache_line:
+        return None
+    counter = roots[-1].counter
+    steps = tuple([step for step in index.steps if step[1] not in {loop.counter for loop in roots}])
+    place = replace(first, index=replace(index, steps=((1, counter), *steps)))
+    body: Body = (Store(place, Apply(op, (place,))),)
+    for loop in images:
+        body = (replace(loop, body=body),)
+    return For(counter, count, body, Kind.EACH)
+
+
+def _with_value(loop: For, value: Expr) -> For:
+    """The loop with another value in its last store."""
+    *before, last = loop.body
+    if isinstance(last, For):
+        return replace(loop, body=(*before, _with_value(last, value)))
+    assert isinstance(last, Store)
+    return replace(loop, body=(*before, Store(last.target, value)))
