@@ -71,6 +71,7 @@ WORDS = (
     "far near small hyper interface min max I linux unix"
 )
 RESERVED = frozenset(WORDS.split())
+OF_STAGES = frozenset("numbers lines blocks count i".split())  # and names in _of: see micrograd.stages
 CONDITION = "int"
 INDENT = "    "
 MAX_LINE = 116
@@ -420,6 +421,9 @@ class _Function:
 
 class _Whole(_Function):
     """The same with the bodies of the functions that it calls in the place of the calls."""
+
+    def new_name(self, name: str) -> str:
+        return super().new_name(f"{name}_" if name in OF_STAGES or name.endswith("_of") else name)
 
     def named(self, name: str, value: Term) -> Term:
         return value if value.text in value.reads else super().named(name, value)

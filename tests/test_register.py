@@ -20,7 +20,7 @@ from codegen.toolchain import compile_flags, csrc
 from micrograd import ops
 from micrograd.engine import Value
 from micrograd.functional import total
-from micrograd.ieee import power
+from micrograd.ieee import power, tanh
 from micrograd.statements import backward_code, definitions_code, forward_code
 
 
@@ -282,3 +282,25 @@ import doctest, micrograd.ops
 print(doctest.testmod(micrograd.ops))
 """
     assert run_python(script) == "TestResults(failed=0, attempted=3)\n"
+
+
+def crowded_of(x: float) -> float:
+    """With the names that a function in stages has for itself."""
+    i = tanh(x)
+    count = i * i
+    numbers = 1.0 / (1.0 + count)
+    lines = numbers * x
+    blocks = numbers * numbers
+    i_of = blocks * lines
+    return tanh(i + i_of) * count + numbers * (lines - blocks)
+
+
+crowded = ops.register("crowded", crowded_of, [0.5])
+
+
+def test_a_long_function_runs_in_stages(tmp_path):
+    x, w = [Value(0.0) for _ in range(32)], [Value(0.1 * i) for i in range(32)]
+    y = [crowded(a * b) for a, b in zip(x, w, strict=True)]
+    model = Program(inputs=Floats(x), targets=None, parameters={"w": w}, loss=total(y), outputs={"y": y})
+    assert "AT_LEVEL(each_crowded)(" in compile_program(model).text
+    compare(model, tmp_path, steps=2)
