@@ -71,7 +71,7 @@ WORDS = (
     "far near small hyper interface min max I linux unix"
 )
 RESERVED = frozenset(WORDS.split())
-OF_STAGES = frozenset("numbers lines blocks count i".split())  # and names in _of: see micrograd.stages
+OF_STAGES = {"numbers", "lines", "blocks", "count", "i"}  # and names in _of: see micrograd.stages
 CONDITION = "int"
 INDENT = "    "
 MAX_LINE = 116
