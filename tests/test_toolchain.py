@@ -138,6 +138,17 @@ def test_gcc_divides_a_file_among_processors_unless_it_is_told_not_to(tmp_path, 
     assert asked.index("-flto=4") < asked.index("-fno-lto")
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere wheels have no flags of their own")
+@pytest.mark.parametrize(
+    ("compiler", "is_gcc"), [("gcc -m64", True), ("/usr/bin/x86_64-linux-gnu-gcc-12", True), ("clang", False)]
+)
+def test_only_gcc_saves_space_where_kernels_ask_for_speed(monkeypatch, compiler, is_gcc):
+    """clang has no pragma for a level of optimisation, and would compile the kernels for their size too."""
+    monkeypatch.setenv("CC", compiler)
+    monkeypatch.delenv("CFLAGS", raising=False)
+    assert ("-Os" in toolchain.wheel_flags("unix")[0]) == is_gcc
+
+
 @gcc
 @pytest.mark.slow
 def test_a_module_does_not_depend_on_the_number_of_processors(tmp_path, monkeypatch):
