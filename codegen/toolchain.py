@@ -84,12 +84,10 @@ def compile_flags(compiler_type: str) -> list[str]:
 def wheel_flags(compiler_type: str) -> tuple[list[str], list[str]]:
     """What a module of a wheel is compiled and linked with: smaller and as fast, without stubs for calls of libraries,
     and without what only debuggers read, names and unwind tables, unless the environment's CFLAGS ask for it."""
-    small = [] if compiler_type == "msvc" else [*SMALL_FLAGS]
-    is_stripped = sys.platform == "linux" and "-g" not in os.environ.get("CFLAGS", "").split()
-    if is_stripped:
-        small += [*WHEEL_FLAGS, *(GCC_WHEEL_FLAGS if _is_gcc() else [])]
-        return [*compile_flags(compiler_type), *small], ["-Wl,-s"]
-    return [*compile_flags(compiler_type), *small], []
+    flags = [*compile_flags(compiler_type), *([] if compiler_type == "msvc" else SMALL_FLAGS)]
+    if sys.platform != "linux" or "-g" in os.environ.get("CFLAGS", "").split():
+        return flags, []
+    return [*flags, *WHEEL_FLAGS, *(GCC_WHEEL_FLAGS if _is_gcc() else [])], ["-Wl,-s"]
 
 
 def find_toolchain(compiler: str | None = None) -> Toolchain:

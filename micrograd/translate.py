@@ -32,6 +32,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -71,7 +72,7 @@ WORDS = (
     "far near small hyper interface min max I linux unix"
 )
 RESERVED = frozenset(WORDS.split())
-OF_STAGES = {"numbers", "lines", "blocks", "count", "i"}  # and names in _of: see micrograd.stages
+OF_STAGES = {"numbers", "lines", "blocks", "count", "i"}  # and what ends in _of: see micrograd.stages
 CONDITION = "int"
 INDENT = "    "
 MAX_LINE = 116
@@ -231,7 +232,7 @@ class _Function:
     ) -> None:
         self.library, self.function, self.literal, self.renamed = library, function, literal, renamed
         self.known: dict[str, Term] = {}
-        self.versions: dict[str, int] = {}
+        self.used: set[str] = set()  # names in C
         self.body: list[Line] = []
 
     def lines(self) -> list[str]:
@@ -350,9 +351,11 @@ class _Function:
         return Term(new, value.kind, frozenset([new]))
 
     def new_name(self, name: str) -> str:
-        version = self.versions[name] = self.versions.get(name, 0) + 1
         plain = f"{name}_" if name in RESERVED or name.startswith(("ieee_", "op_", "_")) else name
-        return plain if version == 1 else f"{plain}_{version}"
+        versions = (plain if version == 1 else f"{plain}_{version}" for version in count(1))
+        new = next(version for version in versions if version not in self.used)
+        self.used.add(new)
+        return new
 
     def atom(self, node: ast.expr) -> Term:
         """A name or a literal for what may be selected: computed before, so that nothing is computed conditionally."""
@@ -422,8 +425,12 @@ class _Function:
 class _Whole(_Function):
     """The same with the bodies of the functions that it calls in the place of the calls."""
 
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.used |= OF_STAGES
+
     def new_name(self, name: str) -> str:
-        return super().new_name(f"{name}_" if name in OF_STAGES or name.endswith("_of") else name)
+        return super().new_name(f"{name}_" if name.endswith("_of") else name)
 
     def named(self, name: str, value: Term) -> Term:
         return value if value.text in value.reads else super().named(name, value)

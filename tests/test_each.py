@@ -153,6 +153,7 @@ def test_stages_are_short_and_know_what_they_read(name, is_float32):
     parameter, lines, result = library(is_float32=is_float32).whole(name, repr)
     stages = stages_of(lines, result)
     assert [line for stage in stages for line in stage.lines][:-1] == lines
+    assert len({parameter, *(line.name for line in lines)}) == 1 + len(lines)
     known = {parameter}
     for stage in stages:
         size = sum(line.value.operations for line in stage.lines)

@@ -285,14 +285,17 @@ print(doctest.testmod(micrograd.ops))
 
 
 def crowded_of(x: float) -> float:
-    """With the names that a function in stages has for itself."""
-    i = tanh(x)
+    """With the names that a function in stages has for itself, and those of the functions that it calls."""
+    x_2 = x * x
+    chosen_2 = x_2 + 1.0
+    i = tanh(x + x_2 / chosen_2)
     count = i * i
     numbers = 1.0 / (1.0 + count)
     lines = numbers * x
     blocks = numbers * numbers
     i_of = blocks * lines
-    return tanh(i + i_of) * count + numbers * (lines - blocks)
+    head = (lines - blocks) * (i_of + x_2) * chosen_2
+    return tanh(i + i_of) * count + numbers * (head - x_2 * chosen_2)
 
 
 crowded = ops.register("crowded", crowded_of, [0.5])

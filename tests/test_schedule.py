@@ -13,7 +13,7 @@ import pytest
 from harness import slow_but
 
 from benchmarks.small.models import gru, logistic_with_l2, physics_loss, sparse_network
-from codegen import Floats, Label, Pixels, Program
+from codegen import Floats, Label, Pixels, Program, compile_program
 from codegen.ir.graph import Op
 from codegen.ir.interpret_loops import State, run, run_batch
 from codegen.ir.loops import (
@@ -39,6 +39,8 @@ from codegen.ir.loops import (
 )
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll, token_parts
+from codegen.schedule import each
+from codegen.schedule.each import apply_to_each
 from codegen.schedule.phases import indices_written
 from codegen.schedule.pipeline import (
     batch_passes,
@@ -70,7 +72,7 @@ def all_stages(program, target):
         ("Python", reroll(graph, program, 1)),
     ):
         is_padded = False
-        for name, loops in stages(found, python_passes(found) if backend == "Python" else c_passes(found, target)):
+        for name, loops in stages(found, python_passes(found) if backend == "Python" else c_passes(found, target, {})):
             is_padded = is_padded or name == "pad"
             yield f"{backend}, {name}", is_padded, loops, found
 
@@ -80,7 +82,8 @@ def check_batch(program, target=STRICT):
     found = reroll(build_graph(program), program, target.cache_line)
     images = [one_image(program, found, Random(seed)) for seed in range(3)]
     steps = [*stages(found, batch_passes(found, target))]
-    for name, loops in (*steps, ("roll", roll(steps[-1][1]))):
+    rolled = roll(steps[-1][1])
+    for name, loops in (*steps, ("roll", rolled), ("each", apply_to_each(rolled, target))):
         verify_loops(loops, is_padded=False)
         written = written_by(loops)
         empty = [[None if i in written else x for i, x in enumerate(s.images[0])] for s in images]
@@ -124,16 +127,27 @@ def test_each_pass_keeps_every_bit(name):
     check(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name](), steps=1)
 
 
-@pytest.mark.parametrize("name", c_passes(None, STRICT))
+@pytest.mark.parametrize("name", c_passes(None, STRICT, {}))
 def test_any_pass_can_be_switched_off(name):
     program = models.mlp()
     graph = build_graph(program)
     found = reroll(graph, program, 8)
-    loops = schedule(found, c_passes(found, STRICT), without=[name])
+    loops = schedule(found, c_passes(found, STRICT, {}), without=[name])
     verify_loops(loops)
     systems = {"interpreter": Interpreter(program, graph)}
     systems["loops"] = LoopInterpreter(program, with_rows(loops, found.loops), found)
     compare(systems, Random(1), steps=2)
+
+
+@pytest.mark.parametrize("name", ["xor", "recurrence", "residual", "attention"])
+def test_functions_of_few_numbers_apart_keep_every_bit(name, monkeypatch):
+    """In loops over kernels, images and lanes that are too short for it."""
+    monkeypatch.setattr(each, "FEWEST_LINES", 1)
+    monkeypatch.setattr(each, "CHAIN", 1)
+    program = models.REGULAR[name]()
+    assert "AT_LEVEL(each_" in compile_program(program).text
+    check(program, steps=1)
+    check_batch(program)
 
 
 def test_narrow_registers_keep_every_bit():

@@ -300,8 +300,8 @@ def has_loop(nests: Iterable[Body], kind: Kind) -> bool:
     return any(type(stmt) is For and stmt.kind == kind for nest in nests for stmt in statements(nest))
 
 
-def applied_to_each(loop: For) -> tuple[int, Place] | None:
-    """The op that a loop of kind `each` applies, and the first place; None if it does anything else."""
+def applied_to_each(loop: For) -> tuple[int, Place]:
+    """The op that a loop of kind `each` applies, and the first place. Raises ValueError if it does anything else."""
     match loop.body:
         case (For(body=(Store() as stmt,), kind=Kind.SIDE_BY_SIDE),) | (Store() as stmt,):
             target, value, counter = stmt.target, stmt.value, loop.counter
@@ -309,7 +309,7 @@ def applied_to_each(loop: For) -> tuple[int, Place] | None:
                 index = target.index
                 if index.stride(counter) == 1 and not index.looks_up(counter):
                     return value.op, replace(target, index=moved(index, counter, Index(0)))
-    return None
+    raise ValueError("no function of numbers side by side")
 
 
 def is_rolled(nest: Body) -> bool:

@@ -121,11 +121,8 @@ class _Checker:
                 self.require(stmt.counter not in scope.counters, f"{stmt.counter} counts twice", stmt)
                 self.require(stmt.count > 0, "an empty loop", stmt)
                 self.require(not stmt.steps, "a count that grows outside of a loop over kernels", stmt)
-                self.require(
-                    stmt.kind != Kind.EACH or applied_to_each(stmt) is not None,
-                    "no function of numbers side by side",
-                    stmt,
-                )
+                if stmt.kind == Kind.EACH:
+                    applied_to_each(stmt)
                 self.body(stmt.body, scope.inside(stmt))
             case Let():
                 if isinstance(stmt.value, Index):
@@ -176,6 +173,8 @@ class _Checker:
             self.require(self.is_side_by_side(place, scope), f"{place.image} does not count images", stmt)
         if place.array in (VALUE, SHARED) and not self.is_padded:
             known = self.before[VALUE][indices]
+            if place == writes(stmt) and VALUE in self.stored:  # changed in place: see schedule.each
+                known = known | np.isin(indices, np.concatenate(self.stored[VALUE]))
             self.require(bool(known.all()), "value[] is read before it is written", stmt)
 
     def write(self, place: Place, stmt: Stmt, scope: _Scope) -> None:

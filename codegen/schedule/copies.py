@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.each import apply_to_each
+from codegen.schedule.near import mark_near
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
@@ -42,7 +43,7 @@ class Batch:
     def side_by_side(self) -> Loops:
         """The kernels that compute all images at once, in loops over kernels where they repeat."""
         kernels = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
-        return apply_to_each(roll(self.loops.with_kernels(kernels)), self.target)
+        return mark_near(apply_to_each(roll(self.loops.with_kernels(kernels)), self.target))
 
     @property
     def images(self) -> int:

@@ -56,7 +56,7 @@ from micrograd import ops
 from micrograd.definitions import chain_of
 
 FEWEST_LINES = 4  # cache lines of numbers: fewer are done before a second stage would start
-CHAIN = 29  # additions, of a function and its argument: exp by itself has 28, and hardly gains
+CHAIN = 29  # additions, of a function and its argument: expm1 has 29 by itself, and exp 28, which hardly gains
 KINDS = (Kind.SEQUENTIAL, Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
 
 
@@ -81,18 +81,15 @@ def _loops(loop: For, target: Target) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
     function = None if store is None else _long_function(store.value, target)
-    if store is None or function is None or not _is_alone(loop):
-        return (replace(loop, body=_apart(loop.body, target)),)
-    assert isinstance(store.target, Place)
-    place, is_all = store.target, store.value == function
-    each = _each(path, place, function.op, target)
-    if each is None or not (is_all or _is_short(path)):
-        return (replace(loop, body=_apart(loop.body, target)),)
-    before = _loops(_with_value(loop, function.operands[0]), target)
-    if is_all:
-        return (*before, each)
-    rest = map_expr(store.value, lambda expr: place if expr == function else expr)
-    return (*before, each, _with_value(loop, rest))
+    if store is not None and function is not None and _is_alone(loop):
+        assert isinstance(store.target, Place)
+        place, is_all = store.target, store.value == function
+        each = _each(path, place, function.op, target)
+        if each is not None and (is_all or _is_short(path)):
+            before = _loops(_with_value(loop, function.operands[0]), target)
+            rest = map_expr(store.value, lambda expr: place if expr == function else expr)
+            return (*before, each) if is_all else (*before, each, _with_value(loop, rest))
+    return (replace(loop, body=_apart(loop.body, target)),)
 
 
 def _path(loop: For) -> tuple[list[For], Store | None]:
@@ -137,7 +134,7 @@ def _each(path: Sequence[For], first: Place, op: int, target: Target) -> For | N
     images = [loop for loop in path if loop.kind == Kind.SIDE_BY_SIDE]
     roots = [loop for loop in path if loop.kind != Kind.SIDE_BY_SIDE]
     index, count = first.index, 1
-    if any(index.looks_up(loop.counter) for loop in roots):
+    if not roots or any(index.looks_up(loop.counter) for loop in roots):
         return None
     for loop in sorted(roots, key=lambda loop: index.stride(loop.counter)):
         if index.stride(loop.counter) != count:

@@ -111,8 +111,8 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
         "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
-        "near": mark_near,  # short forms of functions
         "each": lambda loops: apply_to_each(loops, target),  # long functions of many numbers
+        "near": mark_near,  # short forms of functions
     }
     optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma, "each": phases is not None}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
@@ -131,7 +131,6 @@ def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "hoist": hoist,
         "in order": keep_order,
         "fuse": fuse_products,
-        "near": mark_near,
     }
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
 

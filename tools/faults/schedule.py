@@ -243,8 +243,8 @@ FAULTS = [
     Fault(
         "a function without what follows it",
         "codegen/schedule/each.py",
-        "return (*before, each, _with_value(loop, rest))",
-        "return (*before, each)",
+        "return (*before, each) if is_all else",
+        "return (*before, each) if True else",
         test="tests/test_each.py",
     ),
     Fault(

@@ -165,7 +165,7 @@ def _interpreted(program: Program, compiled: Compiled) -> LoopInterpreter:
     assert found is not None
     verify_loops(found.loops, is_padded=False)
     found = single_images(found, target, {})
-    for _, loops in stages(found, c_passes(found, target)):
+    for _, loops in stages(found, c_passes(found, target, {})):
         verify_loops(loops)
     return LoopInterpreter(program, with_rows(loops, found.loops), found)
 

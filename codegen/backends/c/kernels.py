@@ -233,7 +233,7 @@ def _applied(loops: Iterable[Loops]) -> list[ops.Row]:
     """The ops that are applied to many numbers, in the order of the op table."""
     nests = [nest for these in loops for kernel in these.kernels for nest in kernel.nests]
     each = [stmt for nest in nests for stmt in statements(nest) if type(stmt) is For and stmt.kind == Kind.EACH]
-    found = {applied[0] for loop in each if (applied := applied_to_each(loop)) is not None}
+    found = {applied_to_each(loop)[0] for loop in each}
     return [ops.row(op) for op in sorted(found)]
 
 

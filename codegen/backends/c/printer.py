@@ -128,9 +128,7 @@ class Printer:
 
     def each(self, loop: For) -> str:
         """A call of a function of some cache lines of numbers; images side by side fill one."""
-        applied = applied_to_each(loop)
-        assert applied is not None
-        op, place = applied
+        op, place = applied_to_each(loop)
         first = self.expr(replace(place, image=""))[0] if place.image else f"&{self.expr(place)[0]}"
         lines = loop.count if place.image else loop.count // self.arithmetic.cache_line
         return f"AT_LEVEL(each_{ops.row(op).name})({first}, {lines});"
