@@ -36,6 +36,7 @@ from codegen.ir.loops import (
     VALUE,
     Body,
     For,
+    Index,
     Kernel,
     Kind,
     Loops,
@@ -44,8 +45,10 @@ from codegen.ir.loops import (
     all_places,
     applied_to_each,
     is_rolled,
+    reads,
     statements,
     uses,
+    writes,
 )
 from codegen.kinds import Part
 from codegen.passes.updates import Updates
@@ -346,12 +349,26 @@ def _in_parts(printer: Printer, kernel: Kernel, nest: Body, name: str, takes: st
     for part, (start, end) in enumerate(_parts(loop)):
         body, function = loop.body[start:end], f"{name}_part_{part}"
         arrays = _arrays(takes, [body], printer.arithmetic)
+        if not _depends_on(body, loop.counter):  # a part that runs once: all but the last of two steps have it
+            arrays.append(f"{INDENT}(void){loop.counter};")
         text = [INDENT + line for line in printer.nest(kernel, body)]
         head = signature(function, f"{takes}, ptrdiff_t {loop.counter}", "NOT_INLINED void")
         functions += [*head, "{", *arrays, *text, "}", ""]
         calls += printer.end_of_last(loop) if loop.last and start == loop.last else []
         calls.append(f"AT_LEVEL({function})({arguments});")
     return functions, [*printer.loop(loop, calls)]
+
+
+def _depends_on(body: Body, counter: str) -> bool:
+    """Whether an index or a count depends on a counter."""
+    for stmt in statements(body):
+        target = writes(stmt)
+        places = reads(stmt) if target is None else (target, *reads(stmt))
+        if any(place.index.depends_on(counter) for place in places):
+            return True
+        if type(stmt) is For and Index(0, stmt.steps).depends_on(counter):
+            return True
+    return False
 
 
 def _parts(loop: For) -> Iterator[tuple[int, int]]:
