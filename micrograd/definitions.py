@@ -6,8 +6,9 @@ Example: C code with the rows of relu and exp contains, besides the helpers that
     INLINED real ieee_exp(real x) { ... }
     NOT_INLINED real op_exp(real a) { return ieee_exp(a); }
 
-A loop over lanes evaluates ieee_exp(), a copy in each loop, which a compiler turns into vectors. Everything else calls
-op_exp(). A short function is always copied. Generated Python contains the source of micrograd.ieee's exp() itself.
+A loop over lanes evaluates ieee_exp(), a copy in each loop, which a compiler turns into vectors. Many numbers go to
+each_exp(), which staged_definitions() defines for each SIMD level. Everything else calls op_exp(). A short function is
+always copied. Generated Python contains the source of micrograd.ieee's exp() itself.
 """
 
 from __future__ import annotations

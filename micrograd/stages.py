@@ -4,7 +4,7 @@ Example: of tanh, 52 operations in a chain of 95 cycles, becomes
 
     NOT_INLINED void AT_LEVEL(each_tanh)(real *restrict numbers, ptrdiff_t lines)
     {
-        real shifted_of[STAGED], even_of[STAGED], ...;
+        real size_of[STAGED], shifted_of[STAGED], ...;
         for (ptrdiff_t blocks = (lines - 1) / STAGED_LINES + 1; blocks > 0; blocks--) {
             const ptrdiff_t count = lines / blocks * CACHE_LINE;
             for (ptrdiff_t i = 0; i < count; i++) {

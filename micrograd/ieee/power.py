@@ -65,9 +65,9 @@ def _product(x: float, size: float) -> float:
 
 
 def power(x: float, y: float) -> float:
-    """x**y within 0.9 ulp, at the edges as C99's pow.
+    """x**y. For y of -4, ..., 4, and ±0.5, ±1.5, it is what one would write by hand: products, roots, a division.
 
-    For y of -4, ..., 4, and ±0.5, ±1.5, it is what one would write by hand: products, roots, a division.
+    For other y it is within 0.9 ulp, at the edges as C99's pow.
     """
     size = math.fabs(y)
     if size == 2.0 or size == 1.0 or size == 0.5 or size == 1.5 or size == 3.0 or size == 4.0:
