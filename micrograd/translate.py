@@ -72,7 +72,7 @@ WORDS = (
     "far near small hyper interface min max I linux unix"
 )
 RESERVED = frozenset(WORDS.split())
-OF_STAGES = {"numbers", "lines", "blocks", "count", "i"}  # and what ends in _of: see micrograd.stages
+OF_STAGES = frozenset({"numbers", "lines", "blocks", "count", "i"})  # and what ends in _of: see micrograd.stages
 CONDITION = "int"
 INDENT = "    "
 MAX_LINE = 116
@@ -227,12 +227,14 @@ class Untranslatable(ValueError):
 class _Function:
     """The translation of one function. Each assignment makes a constant of its own: the second x is x_2."""
 
+    taken: frozenset[str] = frozenset()  # names that C has another use for
+
     def __init__(
         self, library: Library, function: ast.FunctionDef, literal: Literal, renamed: Mapping[str, str]
     ) -> None:
         self.library, self.function, self.literal, self.renamed = library, function, literal, renamed
         self.known: dict[str, Term] = {}
-        self.used: set[str] = set()  # names in C
+        self.used = {*self.taken}  # names in C
         self.body: list[Line] = []
 
     def lines(self) -> list[str]:
@@ -425,9 +427,7 @@ class _Function:
 class _Whole(_Function):
     """The same with the bodies of the functions that it calls in the place of the calls."""
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.used |= OF_STAGES
+    taken = OF_STAGES
 
     def new_name(self, name: str) -> str:
         return super().new_name(f"{name}_" if name.endswith("_of") else name)

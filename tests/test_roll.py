@@ -268,9 +268,11 @@ def test_blocks_of_attention_cost_no_kernels(tokens):
     assert few <= 1.02 * many  # four are no other kind of model
 
 
-def test_bits_of_a_loop_over_many_kernels(tmp_path):
-    """Its body is in functions of bounded length, which have no more variables than they use."""
-    program = attending(3, tokens=3)
+@pytest.mark.parametrize("blocks", [2, 3])
+def test_bits_of_a_loop_over_many_kernels(blocks, tmp_path):
+    """Its body is in functions of bounded length, which have no more variables than they use. Of two blocks one alone
+    has what is behind an early end, and does not use the counter."""
+    program = attending(blocks, tokens=3)
     text = compile_program(program, "deep").files["deep_kernels.h"]
     assert "_part_1)(struct workspace *restrict w, ptrdiff_t t)" in text
     assert "_side_by_side_part_1)" in text

@@ -347,22 +347,23 @@ def writes(stmt: Stmt) -> Place | None:
     return stmt.target if type(stmt) in (Store, Accumulate) and type(stmt.target) is Place else None  # type: ignore[union-attr]
 
 
+def places(body: Body) -> Iterator[Place]:
+    """Every place that a body reads or writes."""
+    for stmt in statements(body):
+        target = writes(stmt)
+        yield from reads(stmt) if target is None else (target, *reads(stmt))
+
+
 def all_places(loops: Loops) -> Iterator[Place]:
     """Every place that the kernels read or write."""
     for kernel in loops.kernels:
         for nest in kernel.nests:
-            for stmt in statements(nest):
-                target = writes(stmt)
-                yield from reads(stmt) if target is None else (target, *reads(stmt))
+            yield from places(nest)
 
 
 def uses(body: Body, array: str) -> bool:
     """Whether anything in a body reads or writes an array."""
-    for stmt in statements(body):
-        target = writes(stmt)
-        if (target is not None and target.array == array) or any(place.array == array for place in reads(stmt)):
-            return True
-    return False
+    return any(place.array == array for place in places(body))
 
 
 def map_expr(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:

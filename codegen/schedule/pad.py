@@ -16,8 +16,6 @@ brings C of its own are not padded: it may call a function, and each padding lan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from codegen.ir.loops import (
     Apply,
     Body,
@@ -25,13 +23,11 @@ from codegen.ir.loops import (
     Kernel,
     Kind,
     Loops,
-    Place,
     Stmt,
     expressions,
-    reads,
+    places,
     statements,
     subexpressions,
-    writes,
 )
 from codegen.reroll.layout import padded
 from codegen.schedule.nest import each_nest, result, with_lanes
@@ -58,7 +54,7 @@ def _padded(loops: Loops, nest: Body, lanes: For, target: Target) -> int:
     starts_rows = all(start % region.row_length == 0 for start in (written.index.base - region.start, *others))
     if lanes.count != region.row or not starts_rows or written.index.tables:
         return lanes.count
-    for place in _places(nest):
+    for place in places(nest):
         index = place.index
         if not index.is_contiguous(counter):
             return lanes.count
@@ -67,14 +63,6 @@ def _padded(loops: Loops, nest: Body, lanes: For, target: Target) -> int:
     if any(_has_own_c(stmt) for stmt in statements(nest)):
         return lanes.count
     return min(region.row_length, padded(region.row, target.cache_line))
-
-
-def _places(nest: Body) -> Iterator[Place]:
-    for stmt in statements(nest):
-        yield from reads(stmt)
-        target = writes(stmt)
-        if target is not None:
-            yield target
 
 
 def _has_own_c(stmt: Stmt) -> bool:

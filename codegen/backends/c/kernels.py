@@ -45,10 +45,9 @@ from codegen.ir.loops import (
     all_places,
     applied_to_each,
     is_rolled,
-    reads,
+    places,
     statements,
     uses,
-    writes,
 )
 from codegen.kinds import Part
 from codegen.passes.updates import Updates
@@ -361,14 +360,8 @@ def _in_parts(printer: Printer, kernel: Kernel, nest: Body, name: str, takes: st
 
 def _depends_on(body: Body, counter: str) -> bool:
     """Whether an index or a count depends on a counter."""
-    for stmt in statements(body):
-        target = writes(stmt)
-        places = reads(stmt) if target is None else (target, *reads(stmt))
-        if any(place.index.depends_on(counter) for place in places):
-            return True
-        if type(stmt) is For and Index(0, stmt.steps).depends_on(counter):
-            return True
-    return False
+    counts = [Index(0, stmt.steps) for stmt in statements(body) if type(stmt) is For]
+    return any(index.depends_on(counter) for index in (*counts, *(place.index for place in places(body))))
 
 
 def _parts(loop: For) -> Iterator[tuple[int, int]]:
