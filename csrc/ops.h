@@ -28,8 +28,10 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #define PRAGMA(text) _Pragma(#text)
 #define VECTORS(lanes) PRAGMA(GCC unroll (lanes) / 2 - 1)
+#define UNROLLED(count) PRAGMA(GCC unroll count) /* a loop over sums: see codegen/schedule/tiles.py */
 #else
 #define VECTORS(lanes)
+#define UNROLLED(count)
 #endif
 
 /*

@@ -160,6 +160,7 @@ class For:
     input: str = ""  # in a loop over active inputs, the name of the input's value
     steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
     near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.near
+    unrolled: bool = False  # its sums would be in memory otherwise: see schedule.tiles
     last: int = 0  # in a loop over kernels, how many statements the last iteration has; 0 if it has all of them
 
     @property

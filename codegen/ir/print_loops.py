@@ -56,7 +56,8 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
             always, rest = stmt.halves
             value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
             near = f", near {', '.join(map(expr_text, stmt.near))}" if stmt.near else ""
-            yield f"{stmt.kind.value} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}{near}:"
+            kind = f"unrolled {stmt.kind.value}" if stmt.unrolled else stmt.kind.value
+            yield f"{kind} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}{near}:"
             yield from (f"    {line}" for line in body_lines(always))
             if rest:
                 yield f"    leave the loop where {stmt.counter} = {index_text(Index(stmt.count - 1, stmt.steps))}"

@@ -19,6 +19,7 @@ from codegen.schedule.near import mark_near
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
+from codegen.schedule.tiles import mark_tiles
 
 MAX_BYTES = 2**25  # of the values of images side by side
 FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the same
@@ -43,7 +44,7 @@ class Batch:
     def side_by_side(self) -> Loops:
         """The kernels that compute all images at once, in loops over kernels where they repeat."""
         kernels = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
-        return mark_near(apply_to_each(roll(self.loops.with_kernels(kernels)), self.target))
+        return mark_tiles(mark_near(apply_to_each(roll(self.loops.with_kernels(kernels)), self.target)))
 
     @property
     def images(self) -> int:
@@ -52,7 +53,7 @@ class Batch:
     @property
     def in_groups(self) -> Loops:
         """The gradients of groups of images, in loops over kernels where they repeat."""
-        return roll(self.gradients)
+        return mark_tiles(roll(self.gradients))
 
     @property
     def phases(self) -> dict[int, Phase]:

@@ -191,6 +191,8 @@ class Printer:
             case Kind.PARALLEL:
                 end = f"{count} * (part + 1) / parts"
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
+        if loop.unrolled:
+            head[0] = f"UNROLLED({count}) {head[0]}"
         around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
         body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
         always, rest = replace(loop, body=body).halves
