@@ -48,7 +48,8 @@ from typing import TypeAlias
 
 DATA, GRAD, VALUE, SHARED, TOKEN, STEP = "data", "grad", "value", "shared", "token", "step"
 INPUTS = "inputs"  # of an image, where all of them are active
-SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE}
+APART = "apart"  # another name of value[]: see schedule.apart
+SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE, APART: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 WIDENED = -2  # and another one: the number that a float16 or a bfloat16 is
 
@@ -299,6 +300,19 @@ def statements(body: Body) -> Iterator[Stmt]:
 def has_loop(nests: Iterable[Body], kind: Kind) -> bool:
     """Whether there is a loop of a kind."""
     return any(type(stmt) is For and stmt.kind == kind for nest in nests for stmt in statements(nest))
+
+
+def is_over_terms(loop: For) -> bool:
+    """Whether a loop adds to sums, which are Locals or names, and stores nothing elsewhere."""
+    inside = [*statements(loop.body)]
+    targets = [stmt.target for stmt in inside if isinstance(stmt, Accumulate | Store)]
+    is_local = all(not isinstance(target, Place) or target.array not in (DATA, GRAD, VALUE) for target in targets)
+    return is_local and any(map(_adds, inside)) and not any(isinstance(stmt, Nest) for stmt in inside)
+
+
+def _adds(stmt: Stmt) -> bool:
+    """Whether a statement adds to its target; as a Store, with a product that is not rounded."""
+    return isinstance(stmt, Accumulate) or (isinstance(stmt, Store) and stmt.target in subexpressions(stmt.value))
 
 
 def applied_to_each(loop: For) -> tuple[int, Place]:

@@ -13,6 +13,7 @@ from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
+from codegen.schedule.apart import read_apart
 from codegen.schedule.collect import collect
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.dense_rows import rows_of_images
@@ -113,8 +114,11 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
         "each": lambda loops: apply_to_each(loops, target),  # long functions of many numbers
         "near": mark_near,  # short forms of functions
+        "apart": read_apart,  # values at distances that gcc would mix up
     }
-    optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma, "each": phases is not None}
+    in_module = phases is not None
+    optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma}
+    optional |= {"each": in_module, "apart": in_module}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
 
 
@@ -155,6 +159,7 @@ def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
         "from zero": gradients_from_zero,
         **{name: run for name, run in passes.items() if name not in skipped},
         "steps": take_steps,
+        "apart": read_apart,
     }
 
 

@@ -23,14 +23,16 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 
 from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer
+from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer, apart
 from codegen.backends.shared import MAX_STATEMENTS, together
 from codegen.backends.text import formulas, summary
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import used_rows
 from codegen.ir.loops import (
+    APART,
     DATA,
     SHARED,
     VALUE,
@@ -286,13 +288,14 @@ def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
     """
     regions = printed[0].regions[VALUE]
     named = [*found.observed, *found.input_gradients.values(), *(row.factor for row in found.rows.values())]
-    named += [place.index.base for loops in printed for place in all_places(loops) if place.array in (VALUE, SHARED)]
+    places = chain.from_iterable(map(all_places, printed))
+    named += [place.index.base for place in places if place.array in (VALUE, APART, SHARED)]
     starts = {regions.at(base).start for base in named}
-    places = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    places |= {region.name: region.start for region in regions if region.start in starts or region.name == "NOISE"}
+    offsets = {"INPUT": 0, "TARGET": found.layout.target_offset}
+    offsets |= {region.name: region.start for region in regions if region.start in starts or region.name == "NOISE"}
     if found.graph.loss >= 0:
-        places.setdefault("LOSS", found.place_of(found.graph.loss))
-    return list(places.items())
+        offsets.setdefault("LOSS", found.place_of(found.graph.loss))
+    return list(offsets.items())
 
 
 def _with_phases(loops: Loops, batch: Batch | None) -> Loops:
@@ -377,7 +380,7 @@ def _parts(loop: For) -> Iterator[tuple[int, int]]:
 
 def _arrays(parameters: str, nests: list[Body], arithmetic: Arithmetic) -> list[str]:
     """value[] and shared[] of a function, and what it does not use."""
-    used = {array for array in (VALUE, SHARED) if any(uses(nest, array) for nest in nests)}
+    used = {array for array in (VALUE, APART, SHARED) if any(uses(nest, array) for nest in nests)}
     shared = [f"const {arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
     if parameters == DENSE_ROWS:
         lines = []
@@ -387,6 +390,7 @@ def _arrays(parameters: str, nests: list[Body], arithmetic: Arithmetic) -> list[
     elif parameters in (WORKSPACE, ROWS, STEPS):
         const = "const " if parameters == STEPS else ""
         lines = [f"{const}{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
+        lines += [apart(arithmetic)] if APART in used else []
     else:
         value = f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;"
         lines = [value if VALUE in used else "(void)images;", *shared]

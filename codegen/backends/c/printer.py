@@ -21,6 +21,7 @@ from codegen.backends.expressions import PRIMARY, Bound, apply_text, bound, inde
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
+    APART,
     BESIDE,
     DATA,
     INPUTS,
@@ -46,6 +47,7 @@ from codegen.ir.loops import (
     Stmt,
     Store,
     applied_to_each,
+    is_over_terms,
     map_body,
     statements,
     uses,
@@ -60,6 +62,11 @@ INDENT = "    "
 def statement_lines(body: Body, arithmetic: Arithmetic, in_lanes: bool = False) -> list[str]:
     """Statements outside of kernels, in a loop over lanes or not."""
     return [*Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
+
+
+def apart(arithmetic: Arithmetic) -> str:
+    """Declares the other name of value[]."""
+    return f"const {arithmetic.type} *const apart = apart_from(value);"
 
 
 def expression_text(expr: Expr, arithmetic: Arithmetic, at_least: int = 0) -> str:
@@ -167,6 +174,7 @@ class Printer:
                 head = [f"for (int {counter} = 0; {counter} < {end}; {counter}++)"]
                 if uses(loop.body, VALUE):
                     inside = [f"{const}{self.arithmetic.type} *restrict const value = images[{counter}].value;"]
+                    inside += [apart(self.arithmetic)] if uses(loop.body, APART) else []
             case Kind.SIDE_BY_SIDE:
                 head = [f"EACH_IMAGE({counter})"]
             case Kind.GROUPS:
@@ -194,7 +202,7 @@ class Printer:
         if loop.unrolled:
             head[0] = f"UNROLLED({count}) {head[0]}"
         around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
-        body = self.by_rows(loop.body) if loop.kind == Kind.ACTIVE else loop.body
+        body = self.by_rows(loop.body) if self.has_rows(loop) else loop.body
         always, rest = replace(loop, body=body).halves
         lines = [*inside, *(instead or self.body(always))]
         if rest and not instead:
@@ -212,8 +220,14 @@ class Printer:
         last = index_text(None, "", Index(loop.count - 1, loop.steps))
         return [f"if ({loop.counter} == {last})", f"{INDENT}break;"]
 
+    def has_rows(self, loop: For) -> bool:
+        """Whether a loop over terms has lanes right inside, or tiles of them."""
+        inside = [stmt for stmt in statements(loop.body) if isinstance(stmt, For)]
+        is_innermost = all(inner.kind in BESIDE for inner in inside)
+        return loop.kind in (Kind.SEQUENTIAL, Kind.IN_ORDER, Kind.ACTIVE) and is_innermost and is_over_terms(loop)
+
     def by_rows(self, body: Body) -> Body:
-        """The body of a loop over active inputs, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
+        """The body of a loop over terms, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
 
         gcc 12 keeps the sums of the lanes in registers only if it sees that a pointer to the row cannot point to them.
         """
@@ -225,6 +239,8 @@ class Printer:
             steps = expr.index.steps
             start = replace(expr.index, steps=tuple([step for step in steps if step[1] not in lanes]))
             lane = Index(0, tuple([step for step in steps if step[1] in lanes]))
+            if not lane.steps:
+                return expr
             return Place(f"(data + {index_text(self.loops, DATA, start)})", lane)
 
         return map_body(body, change) if lanes else body
