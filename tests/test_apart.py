@@ -1,7 +1,9 @@
 """Values that are read through a pointer of their own, so that gcc keeps sums in registers. No number changes if the
 pass misses some, so no other test would find it."""
 
+import numpy as np
 import pytest
+from harness import Extension
 
 from codegen import Floats, Program, compile_program
 from codegen.ir.print_loops import kernel_lines
@@ -42,3 +44,18 @@ def test_two_four_and_eight_times_as_far(units):
 def test_other_distances_are_left_alone(units):
     (line,) = products(shared_layer(16, units))
     assert "apart[" not in line, line
+
+
+def test_each_image_has_a_pointer_of_its_own(tmp_path):
+    rng = np.random.default_rng(0)
+    for dtype, number in (("float64", np.float64), ("float32", np.float32)):
+        module = Extension(shared_layer(16, 32, dtype=dtype), tmp_path, "loops", flags=["-O1"]).module
+        rows = rng.normal(size=(20, 18)).astype(number)
+        module.accumulate(rows, None)
+        batch = bytes(module.flat_grad())
+        module.zero_grad()
+        for row in rows:
+            module.forward(None, row)
+            module.backward()
+        assert bytes(module.flat_grad()) == batch
+        assert any(batch)

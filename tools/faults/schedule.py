@@ -254,4 +254,11 @@ FAULTS = [
         '"numbers += STAGED;"',
         test="tests/test_functions.py::test_c_has_pythons_bits",
     ),
+    Fault(
+        "another name for the values of the first image",
+        "codegen/backends/c/printer.py",
+        "inside += [apart(self.arithmetic)] if",
+        "inside += [apart(self.arithmetic).replace('(value', '(images->value')] if",
+        test="tests/test_apart.py",
+    ),
 ]
