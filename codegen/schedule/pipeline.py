@@ -158,8 +158,8 @@ def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     return {
         "from zero": gradients_from_zero,
         **{name: run for name, run in passes.items() if name not in skipped},
-        "steps": take_steps,
         "apart": read_apart,
+        "steps": take_steps,
     }
 
 
