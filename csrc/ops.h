@@ -28,7 +28,7 @@
 #if defined(__GNUC__) && !defined(__clang__)
 #define PRAGMA(text) _Pragma(#text)
 #define VECTORS(lanes) PRAGMA(GCC unroll (lanes) / 2 - 1)
-#define UNROLLED(count) PRAGMA(GCC unroll count) /* a loop over sums: see codegen/schedule/tiles.py */
+#define UNROLLED(count) PRAGMA(GCC unroll count) /* a loop over sums: see codegen/schedule/in_registers.py */
 #else
 #define VECTORS(lanes)
 #define UNROLLED(count)
@@ -45,7 +45,7 @@
 #define STORE_BARRIER ((void)0)
 #endif
 
-/* Another pointer to the same array, of which a compiler does not know that: see codegen/schedule/apart.py. */
+/* Another pointer to the same array, of which a compiler does not know that: see codegen/schedule/in_registers.py. */
 static inline const real *apart_from(const real *array)
 {
 #if defined(__GNUC__) && !defined(__clang__)

@@ -48,7 +48,7 @@ from typing import TypeAlias
 
 DATA, GRAD, VALUE, SHARED, TOKEN, STEP = "data", "grad", "value", "shared", "token", "step"
 INPUTS = "inputs"  # of an image, where all of them are active
-APART = "apart"  # another name of value[]: see schedule.apart
+APART = "apart"  # another name of value[]: see schedule.in_registers
 SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE, APART: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 WIDENED = -2  # and another one: the number that a float16 or a bfloat16 is
@@ -161,7 +161,7 @@ class For:
     input: str = ""  # in a loop over active inputs, the name of the input's value
     steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
     near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.near
-    unrolled: bool = False  # its sums would be in memory otherwise: see schedule.tiles
+    unrolled: bool = False  # its sums would be in memory otherwise: see schedule.in_registers
     last: int = 0  # in a loop over kernels, how many statements the last iteration has; 0 if it has all of them
 
     @property

@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.each import apply_to_each
+from codegen.schedule.in_registers import mark_tiles
 from codegen.schedule.near import mark_near
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
-from codegen.schedule.tiles import mark_tiles
 
 MAX_BYTES = 2**25  # of the values of images side by side
 FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the same

@@ -13,7 +13,6 @@ from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
 from codegen.schedule.addresses import name_addresses
-from codegen.schedule.apart import read_apart
 from codegen.schedule.collect import collect
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.dense_rows import rows_of_images
@@ -24,6 +23,7 @@ from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
 from codegen.schedule.images import add_images
 from codegen.schedule.in_order import keep_order
+from codegen.schedule.in_registers import read_apart
 from codegen.schedule.interleave import interleave_sums
 from codegen.schedule.lanes import split_into_lanes
 from codegen.schedule.near import mark_near

@@ -259,6 +259,6 @@ FAULTS = [
         "codegen/backends/c/printer.py",
         "inside += [apart(self.arithmetic)] if",
         "inside += [apart(self.arithmetic).replace('(value', '(images->value')] if",
-        test="tests/test_apart.py",
+        test="tests/test_in_registers.py",
     ),
 ]
