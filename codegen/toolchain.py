@@ -36,7 +36,7 @@ UNIX_FLAGS = [
 # gcc compiles the kernels with -O3 and the rest of a module, which is most of it, with -O2: half the time, and smaller.
 SMALL_FLAGS = ["-O2", "-DKERNELS_O3=1"]
 # Of a wheel: 4 KB less of two modules, at the same speed. What has to be inlined says so.
-WHEEL_FLAGS = ["-fno-inline-functions", "-fno-plt", "-fno-asynchronous-unwind-tables"]
+WHEEL_FLAGS = ["-fno-inline-functions", "-fno-plt", "-fno-asynchronous-unwind-tables", "-fno-ident"]
 # And 11 KB less from gcc, which compiles the kernels with -O3 whatever it is told of the rest.
 GCC_WHEEL_FLAGS = ["-Os"]
 MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
@@ -87,7 +87,7 @@ def wheel_flags(compiler_type: str) -> tuple[list[str], list[str]]:
     flags = [*compile_flags(compiler_type), *([] if compiler_type == "msvc" else SMALL_FLAGS)]
     if sys.platform != "linux" or "-g" in os.environ.get("CFLAGS", "").split():
         return flags, []
-    return [*flags, *WHEEL_FLAGS, *(GCC_WHEEL_FLAGS if _is_gcc() else [])], ["-Wl,-s"]
+    return [*flags, *WHEEL_FLAGS, *(GCC_WHEEL_FLAGS if _is_gcc() else [])], ["-Wl,-s,--build-id=none"]
 
 
 def find_toolchain(compiler: str | None = None) -> Toolchain:

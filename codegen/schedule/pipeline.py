@@ -19,9 +19,9 @@ from codegen.schedule.dense_rows import rows_of_images
 from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.fuse import fuse_products
+from codegen.schedule.gradients import add_images, keep_in_registers
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
-from codegen.schedule.images import add_images
 from codegen.schedule.in_order import keep_order
 from codegen.schedule.in_registers import read_apart
 from codegen.schedule.interleave import interleave_sums
@@ -31,7 +31,6 @@ from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
 from codegen.schedule.parts import split_sums
 from codegen.schedule.phases import set_phases
-from codegen.schedule.registers import keep_in_registers
 from codegen.schedule.roll import roll
 from codegen.schedule.row_sums import split_row_sums
 from codegen.schedule.rows import RowTensor

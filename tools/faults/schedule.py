@@ -26,13 +26,13 @@ FAULTS = [
     ),
     Fault(
         "gradients of one image only but for the first term",
-        "codegen/schedule/images.py",
+        "codegen/schedule/gradients.py",
         '(For("image", MAX_IMAGES, body, Kind.IMAGES),)',
         '(For("image", MAX_IMAGES, body[:1], Kind.IMAGES), *body[1:])',
     ),
     Fault(
         "a gradient that adds its first term twice",
-        "codegen/schedule/registers.py",
+        "codegen/schedule/gradients.py",
         "*map_body(body, to_sum), Store",
         "*map_body(body + body[:1], to_sum), Store",
     ),

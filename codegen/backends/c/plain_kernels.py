@@ -42,12 +42,12 @@ from codegen.ir.loops import (
     statements,
     uses,
 )
+from codegen.schedule.gradients import keep_in_registers
 from codegen.schedule.hoist import hoist
 from codegen.schedule.in_order import keep_order
 from codegen.schedule.lanes import split_into_lanes
 from codegen.schedule.nest import result, root_loops
 from codegen.schedule.pipeline import Rerolled
-from codegen.schedule.registers import keep_in_registers
 from codegen.schedule.roll import roll
 from codegen.schedule.rows import RowTensor, is_input
 from codegen.schedule.skip_zeros import skip_zeros

@@ -1,13 +1,19 @@
-"""Gradients that accumulate many terms -> sums in registers.
+"""Gradients of one image -> gradients summed over a block of images, in order; then, of many terms, in registers.
 
 Example input:
+
+    for i < 50:
+        for j < 10:
+            grad[12i + j] += mul(value[800 + i], value[920 + j])
+
+becomes:
 
     for i < 50:
         for j < 10:
             images image:
                 grad[12i + j] += mul(value[800 + i], value[920 + j])
 
-becomes:
+and then:
 
     for i < 50:
         for j < 10:
@@ -16,7 +22,8 @@ becomes:
                 sum += mul(value[800 + i], value[920 + j])
             grad[12i + j] = sum
 
-A single row of gradients with one term per image stays in memory: nothing would be reused between two terms.
+Each gradient adds the images in order, so it has the same bits as with one image at a time. A single row of gradients
+with one term per image stays in memory: nothing would be reused between two terms.
 """
 
 from __future__ import annotations
@@ -27,6 +34,7 @@ from codegen.ir.loops import (
     Expr,
     For,
     Kernel,
+    Kind,
     Let,
     Loops,
     Name,
@@ -37,7 +45,19 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.nest import around, each_nest, result, root_loops
 
+MAX_IMAGES = 64  # in a block: an upper bound of the iterations
 SUM = "sum"
+
+
+def add_images(loops: Loops) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        if kernel.passes != Pass.DENSE_GRADIENTS:
+            return nest
+        found = root_loops(nest)
+        body = found[-1].body if found else nest
+        return around(found, (For("image", MAX_IMAGES, body, Kind.IMAGES),))
+
+    return each_nest(loops, change, straight=True)
 
 
 def keep_in_registers(loops: Loops) -> Loops:
