@@ -28,6 +28,8 @@ with one term per image stays in memory: nothing would be reused between two ter
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from codegen.ir.loops import (
     Accumulate,
     Body,
@@ -50,28 +52,29 @@ SUM = "sum"
 
 
 def add_images(loops: Loops) -> Loops:
-    def change(kernel: Kernel, nest: Body) -> Body:
-        if kernel.passes != Pass.DENSE_GRADIENTS:
-            return nest
-        found = root_loops(nest)
-        body = found[-1].body if found else nest
-        return around(found, (For("image", MAX_IMAGES, body, Kind.IMAGES),))
-
-    return each_nest(loops, change, straight=True)
+    return _inside_roots(loops, lambda body: (For("image", MAX_IMAGES, body, Kind.IMAGES),), straight=True)
 
 
 def keep_in_registers(loops: Loops) -> Loops:
-    def change(kernel: Kernel, nest: Body) -> Body:
-        if kernel.passes != Pass.DENSE_GRADIENTS:
-            return nest
-        found = root_loops(nest)
-        body = found[-1].body if found else nest
-        place = result(nest)
+    def change(body: Body) -> Body:
+        place = result(body)
 
         def to_sum(expr: Expr) -> Expr:
             return Name(SUM) if expr == place else expr
 
         assert all(isinstance(stmt, For | Accumulate) for stmt in statements(body))
-        return around(found, (Let(SUM, place), *map_body(body, to_sum), Store(place, Name(SUM))))
+        return Let(SUM, place), *map_body(body, to_sum), Store(place, Name(SUM))
 
-    return each_nest(loops, change)
+    return _inside_roots(loops, change)
+
+
+def _inside_roots(loops: Loops, change: Callable[[Body], Body], straight: bool = False) -> Loops:
+    """The loops with what each root of a gradient does changed; `straight`: see each_nest()."""
+
+    def changed(kernel: Kernel, nest: Body) -> Body:
+        if kernel.passes != Pass.DENSE_GRADIENTS:
+            return nest
+        found = root_loops(nest)
+        return around(found, change(found[-1].body if found else nest))
+
+    return each_nest(loops, changed, straight)
