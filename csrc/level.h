@@ -42,6 +42,15 @@
 #define SPECIALISED static inline
 #endif
 
+/* Another pointer to the same array, of which gcc does not know that: see codegen/schedule/in_registers.py. */
+SPECIALISED const real *apart_from(const real *array)
+{
+#if defined(__GNUC__) && !defined(__clang__)
+    __asm__("" : "+r"(array));
+#endif
+    return array;
+}
+
 #if !FROZEN
 /*
  * Takes a step for `count` parameters from data[at] on. `gradient` is theirs, not yet divided by the size of the batch.

@@ -45,15 +45,6 @@
 #define STORE_BARRIER ((void)0)
 #endif
 
-/* Another pointer to the same array, of which a compiler does not know that: see codegen/schedule/in_registers.py. */
-static inline const real *apart_from(const real *array)
-{
-#if defined(__GNUC__) && !defined(__clang__)
-    __asm__("" : "+r"(array));
-#endif
-    return array;
-}
-
 /* Begins to load the cache line of an address that is read later. */
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)
