@@ -1,24 +1,20 @@
 """Loops whose sums gcc would store and load again for each term -> loops whose sums stay in registers.
 
-Example input, images side by side, and a layer that all tokens share:
+Example input, in loops over k, of images side by side, and of a layer that all tokens share:
 
-    for k < 30:
-        for i < 4:
-            side by side image < 8:
-                sum[i][image] += mul(value[k + 30i][image], value[k + 30i][image])
-    for k < 32:
-        lanes j < 8:
-            sum[j] += mul(value[496 - 16k], value[1520 + j - 32k])
+    for i < 4:
+        side by side image < 8:
+            sum[i][image] += mul(value[k + 30i][image], value[k + 30i][image])
+    lanes j < 8:
+        sum[j] += mul(value[496 - 16k], value[1520 + j - 32k])
 
 becomes:
 
-    for k < 30:
-        unrolled for i < 4:
-            side by side image < 8:
-                sum[i][image] += mul(value[k + 30i][image], value[k + 30i][image])
-    for k < 32:
-        lanes j < 8:
-            sum[j] += mul(value[496 - 16k], apart[1520 + j - 32k])
+    unrolled for i < 4:
+        side by side image < 8:
+            sum[i][image] += mul(value[k + 30i][image], value[k + 30i][image])
+    lanes j < 8:
+        sum[j] += mul(value[496 - 16k], apart[1520 + j - 32k])
 
 gcc unrolls most loops over tiles of sums, but not all, and then does not know which sum each statement means. Few
 terms it unrolls too, and finds its own way; of loops in order it makes no vectors if it must unroll them before.
