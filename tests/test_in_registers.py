@@ -18,6 +18,7 @@ from micrograd.engine import Value
 from micrograd.functional import total
 
 SLOT = re.compile(r"vmov[au]p[sd]\s+%ymm\d+,((?:-?0x[0-9a-f]+)?\(%r[sb]p\))")
+ADDS = re.compile(r"v(?:add|fmadd)\w*\s+((?:-?0x[0-9a-f]+)?\(%r[sb]p\)),")
 MOST = 40  # instructions: longer loops may need more than the 16 registers
 JUMP = re.compile(r"j[a-z]+\s+([0-9a-f]+)")
 READS_ASSEMBLY = pytest.mark.skipif(
@@ -142,12 +143,13 @@ def innermost_loops(code):
 
 def sums_in_memory(module):
     """The functions with a short innermost loop that adds to two vectors or more on the stack and stores them."""
+    loops = [(name, loop) for name, code in functions(module) for loop in innermost_loops(code) if len(loop) <= MOST]
+    assert len(loops) > 20, "no assembly of loops was found"
     found = []
-    for name, code in functions(module):
-        for loop in innermost_loops(code):
-            slots = {slot[1] for text in loop if (slot := SLOT.match(text))}
-            added = [text for text in loop if text.startswith(("vadd", "vfmadd")) and any(s in text for s in slots)]
-            found += [name] if len(added) >= 2 and len(loop) <= MOST else []
+    for name, loop in loops:
+        slots = {slot[1] for text in loop if (slot := SLOT.match(text))}
+        added = [text for text in loop if (adds := ADDS.match(text)) and adds[1] in slots]
+        found += [name] if len(added) >= 2 else []
     return found
 
 

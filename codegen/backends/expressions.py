@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from codegen.ir.graph import Op
-from codegen.ir.loops import APART, DATA, GRAD, SHARED, VALUE, Index, Loops
+from codegen.ir.loops import DATA, GRAD, VALUES, Index, Loops
 
 ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # binding strength, the weakest first
 
@@ -44,7 +44,7 @@ def index_text(loops: Loops | None, array: str, index: Index) -> str:
     """
     parts = [index.origin] if index.origin else []
     base = index.base
-    if loops is not None and array in (DATA, GRAD, VALUE, APART, SHARED) and not index.origin:
+    if loops is not None and array in (DATA, GRAD, *VALUES) and not index.origin:
         region = loops.region(array, base)
         parts.append(region.name)
         base -= region.start

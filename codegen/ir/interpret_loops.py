@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from codegen.ir.loops import (
-    APART,
     DATA,
     GRAD,
     INPUTS,
@@ -21,6 +20,7 @@ from codegen.ir.loops import (
     STEP,
     TOKEN,
     VALUE,
+    VALUES,
     Accumulate,
     Apply,
     Body,
@@ -160,7 +160,7 @@ class _Run:
         return f"{name}[{image}]" if image else name
 
     def array(self, place: Place) -> Sequence[float | None]:
-        if place.array in (VALUE, APART, SHARED, INPUTS):
+        if place.array in (*VALUES, INPUTS):
             return self.state.images[0 if place.array == SHARED else self.image]
         if place.array == TOKEN:
             return self.state.tokens[self.image]

@@ -49,6 +49,7 @@ from typing import TypeAlias
 DATA, GRAD, VALUE, SHARED, TOKEN, STEP = "data", "grad", "value", "shared", "token", "step"
 INPUTS = "inputs"  # of an image, where all of them are active
 APART = "apart"  # another name of value[]: see schedule.in_registers
+VALUES = (VALUE, SHARED, APART)  # have one layout
 SAME_LAYOUT = {GRAD: DATA, SHARED: VALUE, APART: VALUE}
 MULTIPLY_ADD = -1  # a pseudo-op: a * b + c, rounded once where the processor can
 WIDENED = -2  # and another one: the number that a float16 or a bfloat16 is

@@ -17,14 +17,13 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.loops import (
-    APART,
     DATA,
     GRAD,
     INPUTS,
-    SHARED,
     STEP,
     TOKEN,
     VALUE,
+    VALUES,
     Body,
     For,
     Index,
@@ -172,7 +171,7 @@ class _Checker:
         self.require(bool(inside), f"{place.array} has {length} elements, out of bounds", stmt)
         if place.image:
             self.require(self.is_side_by_side(place, scope), f"{place.image} does not count images", stmt)
-        if place.array in (VALUE, APART, SHARED) and not self.is_padded:
+        if place.array in VALUES and not self.is_padded:
             known = self.before[VALUE][indices]
             if place == writes(stmt) and VALUE in self.stored:  # changed in place: see schedule.each
                 known = known | np.isin(indices, np.concatenate(self.stored[VALUE]))
@@ -212,5 +211,5 @@ class _Checker:
             return len(self.loops.tables[place.array])
         if place.array in (STEP, INPUTS):
             return 1 if place.array == STEP else self.loops.inputs
-        self.require(place.array in (DATA, GRAD, VALUE, APART, SHARED, TOKEN), f"no such array as {place.array}", stmt)
+        self.require(place.array in (DATA, GRAD, *VALUES, TOKEN), f"no such array as {place.array}", stmt)
         return self.loops.length(place.array)

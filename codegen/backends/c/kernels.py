@@ -23,7 +23,6 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from itertools import chain
 
 from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer, apart
@@ -36,6 +35,7 @@ from codegen.ir.loops import (
     DATA,
     SHARED,
     VALUE,
+    VALUES,
     Body,
     For,
     Index,
@@ -288,14 +288,13 @@ def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
     """
     regions = printed[0].regions[VALUE]
     named = [*found.observed, *found.input_gradients.values(), *(row.factor for row in found.rows.values())]
-    places = chain.from_iterable(map(all_places, printed))
-    named += [place.index.base for place in places if place.array in (VALUE, APART, SHARED)]
+    named += [place.index.base for loops in printed for place in all_places(loops) if place.array in VALUES]
     starts = {regions.at(base).start for base in named}
-    offsets = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    offsets |= {region.name: region.start for region in regions if region.start in starts or region.name == "NOISE"}
+    places = {"INPUT": 0, "TARGET": found.layout.target_offset}
+    places |= {region.name: region.start for region in regions if region.start in starts or region.name == "NOISE"}
     if found.graph.loss >= 0:
-        offsets.setdefault("LOSS", found.place_of(found.graph.loss))
-    return list(offsets.items())
+        places.setdefault("LOSS", found.place_of(found.graph.loss))
+    return list(places.items())
 
 
 def _with_phases(loops: Loops, batch: Batch | None) -> Loops:
@@ -380,7 +379,7 @@ def _parts(loop: For) -> Iterator[tuple[int, int]]:
 
 def _arrays(parameters: str, nests: list[Body], arithmetic: Arithmetic) -> list[str]:
     """value[] and shared[] of a function, and what it does not use."""
-    used = {array for array in (VALUE, APART, SHARED) if any(uses(nest, array) for nest in nests)}
+    used = {array for array in VALUES if any(uses(nest, array) for nest in nests)}
     shared = [f"const {arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
     if parameters == DENSE_ROWS:
         lines = []

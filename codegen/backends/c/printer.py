@@ -222,9 +222,9 @@ class Printer:
 
     def has_rows(self, loop: For) -> bool:
         """Whether a loop over terms has lanes right inside, or tiles of them."""
-        inside = [stmt for stmt in statements(loop.body) if isinstance(stmt, For)]
-        is_innermost = all(inner.kind in BESIDE for inner in inside)
-        return loop.kind in (Kind.SEQUENTIAL, Kind.IN_ORDER, Kind.ACTIVE) and is_innermost and is_over_terms(loop)
+        if loop.kind not in (Kind.SEQUENTIAL, Kind.IN_ORDER, Kind.ACTIVE) or not is_over_terms(loop):
+            return False
+        return all(not isinstance(stmt, For) or stmt.kind in BESIDE for stmt in statements(loop.body))
 
     def by_rows(self, body: Body) -> Body:
         """The body of a loop over terms, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
