@@ -6,12 +6,13 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from harness import Extension
 
-from benchmarks.small.models import MODELS
+from benchmarks.small.models import MODELS, dense, numbers
 from codegen import Floats, Program, build, compile_program
 from codegen.ir.print_loops import kernel_lines
 from codegen.ir.verify_loops import verify_loops
@@ -164,4 +165,12 @@ def test_gcc_keeps_sums_of_shared_weights(tmp_path):
 def test_gcc_keeps_sums_of_a_stack_of_blocks(tmp_path):
     """One loop runs them, so its counter goes into the addresses of weights too."""
     program = MODELS["residual MLP"]()
+    assert sums_in_memory(build(program, tmp_path, "model", flags=["-DONLY_LEVEL=1"])) == []
+
+
+@READS_ASSEMBLY
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_gcc_keeps_sums_of_dense_rows(tmp_path, dtype):
+    """Weights of floats, a row of which a few images read together."""
+    program = replace(dense(numbers(256), numbers(10), 256), dtype=dtype)
     assert sums_in_memory(build(program, tmp_path, "model", flags=["-DONLY_LEVEL=1"])) == []

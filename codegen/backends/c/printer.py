@@ -221,10 +221,11 @@ class Printer:
         return [f"if ({loop.counter} == {last})", f"{INDENT}break;"]
 
     def has_rows(self, loop: For) -> bool:
-        """Whether a loop over terms has lanes right inside, or tiles of them."""
+        """Whether a loop over terms has lanes right inside, or tiles of them, or those of a few images."""
         if loop.kind not in (Kind.SEQUENTIAL, Kind.IN_ORDER, Kind.ACTIVE) or not is_over_terms(loop):
             return False
-        return all(not isinstance(stmt, For) or stmt.kind in BESIDE for stmt in statements(loop.body))
+        inside = (*BESIDE, Kind.FEW_IMAGES)
+        return all(not isinstance(stmt, For) or stmt.kind in inside for stmt in statements(loop.body))
 
     def by_rows(self, body: Body) -> Body:
         """The body of a loop over terms, with (data + P_W + 56 * k)[i] for data[P_W + i + 56 * k].
