@@ -6,6 +6,7 @@ from codegen.backends.c.kernels import Kernels
 
 MAX_BLOCK = 256  # images of a batch that are processed at a time
 SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about the L2 caches of two processors
+FEWER_IMAGES = 32  # if gradients read groups of images, and SMALL_BLOCK of them do not fit there either
 BLOCK_BYTES = 2**22
 ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
 WORKER_IMAGES = 16  # of a block, if SMALL_BLOCK do not fit into WORKER_BYTES, twice a second-level cache
@@ -32,7 +33,9 @@ def block_images(kernels: Kernels) -> int:
     most = 4 * BLOCK_BYTES if gradients > BLOCK_BYTES // 2 else BLOCK_BYTES
     if MAX_BLOCK * workspace <= most and rows >= ROWS_BYTES:
         return MAX_BLOCK
-    return max(min(SMALL_BLOCK, MAX_WORKSPACES // (kernels.value_count * 8)), 1)
+    is_large = kernels.functions.group_calls and SMALL_BLOCK * workspace > BLOCK_BYTES
+    images = FEWER_IMAGES if is_large and not kernels.row_tensors else SMALL_BLOCK
+    return max(min(images, MAX_WORKSPACES // (kernels.value_count * 8)), 1)
 
 
 def images_of_a_worker(kernels: Kernels) -> int:
