@@ -61,6 +61,15 @@ STRICT = Target()
 EVERYTHING = Pass.LOSS | Pass.OUTPUTS | Pass.PREDICTION | Pass.GRADIENTS
 
 
+def changed(found, passes):
+    """The stages but those whose pass found nothing to change: their numbers are those of the one before."""
+    last = None
+    for name, loops in stages(found, passes):
+        if loops != last:
+            yield name, loops
+        last = loops
+
+
 def all_stages(program, target):
     """(name, whether rows may be padded, loops, what they were made from) after each pass of both backends."""
     graph = build_graph(program)
@@ -72,7 +81,7 @@ def all_stages(program, target):
         ("Python", reroll(graph, program, 1)),
     ):
         is_padded = False
-        for name, loops in stages(found, python_passes(found) if backend == "Python" else c_passes(found, target, {})):
+        for name, loops in changed(found, python_passes(found) if backend == "Python" else c_passes(found, target, {})):
             is_padded = is_padded or name == "pad"
             yield f"{backend}, {name}", is_padded, loops, found
 
@@ -81,9 +90,9 @@ def check_batch(program, target=STRICT):
     """After each pass of batches: three images together get the numbers that each gets alone."""
     found = reroll(build_graph(program), program, target.cache_line)
     images = [one_image(program, found, Random(seed)) for seed in range(3)]
-    steps = [*stages(found, batch_passes(found, target))]
+    steps = [*changed(found, batch_passes(found, target))]
     rolled = roll(steps[-1][1])
-    for name, loops in changed((*steps, ("roll", rolled), ("each", apply_to_each(rolled, target)))):
+    for name, loops in (*steps, ("roll", rolled), ("each", apply_to_each(rolled, target))):
         verify_loops(loops, is_padded=False)
         written = written_by(loops)
         empty = [[None if i in written else x for i, x in enumerate(s.images[0])] for s in images]
@@ -110,19 +119,9 @@ def written_by(loops):
     return {i for kernel in loops.kernels for found in indices_written(loops, kernel) for i in found.tolist()}
 
 
-def changed(stages):
-    """Without those whose pass found nothing to change: their numbers are those of the one before."""
-    last = None
-    for stage in stages:
-        (loops,) = (part for part in stage if isinstance(part, Loops))
-        if (loops.kernels, loops.lengths) != last:
-            yield stage
-        last = loops.kernels, loops.lengths
-
-
 def check(program, target=STRICT, steps=3):
     systems = {"interpreter": Interpreter(program, build_graph(program))}
-    for name, is_padded, loops, found in changed(all_stages(program, target)):
+    for name, is_padded, loops, found in all_stages(program, target):
         verify_loops(loops, is_padded)
         if not (target.reorder or target.fma):
             systems[name] = LoopInterpreter(program, with_rows(loops, found.loops), found)
