@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import pytest
 from harness import LEVELS, Extension, bits, example, many, slow_but
-from models import REGULAR, mlp
+from models import REGULAR, mlp, recurrence
 
 from benchmarks.small.models import logistic_with_l2, numbers, physics_loss
 from codegen import compile_program
@@ -121,6 +121,21 @@ def test_groups_of_images_have_the_same_bits_at_every_simd_level_and_with_any_nu
         losses = system.module.train(*many(system.program, 200), batch_size=82, epochs=2, threads=threads)
         seen.add((*bits(losses), *bits(system.data)))
         assert distance(strict.data, system.data) < 2e-5
+    assert len(seen) == 1
+
+
+def test_blocks_of_a_large_model_are_two_groups_of_images(tmp_path):
+    """Fewer would be no groups. Blocks of 32, 32 and 18 images, and of 32 and 4."""
+    program = replace(recurrence(steps=140, hidden=12), dtype="float32", reorder=True)
+    system = Extension(program, tmp_path, "loops", flags=["-O0"])
+    text = next(tmp_path.rglob("model.c")).read_text()
+    assert "#define BLOCK_IMAGES 32\n" in text
+    assert "#define SIDE_BY_SIDE 16\n" in text
+    seen = set()
+    for threads in (1, 2, 3):
+        system.reset()
+        losses = system.module.train(*many(program, 118), batch_size=82, threads=threads)
+        seen.add((*bits(losses), *bits(system.data)))
     assert len(seen) == 1
 
 
