@@ -251,8 +251,8 @@ def test_what_depends_on_parameters_alone_runs_once():
 
 @pytest.mark.slow
 def test_more_lanes_than_registers():
-    """Blocks of lanes, with a rest: 131 roots are 128 and 3."""
-    x, w = models.values(2), [[Value(0.01 * (i + j)) for j in range(2)] for i in range(131)]
+    """Blocks of lanes, with a rest: 131 roots are 128 and 3. Sums of fewer terms are expressions, without registers."""
+    x, w = models.values(5), [[Value(0.01 * (i + j)) for j in range(5)] for i in range(131)]
     out = [models.dot(row, x) + w[0][0] for row in w]
     program = Program(Floats(x), None, {"w": w}, models.total([o * o for o in out]), {"out": out})
     names = {name for name, *_ in all_stages(program, Target())}
