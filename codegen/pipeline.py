@@ -37,9 +37,10 @@ from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import TensorPlace, assign_storage, declared_order
+from codegen.reroll.layout import TensorPlace, declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
+from codegen.reroll.storage import assign_storage
 from codegen.reroll.trees import find_trees
 from codegen.schedule.columns import copy_columns_of_gradients
 from codegen.schedule.copies import Batch, Scheduled, plan_batch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 import runpy
@@ -196,6 +197,26 @@ def random_programs(seed: int, count: int) -> Program:
         outputs={"losses": losses},
         learning_rate=0.01,
     )
+
+
+def borders(sizes: Sequence[int] = (1, 4, 4), side: int = 6) -> Program:
+    """Convolutions of 3 x 3 that leave out what is beyond the border; the outputs are the last pixels."""
+    rng = random.Random(1)
+    x = values(sizes[0] * side**2)
+    maps = [[x[side * (side * c + r) :][:side] for r in range(side)] for c in range(sizes[0])]
+    parameters = {}
+    for layer, (few, many) in enumerate(itertools.pairwise(sizes)):
+        kernels = parameters[f"kernels{layer}"] = weights(rng, many, few, 3, 3)
+        bias = parameters[f"bias{layer}"] = weights(rng, many)
+
+        def pixel(c: int, r: int, s: int, maps: list = maps, kernels: list = kernels, bias: list = bias) -> Value:
+            near = [(a, b) for a in (-1, 0, 1) for b in (-1, 0, 1) if 0 <= r + a < side and 0 <= s + b < side]
+            terms = [w[a + 1][b + 1] * m[r + a][s + b] for w, m in zip(kernels[c], maps, strict=True) for a, b in near]
+            return total([bias[c], *terms]).tanh()
+
+        maps = [[[pixel(c, r, s) for s in range(side)] for r in range(side)] for c in range(many)]
+    pixels = [v for rows in maps for row in rows for v in row]
+    return Program(Floats(x), None, parameters, total([v * v for v in pixels]), {"pixels": pixels})
 
 
 REGULAR: dict[str, Callable[[], Program]] = {

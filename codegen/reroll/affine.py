@@ -67,11 +67,12 @@ def most_pieces(rows: int) -> int:
 def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
     """Covers all rows, in order: by few nests where they are regular, else by one loop over a table.
 
-    `shorten`: or by a loop over a table that repeats. Terms of a sum gain nothing from one more loop.
+    `shorten`: or by what covers the first rows, if it repeats; then the order is another. Terms of a sum gain nothing
+    from one more loop.
     """
     pieces = _pieces(rows, peel)
     if len(pieces) > most_pieces(len(rows)):
-        return [Piece(0, len(rows), _tables(rows) if shorten else [_table(rows)])]
+        return _repeated(rows) if shorten else [Piece(0, len(rows), [_table(rows)])]
     return min(pieces, _pieces(rows, _shortened), key=len) if len(pieces) > 2 else pieces
 
 
@@ -101,15 +102,17 @@ def _shortened(rows: Ints) -> tuple[list[Loop], int]:
     return [*loops[:-1], *([Loop(outer.count - 1, outer.strides)] if outer.count > 2 else [])], shorter
 
 
-def _tables(rows: Ints) -> list[Loop]:
-    """A loop over a table; if the rows repeat, each time a constant further, over the first repetition only."""
+def _repeated(rows: Ints) -> list[Piece]:
+    """Rows that repeat, each time a constant further, by what covers the first repetition; else by a table."""
     for period in range(MIN_TABLE, len(rows) // 2 + 1):
         if len(rows) % period:
             continue
         steps = rows[period:] - rows[:-period]
         if (steps == steps[0]).all():
-            return [_table(rows[:period]), Loop(len(rows) // period, steps[0])]
-    return [_table(rows)]
+            count = len(rows) // period
+            first = fit(rows[:period])
+            return [Piece(piece.start, piece.length * count, [*piece.loops, Loop(count, steps[0])]) for piece in first]
+    return [Piece(0, len(rows), [_table(rows)])]
 
 
 def _table(rows: Ints) -> Loop:

@@ -54,9 +54,10 @@ class Arrangement:
             found += [part] if is_one else parts
         return found
 
-    def ordered(self, part: Group, runs: list[Run], is_free: bool) -> tuple[Group, Box | None]:
-        """The part as it is stored, and the box that it fills a part of. `is_free`: see with_lanes."""
-        return self.box(part, runs) or (self.with_lanes(self.sorted(part, runs), runs, is_free), None)
+    def ordered(self, part: Group, runs: list[Run], is_free: bool, may_fill: bool = True) -> tuple[Group, Box | None]:
+        """The part as it is stored, and the box that it fills a part of, if it may. `is_free`: see with_lanes."""
+        found = self.box(part, runs) if may_fill else None
+        return found or (self.with_lanes(self.sorted(part, runs), runs, is_free), None)
 
     def box(self, group: Group, runs: list[Run]) -> tuple[Group, Box] | None:
         """The box that a group fills a part of, and its instances in that order."""

@@ -40,7 +40,7 @@ def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[lis
     order in which they run; parts of one step that differ in their number of terms are no recurrence.
     """
     found: list[list[Part]] = []
-    for family in _read_together(size, groups, parts):
+    for family in read_together(size, groups, parts):
         if len({part.size for part in family}) == 1:
             found.append(family)
         else:
@@ -82,7 +82,8 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
     return [[parts[i] for i in places] for places in found.values()]
 
 
-def _read_together(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
+def read_together(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
+    """The parts in families that groups read as one array, most of a single part."""
     owner = computed_by(size, [part.group for part in parts])
     parent = list(range(len(parts)))
 

@@ -29,14 +29,14 @@ from codegen.reroll.affine import peel
 from codegen.reroll.arrange import Arrangement
 from codegen.reroll.boxes import Box
 from codegen.reroll.families import Part as Member
-from codegen.reroll.families import distances, find_families, first_root
+from codegen.reroll.families import distances, first_root
+from codegen.reroll.grids import Grid
 from codegen.reroll.groups import Group, Ints
 from codegen.reroll.runs import Run, split_shape
 from codegen.reroll.trees import Shapes
 
 SETS_APART = 16  # in cache lines: of 64 sets, rows as far apart use four at most
 FIRST_TOKEN = 2**40  # index of token[0] while storage is assigned: further than any array is long
-MAX_ROUNDS = 6  # of looking for families
 
 
 @dataclass
@@ -48,6 +48,7 @@ class GroupLayout:
     post: list[int]  # unary ops on the sum, the innermost first
     combine: int | None  # ADD or MAX where the runs are terms, None for a plain expression
     box: Box | None = None  # that the roots are a part of
+    grid: Grid | None = None  # the same, with the roots of other groups
     number: int = -1
     offset: int = -1
 
@@ -59,6 +60,8 @@ class GroupLayout:
     @property
     def places(self) -> Ints:
         """Where each root is, from the offset on."""
+        if self.grid:
+            return self.grid.places(self.group.roots)
         return self.box.places if self.box else np.arange(len(self.group.roots))
 
 
@@ -115,35 +118,7 @@ class Layout:
         return self.tensors[bisect_right(self.tensors, index, key=lambda place: place.offset) - 1]
 
 
-def assign_storage(
-    graph: Graph,
-    shapes: Shapes,
-    groups: list[Group],
-    program: Program,
-    cache_line: int,
-    by_index: Collection[Part] = (),
-) -> Layout:
-    """Splits and orders the groups' instances, and assigns storage to every tensor and root.
-
-    The inputs of the parts `by_index` are in token[]: their indices begin at FIRST_TOKEN, behind those of value[].
-    """
-    layout = _assign(graph, shapes, groups, program, cache_line, by_index, [])
-    readers = layout.readers
-    known: list[list[tuple[int, int]]] = []
-    for _ in range(MAX_ROUNDS):  # what reads a family may be one group then, and others families
-        members = [Member(stored.group, stored.size, _kind(shapes, stored)) for stored in layout.groups]
-        families = find_families(len(graph), readers, members)
-        found = [[part.key for part in family] for family in families]
-        if found == known:
-            break
-        better = _assign(graph, shapes, groups, program, cache_line, by_index, families)
-        if len(better.groups) > len(layout.groups):
-            break
-        layout, known = better, found
-    return layout
-
-
-def _assign(
+def assign(
     graph: Graph,
     shapes: Shapes,
     groups: list[Group],
@@ -151,7 +126,9 @@ def _assign(
     cache_line: int,
     by_index: Collection[Part],
     families: list[list[Member]],
+    grids: list[Grid],
 ) -> Layout:
+    """Splits and orders the groups' instances, and assigns storage to every tensor and root: see storage.py."""
     op = np.frombuffer(graph.op, dtype=np.uint8)
     leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
     declared, tensor_of = declared_order(program)
@@ -170,7 +147,7 @@ def _assign(
     layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line, input_index=input_index)
     used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
     parts: list[list[GroupLayout]] = [[] for _ in groups]
-    slots = _Slots(families, layout)
+    slots = _Slots(families, grids, layout)
     tensor = array.copy()
     known = Arrangement(index, leaf_number, array, array.copy(), cache_line)
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
@@ -179,11 +156,13 @@ def _assign(
                 runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
                 layout.readers += known.split(group, runs, tensor)
                 for part in known.parts(group, runs):
-                    ordered, box = known.ordered(part, runs, is_free=is_used)
-                    stored.append(GroupLayout(ordered, runs, post, combine, box))
+                    grid = slots.grid(part)
+                    ordered, box = known.ordered(part, runs, is_used, may_fill=grid is None)
+                    stored.append(GroupLayout(ordered, runs, post, combine, box, grid))
                     start, place = slots.place(part) or (None, None)
                     _allocate(layout, stored[-1], array, place)
-                    known.sizes[stored[-1].offset] = stored[-1].size
+                    if grid is None:  # whose other groups may come later
+                        known.sizes[stored[-1].offset] = stored[-1].size
                     known.family[part.roots] = array[part.roots] if start is None else start
                     if box is not None:
                         known.boxes[stored[-1].offset] = box
@@ -196,17 +175,6 @@ def _assign(
     if graph.gradients:
         index[list(graph.gradients.values())] = layout.parameter_index[list(graph.gradients)]
     return layout
-
-
-def _kind(shapes: Shapes, stored: GroupLayout) -> tuple[tuple[int, ...], int]:
-    """The shape of a group's terms, and the unary ops on top of them, whatever the number of terms."""
-    term = stored.runs[-1].shape
-    while not shapes.is_leaf(term) and shapes.terms(term) is None and shapes[term][0] in (Op.ADD, Op.MAX):
-        left, right = shapes.operands(term)
-        if left != right:
-            break
-        term = left
-    return tuple(stored.post), term
 
 
 def _input_index(program: Program, by_index: Collection[Part]) -> Ints:
@@ -226,8 +194,13 @@ class _Slots:
     Families across the layers of a stack are in front of all others, so that layers are an equal distance apart.
     """
 
-    def __init__(self, families: list[list[Member]], layout: Layout) -> None:
+    def __init__(self, families: list[list[Member]], grids: list[Grid], layout: Layout) -> None:
         self.layout = layout
+        self.grids = grids
+        self.grid_of = np.full(len(layout.index), -1)
+        for number, grid in enumerate(grids):
+            self.grid_of[grid.roots] = number
+        self.grid_starts: dict[int, int] = {}
         self.distances: dict[
             tuple[int, int], tuple[int, int]
         ] = {}  # of a member: its family, and how far from the start
@@ -244,12 +217,24 @@ class _Slots:
 
     def place(self, part: Group) -> tuple[int, int] | None:
         """Where the part's family starts, and the index of its first root; None if it belongs to no family."""
+        number = int(self.grid_of[part.roots[0]])
+        grid = self.grid(part)
+        if grid is not None:
+            if number not in self.grid_starts:
+                size = len(grid.roots)
+                self.grid_starts[number] = _take(self.layout, size, padded(size, self.layout.cache_line))
+            return self.grid_starts[number], self.grid_starts[number]
         if _key(part) not in self.distances:
             return None
         number, distance = self.distances[_key(part)]
         if number not in self.starts:
             self.starts[number] = _take(self.layout, self.extents[number], self.extents[number])
         return self.starts[number], self.starts[number] + distance
+
+    def grid(self, part: Group) -> Grid | None:
+        """The grid that all roots of a part are in."""
+        numbers = np.unique(self.grid_of[part.roots])
+        return self.grids[int(numbers[0])] if len(numbers) == 1 and numbers[0] >= 0 and not part.is_gradient else None
 
 
 def _key(part: Group) -> tuple[int, int]:
@@ -275,7 +260,7 @@ def _allocate(layout: Layout, stored: GroupLayout, array: Ints, place: int | Non
     else:
         layout.index[roots] = places
         # Single roots share an array, so that one loop can still read many of them side by side.
-        array[roots] = stored.offset if len(roots) > 1 else -1
+        array[roots] = stored.offset if len(roots) > 1 or stored.grid else -1
 
 
 def aligned(count: int, cache_line: int) -> int:

@@ -239,10 +239,11 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
         values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))
     if noise:
         values.append(Region(layout.target_offset + targets, "NOISE", "noise", noise, noise, noise))
-    stored = sorted([group for group in layout.groups if group.offset >= 0], key=lambda group: group.offset)
+    first = {group.offset: group for group in reversed(layout.groups) if group.offset >= 0}  # of those in a grid
+    stored = sorted(first.values(), key=lambda group: group.offset)
     ends = [*(group.offset for group in stored[1:]), layout.value_count]
     for group, end, (name, title) in zip(stored, ends, group_names(graph, stored), strict=True):
-        count = group.size
+        count = len(group.grid.roots) if group.grid else group.size
         room = min(padded(count, line), end - group.offset)  # there may be none between the members of a family
         values.append(Region(group.offset, name, title, count, room, room))
     tensors = []

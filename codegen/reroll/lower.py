@@ -79,7 +79,7 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
         left = iter(found)
         terms = [tuple([next(left) for _ in part]) for part in parts]
         for piece in fit(instance, shorten=True) if len(instance) > 1 else [Piece(0, 1, [])]:
-            loops = _ordered(piece.loops)
+            loops = _ordered(piece.loops, stored.grid is not None)
             nests.append(Nest(instance[piece.start], loops, terms, tables, literals))
     return nests
 
@@ -195,11 +195,18 @@ def _constants(
     return tables, literals, indices
 
 
-def _ordered(loops: list[Loop]) -> list[Loop]:
-    """The loop over lanes, where most indices advance by 1 or 0 and the result by 1, goes innermost (last)."""
+def _ordered(loops: list[Loop], is_grid: bool) -> list[Loop]:
+    """The loop over lanes, where most indices advance by 1 or 0 and the result by 1, goes innermost (last).
+
+    Two results side by side are no lanes in a grid, where others may be between those of a longer loop.
+    """
 
     def score(loop: Loop) -> tuple[bool, int, int]:
-        return bool(loop.strides[RESULT] == 1), int(np.isin(loop.strides, (0, 1)).sum()), loop.count
+        return (
+            bool(loop.strides[RESULT] == 1 and loop.count > 2 * is_grid),
+            int(np.isin(loop.strides, (0, 1)).sum()),
+            loop.count,
+        )
 
     if not loops:
         return []

@@ -99,7 +99,7 @@ def group_names(graph: Graph, groups: Sequence[GroupLayout]) -> list[tuple[str, 
     output_of = {n: output for output, nodes in graph.outputs.items() for n in nodes}
     names = []
     for stored in groups:
-        roots = stored.group.roots.tolist()
+        roots = (stored.grid or stored.group).roots.tolist()
         outputs = {output_of.get(n) for n in roots}
         (output,) = outputs if len(outputs) == 1 else (None,)
         if roots == [graph.loss]:

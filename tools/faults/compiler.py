@@ -232,6 +232,20 @@ FAULTS = [
         test="tests/test_groups.py",
     ),
     Fault(
+        "values of a grid where those of other groups are",
+        "codegen/reroll/grids.py",
+        "order[np.searchsorted(sorted_, roots)]",
+        "np.searchsorted(sorted_, roots) - np.searchsorted(sorted_, roots).min()",
+        test="tests/test_grids.py",
+    ),
+    Fault(
+        "gradients of a grid in another order than their values",
+        "codegen/reroll/grids.py",
+        "order[np.argsort(values)]",
+        "order",
+        test="tests/test_grids.py",
+    ),
+    Fault(
         "layers told apart by all tensors that they depend on",
         "codegen/reroll/groups.py",
         "last[n] = max([*read, *[last.get(leaf, 0) for leaf in leaves]])",
