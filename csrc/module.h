@@ -15,7 +15,6 @@
 #include "outputs.h"
 #include "predictions.h"
 #if !FROZEN
-#include "accumulate.h"
 #include "metrics.h"
 #include "noise.h"
 #include "optimizer.h"

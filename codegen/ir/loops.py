@@ -90,7 +90,7 @@ class Pass(IntFlag):
     GRADIENTS = 8  # the adjoints
     DENSE_GRADIENTS = 16  # the gradients of parameters, from adjoints
     ROW_GRADIENTS = 32  # those of row tensors, which run-time code computes on demand: see schedule.rows
-    ROW_STARTS = 64  # where sums over active inputs begin: see schedule.row_sums
+    ROW_STARTS = 64  # where sums over active inputs begin: see schedule.skip_zeros
     ROW_SUMS = 128  # and their terms, which may be added for some inputs at a time
     METRICS = 256
     TOKEN_ROWS = 512  # rows of tables that tokens select, which run-time code copies: see schedule.tokens

@@ -61,7 +61,7 @@ from codegen.schedule.nest import around, result, root_loops
 from codegen.schedule.phases import kernel_cost
 from codegen.schedule.side_by_side import IMAGE, places_of, shared_places
 from codegen.schedule.target import Target
-from codegen.schedule.tile_rows import Part, parts_of
+from codegen.schedule.tile import Part, parts_of
 
 GROUPS = 4  # in a block, about
 MAX_SUMS, MAX_COLUMNS = 16, 5  # of a tile, each a vector of images

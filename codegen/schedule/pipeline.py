@@ -22,28 +22,25 @@ from codegen.schedule.fuse import fuse_products
 from codegen.schedule.gradients import add_images, keep_in_registers
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import hoist
-from codegen.schedule.in_order import keep_order
 from codegen.schedule.in_registers import read_apart
 from codegen.schedule.interleave import interleave_sums
 from codegen.schedule.lanes import split_into_lanes
+from codegen.schedule.marks import keep_order, mark_vectors
 from codegen.schedule.near import mark_near
 from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
 from codegen.schedule.parts import split_sums
 from codegen.schedule.phases import set_phases
 from codegen.schedule.roll import roll
-from codegen.schedule.row_sums import split_row_sums
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
-from codegen.schedule.skip_zeros import skip_zeros
+from codegen.schedule.skip_zeros import skip_zeros, split_row_sums
 from codegen.schedule.steps import gradients_from_zero, take_steps
 from codegen.schedule.target import Target
-from codegen.schedule.tile import tile_lanes
-from codegen.schedule.tile_rows import tile_rows
+from codegen.schedule.tile import tile_lanes, tile_rows
 from codegen.schedule.tokens import TokenTable
 from codegen.schedule.transpose import transpose
 from codegen.schedule.unroll import unroll
-from codegen.schedule.vectors import mark_vectors
 
 
 @dataclass

@@ -1,4 +1,39 @@
-"""More lanes than registers can hold -> blocks of lanes.
+"""Rows of gradients -> tiles of a few rows and a few vectors of lanes, whose sums fit into registers.
+
+Example input, with tiles of at most 4 x 32 numbers:
+
+    for i < 50:
+        local sum[64]
+        lanes j < 64:
+            sum[j] = grad[64i + j]
+        images image < 64:
+            lanes j < 64:
+                sum[j] += mul(value[800 + i], value[856 + j])
+        lanes j < 64:
+            grad[64i + j] = sum[j]
+
+becomes:
+
+    for block < 2:
+        for i < 12:
+            local sum[128]
+            lanes row < 4:
+                lanes j < 32:
+                    sum[32row + j] = grad[256i + 64row + 32block + j]
+            images image < 64:
+                lanes row < 4:
+                    lanes j < 32:
+                        sum[32row + j] += mul(value[800 + 4i + row], value[856 + 32block + j])
+            lanes row < 4:
+                lanes j < 32:
+                    grad[256i + 64row + 32block + j] = sum[32row + j]
+
+and a nest of the same form for the last two rows. A tile of R rows and J vectors loads R + J operands for R * J
+products. All rows of a block of lanes come before the next block, so what the block reads from all images stays in the
+first-level cache.
+
+
+More lanes than registers can hold -> blocks of lanes.
 
 Example input, with 16 lanes at most:
 
@@ -28,20 +63,161 @@ If no width divides the lanes, a shorter block follows the loop. Lanes that accu
 
 from __future__ import annotations
 
-from codegen.ir.loops import Body, Expr, For, Index, Kind, Local, Loops, Place, map_body, moved
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from codegen.ir.loops import (
+    PARAMETER_GRADIENTS,
+    Body,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Local,
+    Loops,
+    Place,
+    map_body,
+    moved,
+    reads,
+    statements,
+)
 from codegen.schedule.nest import each_nest, with_lanes
 from codegen.schedule.target import Target
 
+ROW, BLOCK = "row", "block"
+
+
+def tile_rows(loops: Loops, target: Target) -> Loops:
+    def change(kernel: Kernel) -> Kernel:
+        if kernel.passes not in PARAMETER_GRADIENTS:
+            return kernel
+        return kernel.with_nests(tuple([tiled for nest in kernel.nests for tiled in _tiled(nest, target)]))
+
+    return loops.with_kernels([change(kernel) for kernel in loops.kernels])
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of a loop's iterations, from `start` on: `tiles` times `size` of them.
+
+    `outside` counts the tiles, `inside` the iterations in a tile.
+    """
+
+    loop: For
+    outside: str
+    inside: str
+    start: int
+    tiles: int
+    size: int
+
+    @property
+    def index(self) -> Index:
+        """What the loop's counter becomes."""
+        outside = ((self.size, self.outside),) if self.tiles > 1 else ()
+        return Index(self.start, (*outside, *(((1, self.inside),) if self.size > 1 else ())))
+
+
+def parts_of(loop: For, outside: str, inside: str, size: int) -> list[Part]:
+    """The iterations in tiles of `size`, and a smaller tile for the rest."""
+    tiles, rest = divmod(loop.count, size)
+    parts = [Part(loop, outside, inside, 0, tiles, size)]
+    return [*parts, Part(loop, outside, inside, tiles * size, 1, rest)] if rest else parts
+
+
+def _tiled(nest: Body, target: Target) -> Iterator[Body]:
+    """The nest as nests of tiles: of whole ones, and of the rests at the ends of its loops."""
+    outer: list[For] = []
+    body = nest
+    while isinstance(loop := body[0], For) and loop.kind == Kind.SEQUENTIAL:
+        outer.append(loop)
+        body = loop.body
+    if not outer or not isinstance(body[0], Local):
+        yield nest
+        return
+    lane = next(stmt for stmt in body if isinstance(stmt, For) and stmt.kind == Kind.LANES)
+    width = target.tile_width(lane.count)
+    sizes = _rows(outer, body, lane, target.tile_rows(width))
+    choices = [parts_of(lane, BLOCK, lane.counter, width)]
+    for number, (loop, size) in enumerate(sizes):
+        choices.append(parts_of(loop, loop.counter, f"{ROW}_{number}" if number else ROW, size))
+    for lanes, *rows in product(*choices):
+        yield _nest(outer, lanes, rows, body)
+
+
+def _rows(outer: list[For], body: Body, lane: For, most: int) -> list[tuple[For, int]]:
+    """How many iterations of which loops a tile has: first of those on which no operand of the lanes depends."""
+    operands = {place.index for stmt in statements(body) for place in reads(stmt)}
+    operands = {index for index in operands if index.depends_on(lane.counter)}
+    dependents = {loop.counter: sum(index.depends_on(loop.counter) for index in operands) for loop in outer}
+    sizes: list[tuple[For, int]] = []
+    for loop in sorted(outer, key=lambda loop: (dependents[loop.counter], -outer.index(loop))):
+        size = min(loop.count, most)
+        size = next((n for n in range(size, size // 2, -1) if loop.count % n == 0), size)
+        sizes.append((loop, size))
+        if size < loop.count:
+            break
+        most //= size
+    return sizes
+
+
+def _nest(outer: list[For], lanes: Part, rows: Sequence[Part], body: Body) -> Body:
+    """The loops over tiles, and a tile inside."""
+    tiles = {row.loop.counter: row.tiles for row in rows}
+    inner = _tile(body, lanes, [row for row in rows if row.size > 1], [lanes, *rows])
+    for loop in reversed(outer):
+        count = tiles.get(loop.counter, loop.count)
+        if count > 1 or loop.counter not in tiles:
+            inner = (For(loop.counter, count, inner),)
+    return (For(BLOCK, lanes.tiles, inner),) if lanes.tiles > 1 else inner
+
+
+def _tile(body: Body, lanes: Part, rows: Sequence[Part], parts: Sequence[Part]) -> Body:
+    """The statements of a tile: loops over its rows around every loop over lanes."""
+    locals_ = {stmt.name for stmt in body if isinstance(stmt, Local)}
+    length, steps = lanes.size, [(1, lanes.inside)]
+    for row in reversed(rows):
+        steps.insert(0, (length, row.inside))
+        length *= row.size
+    element = Index(0, tuple(steps))
+
+    def change(expr: Expr) -> Expr:
+        if not isinstance(expr, Place):
+            return expr
+        if expr.array in locals_:
+            return Place(expr.array, element)
+        index = expr.index
+        for part in parts:
+            index = moved(index, part.loop.counter, part.index)
+        return Place(expr.array, index)
+
+    def visit(body: Body) -> Iterator[For | Local]:
+        for stmt in body:
+            if isinstance(stmt, Local):
+                yield Local(stmt.name, length)
+                continue
+            assert isinstance(stmt, For)
+            if stmt.kind != Kind.LANES:
+                yield For(stmt.counter, stmt.count, tuple(visit(stmt.body)), stmt.kind)
+                continue
+            loop = For(lanes.inside, lanes.size, map_body(stmt.body, change), Kind.LANES)
+            for row in reversed(rows):
+                loop = For(row.inside, row.size, (loop,), Kind.LANES)
+            yield loop
+
+    return tuple(visit(body))
+
 
 def tile_lanes(loops: Loops, target: Target) -> Loops:
-    return each_nest(loops, lambda kernel, nest: _tiled(nest, target))
+    return each_nest(loops, lambda kernel, nest: _in_blocks(nest, target))
 
 
-def _tiled(body: Body, target: Target) -> Body:
+def _in_blocks(body: Body, target: Target) -> Body:
     local = next((stmt for stmt in body if type(stmt) is Local), None)
     if local is None:
         if len(body) == 1 and isinstance(loop := body[0], For) and loop.kind != Kind.LANES:
-            return (For(loop.counter, loop.count, _tiled(loop.body, target), loop.kind, loop.input),)
+            return (For(loop.counter, loop.count, _in_blocks(loop.body, target), loop.kind, loop.input),)
         return body
     width = target.lane_block(local.length)
     if width == local.length:

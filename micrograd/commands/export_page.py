@@ -10,8 +10,7 @@ from typing import Any
 
 from micrograd.commands.build import program_of
 from micrograd.commands.errors import UsageError
-from micrograd.commands.freeze import STORAGES, weights_of
-from micrograd.commands.freeze_check import array_of
+from micrograd.commands.freeze import STORAGES, array_of, weights_of
 from micrograd.commands.inputs import compiler, compiling
 from micrograd.files import identity
 

@@ -44,8 +44,8 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.gradients import keep_in_registers
 from codegen.schedule.hoist import hoist
-from codegen.schedule.in_order import keep_order
 from codegen.schedule.lanes import split_into_lanes
+from codegen.schedule.marks import keep_order
 from codegen.schedule.nest import result, root_loops
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.roll import roll

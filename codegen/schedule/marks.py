@@ -1,0 +1,100 @@
+"""Loops over terms that walk backwards, with few lanes -> loops that the C compiler must not vectorise.
+
+Example input:
+
+    for k < 10:
+        sum += mul(-1, value[930 - k])
+
+becomes:
+
+    for in order k < 10:
+        sum += mul(-1, value[930 - k])
+
+gcc 12 vectorises such a sum if it continues in an outer loop, and adds the wrong elements. A sum whose order must be
+kept gains nothing from vectors anyway.
+
+
+Lanes that lie side by side in memory -> lanes that the C compiler must turn into vectors, not unroll.
+
+Example input:
+
+    for k < 3:
+        lanes i < 8:
+            sum[i] += mul(value[10 + i + k], x)
+
+becomes:
+
+    for k < 3:
+        vectors i < 8:
+            sum[i] += mul(value[10 + i + k], x)
+
+Left alone, gcc unrolls short lanes and the terms around them into single statements, and then rarely finds the vectors
+again. Lanes that are read with a stride or through a table stay: as scalars they are better unrolled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from codegen.ir.loops import BESIDE, Body, For, Kernel, Kind, Loops, Stmt, Store, reads, statements, writes
+from codegen.schedule.nest import each_nest
+
+MAX_UNROLLED = 16  # lanes or images: gcc unrolls at most this many before it looks for sums to vectorise
+
+
+def keep_order(loops: Loops) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        return tuple([_in_order(stmt) for stmt in nest]) if _has_terms(nest) else nest
+
+    return each_nest(loops, change)
+
+
+def _has_terms(nest: Body) -> bool:
+    return any(isinstance(stmt, For) and stmt.kind == Kind.SEQUENTIAL for stmt in statements(nest))
+
+
+def _in_order(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
+    """`around`: the counters of the loops over terms around it, which gcc may unroll together with this one."""
+    if not isinstance(stmt, For):
+        return stmt
+    is_over_terms = stmt.kind == Kind.SEQUENTIAL and not _stores(stmt.body)
+    counters = (*around, stmt.counter) if is_over_terms else ()
+    if any(isinstance(inner, For) and inner.kind not in BESIDE for inner in stmt.body):
+        return replace(stmt, body=tuple([_in_order(inner, counters) for inner in stmt.body]))
+    lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
+    places = [place for inner in statements(stmt.body) for place in reads(inner)]
+    goes_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
+    return replace(stmt, kind=Kind.IN_ORDER) if is_over_terms and lanes <= MAX_UNROLLED and goes_back else stmt
+
+
+def _stores(body: Body) -> bool:
+    """Whether a loop is over roots: each iteration stores a result."""
+    return any(isinstance(stmt, Store) for stmt in statements(body))
+
+
+MIN_LANES = 4  # fewer do not fill a vector
+MAX_LANES = 16  # gcc does not unroll more before it makes vectors
+
+
+def mark_vectors(loops: Loops) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        return _with_vectors(nest)
+
+    return each_nest(loops, change)
+
+
+def _with_vectors(body: Body) -> Body:
+    return tuple([_loop(stmt) if isinstance(stmt, For) else stmt for stmt in body])
+
+
+def _loop(loop: For) -> For:
+    if loop.kind != Kind.LANES or any(isinstance(stmt, For) for stmt in loop.body):
+        return replace(loop, body=_with_vectors(loop.body))
+    is_vector = MIN_LANES <= loop.count <= MAX_LANES and all(_is_contiguous(stmt, loop.counter) for stmt in loop.body)
+    return replace(loop, kind=Kind.VECTORS) if is_vector else loop
+
+
+def _is_contiguous(stmt: Stmt, lane: str) -> bool:
+    target = writes(stmt)
+    places = [*reads(stmt), *([target] if target is not None else [])]
+    return all(place.index.is_contiguous(lane) for place in places)
