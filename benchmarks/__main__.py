@@ -33,7 +33,7 @@ from benchmarks.accuracy import GRID, Race, race
 from benchmarks.measure import Bench, Column
 from benchmarks.small import bench as small
 from benchmarks.small import report as small_report
-from benchmarks.small.models import MODELS, WIDE
+from benchmarks.small.models import MODELS, SMALL, WIDE
 from benchmarks.tasks import DEEP, MANY, Data, Task
 from benchmarks.worker import CLOCK, WALL
 from micrograd.data import mnist
@@ -64,7 +64,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="folder of the MNIST files")
     parser.add_argument("--digits", action="store_true", help="the built-in digits")
     parser.add_argument("--sections", nargs="+", choices=ALL, default=ALL)
-    parser.add_argument("--models", nargs="+", choices=[*MODELS, *WIDE], metavar="NAME", help="small models")
+    parser.add_argument("--models", nargs="+", choices=[*SMALL], metavar="NAME", help="small models")
     parser.add_argument("--columns", default="", help='what to search in names like "train f64 1000"')
     parser.add_argument("--systems", default="", help='what to search in names like "JAX, epoch in one lax.scan"')
     parser.add_argument("--rounds", type=int, default=5)
@@ -181,7 +181,7 @@ def rules(options: argparse.Namespace, output: Path | None) -> None:
 def small_models(options: argparse.Namespace, output: Path | None) -> None:
     """Many kinds of models with one thread, wide layers with several threads too."""
     started = datetime.now(UTC)
-    names = options.models or ([*MODELS][:3] if options.quick else [*MODELS, *WIDE])
+    names = options.models or ([*MODELS][:3] if options.quick else [*SMALL])
     counts = {1: small.tasks(names, ("f64", "f32"), (1, 32, 256))}
     if options.threads > 1:
         counts[options.threads] = small.tasks([n for n in names if n in WIDE], ("f64", "f32"), (64, 256))

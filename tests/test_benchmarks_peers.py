@@ -13,14 +13,14 @@ np = pytest.importorskip("numpy")
 
 from benchmarks.small import ours  # noqa: E402
 from benchmarks.small.bench import check_parameters  # noqa: E402
-from benchmarks.small.models import MODELS, WIDE  # noqa: E402
+from benchmarks.small.models import BORDERS, MODELS, SMALL  # noqa: E402
 from benchmarks.tasks import Missing, Task  # noqa: E402
 
 PEERS = {"jax": "peers_jax", "torch": "peers_torch", "numpy": "peers_numpy"}
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [*MODELS, "256-128-128-10"])
+@pytest.mark.parametrize("name", [*MODELS, *BORDERS, "256-128-128-10"])
 def test_peers_learn_the_same(name, tmp_path, monkeypatch):
     monkeypatch.setattr(ours, "folder", tmp_path)
     libraries = [importlib.import_module(f"benchmarks.small.{PEERS[n]}") for n in PEERS if pytest.importorskip(n)]
@@ -46,4 +46,4 @@ def test_peers_learn_the_same(name, tmp_path, monkeypatch):
 def test_every_model_is_written_for_the_frameworks():
     for name in ("jax", "torch"):
         pytest.importorskip(name)
-        assert list(importlib.import_module(f"benchmarks.small.{PEERS[name]}").LOSSES) == [*MODELS, *WIDE]
+        assert list(importlib.import_module(f"benchmarks.small.{PEERS[name]}").LOSSES) == [*SMALL]

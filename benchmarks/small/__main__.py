@@ -13,7 +13,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.small.bench import OURS, SmallBench, tasks
-from benchmarks.small.models import MODELS, WIDE
+from benchmarks.small.models import MODELS, SMALL
 from benchmarks.worker import ROOT
 
 
@@ -24,7 +24,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 32])
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--models", nargs="+", choices=[*MODELS, *WIDE], default=list(MODELS), metavar="NAME")
+    parser.add_argument("--models", nargs="+", choices=[*SMALL], default=list(MODELS), metavar="NAME")
     options = parser.parse_args()
     folders = [ROOT, *(folder.resolve() for folder in options.folders)]
     names = [folder.name for folder in folders]

@@ -1,4 +1,5 @@
-"""The small models of the benchmark, written in scalars: MODELS are of many kinds, WIDE are wide dense layers.
+"""The small models of the benchmark, written in scalars: MODELS are of many kinds, WIDE are wide dense layers, BORDERS
+convolutions that leave out what is beyond the border.
 
 They are as large as one trains on a laptop: some thousand scalar operations an example, in shapes that a compiler tuned
 to one dense layer would not expect. Each function gets the Values of an example and returns a Program. Parameters have
@@ -303,6 +304,55 @@ def pool(rows: list[Numbers]) -> list[Numbers]:
     ]
 
 
+def bordered(x: Numbers, y: Numbers, channels: tuple[int, ...] = (6, 8, 12)) -> Program:
+    """3 x 3 kernels and relu, three times, the last two with a stride of 2; then the mean of each map."""
+    w = Weights()
+    maps = [parts(x, math.isqrt(len(x)))]
+    for i, count in enumerate(channels):
+        kernels, bias = w(f"k{i}", count, len(maps), 3, 3), w(f"b{i}", count)
+        places = range(0, len(maps[0]), 2 if i else 1)
+        maps = [
+            [[near(maps, kernel, b, r, s).relu() for s in places] for r in places]
+            for kernel, b in zip(kernels, bias, strict=True)
+        ]
+    means = [total([v for row in m for v in row]) / len(m) ** 2 for m in maps]
+    return classifier(x, y, affine(w("w", len(y), len(means)), w("b", len(y)), means), w)
+
+
+def near(maps: list[list[Numbers]], kernel: Any, bias: Value, r: int, s: int) -> Value:
+    """A kernel on pixel r, s of all maps and on its neighbours, as far as there are any."""
+    side = range(len(maps[0]))
+    places = [(a, b) for a in range(3) for b in range(3) if r + a - 1 in side and s + b - 1 in side]
+    return total(
+        [bias, *(w[a][b] * m[r + a - 1][s + b - 1] for w, m in zip(kernel, maps, strict=True) for a, b in places)]
+    )
+
+
+def u_net(x: Numbers, y: Numbers, channels: int = 6) -> Program:
+    """Kernels of three on a line, on its half, where means of two are, and on both together."""
+    w = Weights()
+
+    def convolution(name: str, lines: list[Numbers], count: int) -> list[Numbers]:
+        kernels, bias, length = w(name, count, len(lines), 3), w(f"{name}b", count), len(lines[0])
+        seen = [[k for k in range(3) if 0 <= t + k - 1 < length] for t in range(length)]
+        return [
+            [
+                total(
+                    [b, *(row[k] * line[t + k - 1] for row, line in zip(kernel, lines, strict=True) for k in seen[t])]
+                ).relu()
+                for t in range(length)
+            ]
+            for kernel, b in zip(kernels, bias, strict=True)
+        ]
+
+    whole = convolution("a", [x], channels)
+    halves = [[(line[2 * t] + line[2 * t + 1]) * 0.5 for t in range(len(x) // 2)] for line in whole]
+    deep = convolution("b", halves, 2 * channels)
+    both = convolution("c", whole + [[line[t // 2] for t in range(len(x))] for line in deep], channels)
+    last, bias = w("o", channels), w("ob", 1)
+    return regression(x, y, [dot(last, [line[t] for line in both]) + bias[0] for t in range(len(x))], w)
+
+
 NODES = 12
 
 
@@ -387,3 +437,8 @@ WIDE: dict[str, Model] = {
         (256, (512, 512)),
     )
 }
+BORDERS: dict[str, Model] = {
+    "convolutions, borders": Model(bordered, 100, 5, labels=True),
+    "U-net of 32": Model(u_net, 32, 32),
+}
+SMALL = MODELS | WIDE | BORDERS

@@ -13,7 +13,7 @@ import numpy as np
 
 import codegen
 from benchmarks.small import Named
-from benchmarks.small.models import MODELS, WIDE
+from benchmarks.small.models import SMALL
 from benchmarks.tasks import Data, Task
 
 VERSION = "nn, this checkout"
@@ -25,10 +25,10 @@ folder = Path("build/benchmarks")
 def module(model: str, dtype: str) -> tuple[ModuleType, str]:
     """The built module, and how long that took."""
     start = perf_counter()
-    program = (MODELS | WIDE)[model]()
+    program = SMALL[model]()
     for option, value in OPTIONS[dtype].items():
         setattr(program, option, value)
-    number = list(MODELS | WIDE).index(model)
+    number = list(SMALL).index(model)
     name = f"small_{number}_{dtype}"
     built = codegen.load_extension(codegen.build(program, folder / name, name), name)
     return built, f"built in {perf_counter() - start:.1f} s"
@@ -39,7 +39,7 @@ class Train:
 
     def __init__(self, task: Task, threads: int) -> None:
         self.nn, self.note = module(task.model, task.dtype)
-        model = (MODELS | WIDE)[task.model]
+        model = SMALL[task.model]
         x, y = model.examples(task.images)
         self.floats, self.images = task.floats, task.images
         self.data = x.astype(task.floats), y if model.labels or y is None else y.astype(task.floats)

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks.small import Named
-from benchmarks.small.models import ACTIVATIONS, BINOMIAL, INTERVALS, KNOTS, MODELS, NODES, WIDE, neighbours, wiring
+from benchmarks.small.models import ACTIVATIONS, BINOMIAL, INTERVALS, KNOTS, NODES, SMALL, WIDE, neighbours, wiring
 from benchmarks.tasks import Data, Task
 
 VERSION = f"JAX {jax.__version__}"
@@ -150,6 +150,25 @@ def lenet(p: Any, x: Any, y: Any, convolution: Callable[[Any, Any], Any] = convo
     return cross_entropy(p["w3"] @ h + p["b3"], y)
 
 
+def bordered(p: Any, x: Any, y: Any) -> Any:
+    h = x.reshape(1, math.isqrt(len(x)), -1)
+    for i, stride in enumerate((1, 2, 2)):
+        sums = jax.lax.conv_general_dilated(h[None], p[f"k{i}"], (stride, stride), ((1, 1), (1, 1)))[0]
+        h = jax.nn.relu(sums + p[f"b{i}"][:, None, None])
+    return cross_entropy(p["w"] @ h.mean((1, 2)) + p["b"], y)
+
+
+def u_net(p: Any, x: Any, y: Any) -> Any:
+    def convolution(name: str, h: Any) -> Any:
+        sums = jax.lax.conv_general_dilated(h[None], p[name], (1,), ((1, 1),))[0]
+        return jax.nn.relu(sums + p[f"{name}b"][:, None])
+
+    whole = convolution("a", x[None])
+    deep = convolution("b", whole.reshape(len(whole), -1, 2).mean(2))
+    both = convolution("c", jnp.concatenate([whole, jnp.repeat(deep, 2, 1)]))
+    return mse(p["o"] @ both + p["ob"], y)
+
+
 def means() -> Any:
     """The matrix that takes the mean of each node's neighbours."""
     return np.array([[(n in ns) / len(ns) for n in range(NODES)] for ns in neighbours()])
@@ -186,7 +205,10 @@ LOSSES: dict[str, tuple[Loss, ...]] = {
     "LeNet, 14 x 14": (lenet, partial(lenet, convolution=multiply_windows)),
     "graph network": (graph_network,),
     "sparse random network": (sparse_network,),
-} | dict.fromkeys(WIDE, (dense,))
+    **dict.fromkeys(WIDE, (dense,)),
+    "convolutions, borders": (bordered,),
+    "U-net of 32": (u_net,),
+}
 
 
 def transposed(parameters: Any) -> Any:
@@ -198,7 +220,7 @@ class Scan:
 
     def __init__(self, task: Task, loss: Loss, in_out: bool = False) -> None:
         jax.config.update("jax_enable_x64", task.dtype == "f64")
-        model = (MODELS | WIDE)[task.model]
+        model = SMALL[task.model]
         self.task, self.images, self.rate = task, task.images, model.rate
         self.loss: Loss = (lambda p, x, y: loss(transposed(p), x, y)) if in_out else loss
         self.arrange = transposed if in_out else dict

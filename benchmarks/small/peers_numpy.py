@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.small import Named
-from benchmarks.small.models import MODELS, WIDE, Array
+from benchmarks.small.models import SMALL, WIDE, Array
 from benchmarks.tasks import Data, Missing, Task
 
 VERSION = f"NumPy {np.__version__}"
@@ -99,7 +99,7 @@ class ByHand:
     note = ""
 
     def __init__(self, task: Task) -> None:
-        model = (MODELS | WIDE)[task.model]
+        model = SMALL[task.model]
         self.floats, self.rate, self.gradients = task.floats, task.floats(model.rate), GRADIENTS[task.model]
         self.images = min(task.images, STEPS * task.batch)
         x, y = model.examples(task.images)

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks.small import Named
-from benchmarks.small.models import ACTIVATIONS, BINOMIAL, INTERVALS, KNOTS, MODELS, NODES, WIDE, neighbours, wiring
+from benchmarks.small.models import ACTIVATIONS, BINOMIAL, INTERVALS, KNOTS, NODES, SMALL, WIDE, neighbours, wiring
 from benchmarks.tasks import Data, Task
 
 VERSION = f"PyTorch {torch.__version__}"
@@ -120,6 +120,22 @@ def lenet(p: Any, x: Any, y: Any) -> Any:
     return F.cross_entropy(F.linear(h, p["w3"], p["b3"]), y)
 
 
+def bordered(p: Any, x: Any, y: Any) -> Any:
+    side = math.isqrt(x.shape[1])
+    h = x.view(len(x), 1, side, side)
+    for i, stride in enumerate((1, 2, 2)):
+        h = F.conv2d(h, p[f"k{i}"], p[f"b{i}"], stride, 1).relu()
+    return F.cross_entropy(F.linear(h.mean((2, 3)), p["w"], p["b"]), y)
+
+
+def u_net(p: Any, x: Any, y: Any) -> Any:
+    whole = F.conv1d(x[:, None], p["a"], p["ab"], padding=1).relu()
+    deep = F.conv1d(F.avg_pool1d(whole, 2), p["b"], p["bb"], padding=1).relu()
+    both = torch.cat([whole, deep.repeat_interleave(2, 2)], 1)
+    out = torch.einsum("nct,c->nt", F.conv1d(both, p["c"], p["cb"], padding=1).relu(), p["o"])
+    return F.mse_loss(out + p["ob"], y)
+
+
 MEANS = np.array([[(n in ns) / len(ns) for n in range(NODES)] for ns in neighbours()])
 
 
@@ -164,12 +180,15 @@ LOSSES: dict[str, Loss] = {
     "LeNet, 14 x 14": lenet,
     "graph network": graph_network,
     "sparse random network": sparse_network,
-} | dict.fromkeys(WIDE, dense)
+    **dict.fromkeys(WIDE, dense),
+    "convolutions, borders": bordered,
+    "U-net of 32": u_net,
+}
 
 
 class Eager:
     def __init__(self, task: Task, compiled: bool = False) -> None:
-        model = (MODELS | WIDE)[task.model]
+        model = SMALL[task.model]
         self.dtype = torch.float64 if task.dtype == "f64" else torch.float32
         self.images = min(task.images, STEPS * task.batch)
         self.rate, self.note = model.rate, ""
