@@ -42,6 +42,15 @@
 #define SPECIALISED static inline
 #endif
 
+/* Numbers side by side, anywhere in memory, where the compiler can shuffle them. */
+#if defined(__has_builtin)
+#if __has_builtin(__builtin_shufflevector)
+#define SHUFFLES 1
+typedef real two __attribute__((vector_size(2 * sizeof(real)), aligned(sizeof(real)), may_alias));
+typedef real four __attribute__((vector_size(4 * sizeof(real)), aligned(sizeof(real)), may_alias));
+#endif
+#endif
+
 /* Another pointer to the same array, of which gcc does not know that: see codegen/schedule/in_registers.py. */
 SPECIALISED const real *apart_from(const real *array)
 {

@@ -54,16 +54,43 @@
 #endif
 #endif
 
+#if !FLOAT32
+/* Numbers of four rows of a matrix as `count` columns, an even number: see codegen/schedule/transpose.py. */
+SPECIALISED void AT_LEVEL(transpose_rows)(real *restrict to, const real *restrict from, ptrdiff_t distance, int count)
+{
+    for (int column = 0; column < count; column += 2) {
+        const real *const row = from + column;
+        real *const columns = to + 4 * column;
+#if defined(SHUFFLES)
+        const two a = *(const two *)row, b = *(const two *)(row + distance);
+        const two c = *(const two *)(row + 2 * distance), d = *(const two *)(row + 3 * distance);
+#if LEVEL > 0
+        const four even = __builtin_shufflevector(a, c, 0, 1, 2, 3), odd = __builtin_shufflevector(b, d, 0, 1, 2, 3);
+        *(four *)columns = __builtin_shufflevector(even, odd, 0, 4, 2, 6);
+        *(four *)(columns + 4) = __builtin_shufflevector(even, odd, 1, 5, 3, 7);
+#else
+        *(two *)columns = __builtin_shufflevector(a, b, 0, 2);
+        *(two *)(columns + 2) = __builtin_shufflevector(c, d, 0, 2);
+        *(two *)(columns + 4) = __builtin_shufflevector(a, b, 1, 3);
+        *(two *)(columns + 6) = __builtin_shufflevector(c, d, 1, 3);
+#endif
+#else
+        for (int i = 0; i < 4; i++) {
+            columns[i] = row[i * distance];
+            columns[4 + i] = row[i * distance + 1];
+        }
+#endif
+    }
+}
+#endif
+
 #if GROUP_GRADIENTS
 /* The sum of the first `count` of some numbers side by side, added in pairs: the second half to the first half. */
 SPECIALISED real AT_LEVEL(total)(const real *x, int count)
 {
     real sum[SIDE_BY_SIDE];
-#if defined(__has_builtin)
-#if __has_builtin(__builtin_shufflevector)
+#if defined(SHUFFLES)
     if (count == SIDE_BY_SIDE) {
-        typedef real two __attribute__((vector_size(2 * sizeof(real))));
-        typedef real four __attribute__((vector_size(4 * sizeof(real)), aligned(sizeof(real)), may_alias));
         const four *const parts = (const four *)x;
 #if FLOAT32
         const four b = (parts[0] + parts[2]) + (parts[1] + parts[3]);
@@ -73,7 +100,6 @@ SPECIALISED real AT_LEVEL(total)(const real *x, int count)
         const two c = __builtin_shufflevector(b, b, 0, 1) + __builtin_shufflevector(b, b, 2, 3);
         return c[0] + c[1];
     }
-#endif
 #endif
     for (int i = 0; i < SIDE_BY_SIDE; i++)
         sum[i] = i < count ? x[i] : 0;

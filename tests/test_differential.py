@@ -20,6 +20,13 @@ def test_a_convolution_without_optimisation(tmp_path):
     compare(models.convolution(), tmp_path, steps=6, flags=["-O0"])
 
 
+def test_columns_of_a_matrix_at_every_level(tmp_path):
+    """Eight and twelve units behind one another: gradients read the weights between them in transposed tiles."""
+    program = models.mlp((6, 12, 8, 3))
+    assert "transpose_rows)" in compile_program(program, "columns").files["columns_kernels.h"]
+    compare(program, tmp_path, steps=3, flags=["-O1"])
+
+
 @pytest.mark.slow
 def test_rows_with_a_cache_line_between_them(tmp_path):
     """Rows of 1,024 bytes, as a row tensor and as any other."""

@@ -84,6 +84,21 @@ def test_the_rest_of_a_value_is_a_third_loop():
     ]
 
 
+def test_what_one_of_the_loops_reads_is_not_read_by_the_other():
+    """C compilers warn of a variable that nothing uses."""
+    assert apart(rows(product(call("sigmoid", at(0, 0, 1)), Name("x")))) == [
+        "for i < 4:",
+        "    lanes j < 16:",
+        "        value[500 + 16i + j] = value[0i + j]",
+        "each j < 64:",
+        "    value[500 + j] = sigmoid(value[500 + j])",
+        "for i < 4:",
+        "    let x = data[i]",
+        "    lanes j < 16:",
+        "        value[500 + 16i + j] = mul(value[500 + 16i + j], x)",
+    ]
+
+
 def test_functions_of_functions():
     nest = (For("i", 32, (Store(at(500, 1), call("tanh", call("softplus", at(0, 1)))),), Kind.LANES),)
     assert apart(nest) == [

@@ -60,6 +60,7 @@ class Kind(Enum):
     IN_ORDER = "for in order"
     LANES = "lanes"
     VECTORS = "vectors"
+    TRANSPOSED = "transposed"
     EACH = "each"
     IMAGES = "images"
     FEW_IMAGES = "few images"
@@ -70,7 +71,8 @@ class Kind(Enum):
     ADDED = "added"
 
 
-BESIDE = (Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)  # iterations that a vector register holds together
+# Iterations that a vector register holds together.
+BESIDE = (Kind.LANES, Kind.VECTORS, Kind.TRANSPOSED, Kind.SIDE_BY_SIDE)
 
 
 class Phase(Enum):

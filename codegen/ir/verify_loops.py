@@ -190,7 +190,7 @@ class _Checker:
         if not is_local:
             self.stored.setdefault(place.array, []).append(np.unique(indices))
         for counter, loop in scope.counters.items():
-            is_lane = loop.kind in (Kind.LANES, Kind.VECTORS, Kind.EACH)
+            is_lane = loop.kind in (Kind.LANES, Kind.VECTORS, Kind.TRANSPOSED, Kind.EACH)
             is_own = is_lane or (loop.kind == Kind.PARALLEL and not is_local)
             if is_own and loop.count > 1:
                 moves = place.index.depends_on(counter) or place.index.origin != ""

@@ -38,13 +38,16 @@ from codegen.ir.loops import (
     Body,
     Expr,
     For,
+    Index,
     Kind,
     Let,
     Loops,
+    Name,
     Nest,
     Place,
     Stmt,
     Store,
+    expressions,
     map_expr,
     statements,
     subexpressions,
@@ -153,9 +156,19 @@ def _each(path: Sequence[For], first: Place, op: int, target: Target) -> For | N
 
 
 def _with_value(loop: For, value: Expr) -> For:
-    """The loop with another value in its last store."""
+    """The loop with another value in its last store, and of what it reads before that what this one needs."""
     *before, last = loop.body
     if isinstance(last, For):
-        return replace(loop, body=(*before, _with_value(last, value)))
-    assert isinstance(last, Store)
-    return replace(loop, body=(*before, Store(last.target, value)))
+        body: Body = (_with_value(last, value),)
+    else:
+        assert isinstance(last, Store)
+        body = (Store(last.target, value),)
+    for stmt in reversed(before):
+        if type(stmt) is not Let or isinstance(stmt.value, Index) or _reads_name(body, stmt.name):
+            body = (stmt, *body)
+    return replace(loop, body=body)
+
+
+def _reads_name(body: Body, name: str) -> bool:
+    exprs = [part for stmt in statements(body) for expr in expressions(stmt) for part in subexpressions(expr)]
+    return any(type(part) is Name and part.name == name for part in exprs)

@@ -87,6 +87,8 @@ def single_images(found: Rerolled, target: Target, phases: Mapping[int, Phase]) 
 
 def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None = None) -> dict[str, Pass]:
     """The passes of C, by name, in order. `phases`: of kernels in a batch of a module, by their number."""
+    in_module = phases is not None
+    tiles = Kind.TRANSPOSED if in_module else Kind.VECTORS
     passes: dict[str, Pass] = {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
         "row sums": lambda loops: split_row_sums(loops, target),  # sums over active inputs apart, for tiles of rows
@@ -98,7 +100,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": lambda loops: pad_lanes(loops, target),  # whole vectors
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
-        "transpose": lambda loops: transpose(loops, target),  # columns of a matrix as rows
+        "transpose": lambda loops: transpose(loops, target, tiles),  # columns of a matrix as rows
         "tile rows": lambda loops: tile_rows(loops, target),  # gradients in several rows at a time
         "tile": lambda loops: tile_lanes(loops, target),  # no more lanes than registers can hold
         "hoist": hoist,  # reads out of the lanes
@@ -112,7 +114,6 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "near": mark_near,  # short forms of functions
         "apart": read_apart,  # values at distances that gcc would mix up
     }
-    in_module = phases is not None
     optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma}
     optional |= {"each": in_module, "apart": in_module}
     return {name: run for name, run in passes.items() if optional.get(name, True)}

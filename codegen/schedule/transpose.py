@@ -15,7 +15,7 @@ becomes, for the terms:
 
     local tile[64]
     for quad < 2:
-        vectors column < 8:
+        transposed column < 8:
             tile[4column + 32quad] = data[column + 32quad]
             tile[1 + 4column + 32quad] = data[8 + column + 32quad]
             tile[2 + 4column + 32quad] = data[16 + column + 32quad]
@@ -25,8 +25,9 @@ becomes, for the terms:
             lanes i < 4:
                 sum[i + 4quad] += mul(tile[28 + i - 4k + 32quad], value[71 - k])
 
-A lane that is far from the next one costs a load and a shuffle for each number. Four rows are loaded as whole vectors,
-and a C compiler interleaves them with two shuffles a vector. The sums keep their order.
+A lane that is far from the next one costs a load and a shuffle for each number. Of four rows, two are loaded as the
+halves of a vector each, and interleaved with one shuffle a vector: by transpose_rows() of csrc/level_begin.h, since
+gcc's own interleaving takes three times as long. Plain C leaves it to the compiler. The sums keep their order.
 """
 
 from __future__ import annotations
@@ -64,20 +65,21 @@ TERMS = (8, 4)  # in a tile
 TILE = "tile"
 
 
-def transpose(loops: Loops, target: Target) -> Loops:
+def transpose(loops: Loops, target: Target, kind: Kind = Kind.VECTORS) -> Loops:
+    """`kind`: of the loops that fill tiles."""
     growing = Growing(loops)
 
     def change(kernel: Kernel, nest: Body) -> Body:
         is_left = kernel.passes in PARAMETER_GRADIENTS or target.is_float32  # a float32 vector is longer than ROWS
-        return nest if is_left or nest in growing else _nest(nest)
+        return nest if is_left or nest in growing else _nest(nest, kind)
 
     return each_nest(loops, change)
 
 
-def _nest(body: Body) -> Body:
+def _nest(body: Body, kind: Kind) -> Body:
     first = body[0]
     if isinstance(first, For) and len(body) == 1 and first.kind == Kind.SEQUENTIAL:
-        return (For(first.counter, first.count, _nest(first.body), first.kind, first.input),)
+        return (For(first.counter, first.count, _nest(first.body, kind), first.kind, first.input),)
     if not isinstance(first, Local):
         return body
     width = next((width for width in LANES if first.length % width == 0), 0)
@@ -87,7 +89,9 @@ def _nest(body: Body) -> Body:
         return body
     steps = ((1, lane), (width, "block")) if blocks > 1 else ((1, lane),)
     tiles = chain((TILE,), (f"{TILE}_{n}" for n in count(1)))  # a name for each loop over terms
-    inner = tuple([part for stmt in block_of_lanes(body, lane, Index(0, steps), width) for part in _terms(stmt, tiles)])
+    inner = tuple(
+        [part for stmt in block_of_lanes(body, lane, Index(0, steps), width) for part in _terms(stmt, tiles, kind)]
+    )
     return (For("block", blocks, inner),) if blocks > 1 else inner
 
 
@@ -112,12 +116,12 @@ def _columns(loop: For) -> Place | None:
     return far[0] if len(far) == 1 and abs(far[0].index.stride(loop.counter)) == 1 and not looks_up else None
 
 
-def _terms(stmt: Stmt, names: Iterator[str]) -> Body:
+def _terms(stmt: Stmt, names: Iterator[str], kind: Kind) -> Body:
     if not isinstance(stmt, For) or stmt.kind != Kind.SEQUENTIAL:
         return (stmt,)
     columns = _columns(stmt)
     if columns is None:
-        inner = tuple([part for inner in stmt.body for part in _terms(inner, names)])
+        inner = tuple([part for inner in stmt.body for part in _terms(inner, names, kind)])
         return (For(stmt.counter, stmt.count, inner, stmt.kind, stmt.input),)
     (lanes,) = stmt.body
     assert isinstance(lanes, For)
@@ -141,7 +145,7 @@ def _terms(stmt: Stmt, names: Iterator[str]) -> Body:
         # The counters of lanes and terms are replaced below, so the ones of the tile have names of their own.
         return Place(name, Index(base, ((step, "term"), (1, "lane"), (ROWS * terms, "quad"))))
 
-    rows = For("quad", quads, (For("column", terms, tuple([row(r) for r in range(ROWS)]), Kind.VECTORS),))
+    rows = For("quad", quads, (For("column", terms, tuple([row(r) for r in range(ROWS)]), kind),))
     body = map_body(lanes.body, read)
     body = substituted(body, stmt.counter, Index(0, (*start, (1, stmt.counter))))
     body = substituted(body, lanes.counter, Index(0, (*quad, (1, lanes.counter))))

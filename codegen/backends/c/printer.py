@@ -49,8 +49,11 @@ from codegen.ir.loops import (
     applied_to_each,
     is_over_terms,
     map_body,
+    moved,
+    reads,
     statements,
     uses,
+    writes,
 )
 from micrograd import ops
 from micrograd.definitions import lane_template, near_limit, near_template
@@ -112,6 +115,8 @@ class Printer:
                 yield from self.near_or_not(stmt)
             case For() if stmt.kind == Kind.EACH:
                 yield self.each(stmt)
+            case For() if stmt.kind == Kind.TRANSPOSED:
+                yield self.transposed(stmt)
             case For():
                 yield from self.loop(stmt)
             case Nest():
@@ -139,6 +144,17 @@ class Printer:
         first = self.expr(replace(place, image=""))[0] if place.image else f"&{self.expr(place)[0]}"
         lines = loop.count if place.image else loop.count // self.arithmetic.cache_line
         return f"AT_LEVEL(each_{ops.row(op).name})({first}, {lines});"
+
+    def transposed(self, loop: For) -> str:
+        """A call of a function for rows of a matrix, all as far apart."""
+        to, at, below = (
+            Place(place.array, moved(place.index, loop.counter, Index(0)))
+            for place in (writes(loop.body[0]), *reads(loop.body[0]), *reads(loop.body[1]))
+            if place is not None
+        )
+        distance = below.index.base - at.index.base
+        places = ", ".join(f"&{self.expr(place)[0]}" for place in (to, at))
+        return f"AT_LEVEL(transpose_rows)({places}, {distance}, {loop.count});"
 
     def near_or_not(self, loop: For) -> Iterator[str]:
         """A loop with the short forms of functions, for arguments that are all near 0, and one that calls them."""
