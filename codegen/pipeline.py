@@ -28,9 +28,8 @@ from codegen.backends.updates import explanation as update_explanation
 from codegen.ir.graph import Graph, Op, graph_text, used_rows, verify
 from codegen.ir.loops import Loops
 from codegen.kinds import MAX_VOCABULARY, Part, types_text
-from codegen.passes.autodiff import differentiate
+from codegen.passes.autodiff import add_output_gradients, checked_output, differentiate
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
-from codegen.passes.output_gradients import add_output_gradients, checked_output
 from codegen.passes.powers import expand_powers
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace

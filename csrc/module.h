@@ -15,7 +15,6 @@
 #include "outputs.h"
 #include "predictions.h"
 #if !FROZEN
-#include "metrics.h"
 #include "noise.h"
 #include "optimizer.h"
 #include "random.h"
