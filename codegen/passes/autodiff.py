@@ -26,16 +26,6 @@ adjoint, and those that depend on an input if the gradients of inputs are asked 
 
 A contribution is `partial * g`, g being the adjoint of the node and the partial a row's in the op table. It is
 evaluated once for each op, on the nodes of a small graph, and copied from there for each node.
-
-
-Forward ir -> with the gradient of an output by the inputs: what a net looks at.
-
-Example: of a model with the output logits, two of them,
-
-    look = logits[0] * seed[0] + logits[1] * seed[1]
-
-is differentiated as a loss would be, but by the inputs. Its seeds are targets behind all others, chosen by a caller;
-the derivatives are metrics of the graph, which have a pass of their own, named 0, 1, ... by their inputs.
 """
 
 from __future__ import annotations
@@ -137,7 +127,13 @@ def _accumulate(graph: Graph, adjoint: list[int], n: int, contribution: int) -> 
 
 
 def add_output_gradients(graph: Graph, program: Program, output: str) -> Program:
-    """Appends the nodes for one output; returns the Program with the seeds, as its noise."""
+    """Appends the nodes for the gradient of an output by the inputs: what a net looks at.
+
+    Of a model with the output logits, two of them, `logits[0] * seed[0] + logits[1] * seed[1]` is differentiated as a
+    loss would be, but by the inputs. Its seeds are targets behind all others, chosen by a caller: noise of the Program
+    that is returned. The derivatives are metrics of the graph, which have a pass of their own, named 0, 1, ... by their
+    inputs.
+    """
     seeds = [Value(0.0) for _ in program.outputs[output]]
     first, terms = len(program.target_leaves), []
     for i, n in enumerate(graph.outputs[output]):
