@@ -51,6 +51,7 @@ def assign_storage(
         layout, families = better, found
     grids: list[Grid] = []
     for of_gradients in (False, True):  # which are stored as the values are
+        # One round may need more nests, until what reads its grids is a grid too: all rounds together must need fewer.
         with_grids, found_grids = layout, grids
         for _ in range(MAX_ROUNDS):
             new = _new_grids(graph, shapes, with_grids, readers, of_gradients)
