@@ -49,6 +49,8 @@ def assign_storage(
         if len(better.groups) > len(layout.groups):
             break
         layout, families = better, found
+    if sum(len({part.group.place for part in family}) > 1 for family in families) > 1:
+        return layout  # a stack of layers, an equal distance apart, so that loops go over them: grids would move some
     grids: list[Grid] = []
     for of_gradients in (False, True):  # which are stored as the values are
         # One round may need more nests, until what reads its grids is a grid too: all rounds together must need fewer.
