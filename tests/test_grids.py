@@ -60,9 +60,7 @@ def test_rows_that_repeat_are_covered_once():
     first = np.array([0, 1, 2, 3, 4, 50, 60, 70, 80, 90])
     rows = np.concatenate([first + 1000 * i for i in range(5)])[:, None]
     pieces = fit(rows, shorten=True)
-    covered = {0}
-    for piece in pieces:
-        assert all(loop.rows is None for loop in piece.loops)
+    assert all(loop.rows is None for piece in pieces for loop in piece.loops)
     covered = sorted(
         rows[piece.start, 0] + sum(i * loop.strides[0] for i, loop in zip(at, piece.loops, strict=True))
         for piece in pieces

@@ -95,7 +95,7 @@ def _loads(family: list[Part], grid: Grid, graph: Graph, index: Ints) -> int:
         places = grid.places(part.group.roots)
         order = np.argsort(places)
         leaves = part.group.leaves[order]
-        is_far = ~np.isin(np.diff(index[leaves], axis=0), (0, 1)) & (_ops(graph)[leaves[1:]] != Op.PARAM)
+        is_far = ~np.isin(np.diff(index[leaves], axis=0), (0, 1)) & (graph.columns()[0][leaves[1:]] != Op.PARAM)
         is_far |= (np.diff(places[order]) != 1)[:, None]
         for column in is_far.T:
             lanes = np.diff(np.flatnonzero(np.concatenate([[True], column, [True]])))
@@ -131,12 +131,8 @@ def _values_of(family: list[Part], roots: Ints, readers: list[Group], graph: Gra
 def _own_values(leaves: Ints, graph: Graph, index: Ints) -> Ints | None:
     """Where the values are that instances of a group read, each one of its own and no gradient."""
     for column in leaves.T if leaves.shape[1] <= MAX_LEAVES else ():
-        is_value = (column <= graph.loss) & ~np.isin(_ops(graph)[column], (Op.PARAM, Op.GRAD, Op.CONST))
+        is_value = (column <= graph.loss) & ~np.isin(graph.columns()[0][column], (Op.PARAM, Op.GRAD, Op.CONST))
         if is_value.all() and len(np.unique(index[column])) == len(column):
             found: Ints = index[column]
             return found
     return None
-
-
-def _ops(graph: Graph) -> Ints:
-    return np.frombuffer(graph.op, dtype=np.uint8)

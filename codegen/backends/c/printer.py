@@ -53,7 +53,6 @@ from codegen.ir.loops import (
     reads,
     statements,
     uses,
-    writes,
 )
 from micrograd import ops
 from micrograd.definitions import lane_template, near_limit, near_template
@@ -147,13 +146,13 @@ class Printer:
 
     def transposed(self, loop: For) -> str:
         """A call of a function for rows of a matrix, all as far apart."""
-        to, at, below = (
-            Place(place.array, moved(place.index, loop.counter, Index(0)))
-            for place in (writes(loop.body[0]), *reads(loop.body[0]), *reads(loop.body[1]))
-            if place is not None
-        )
-        distance = below.index.base - at.index.base
-        places = ", ".join(f"&{self.expr(place)[0]}" for place in (to, at))
+        first, second, *_ = loop.body
+        assert isinstance(first, Store)
+        assert isinstance(first.target, Place)
+        (row,), (below,) = reads(first), reads(second)
+        distance = below.index.base - row.index.base
+        starts = [replace(place, index=moved(place.index, loop.counter, Index(0))) for place in (first.target, row)]
+        places = ", ".join(f"&{self.expr(place)[0]}" for place in starts)
         return f"AT_LEVEL(transpose_rows)({places}, {distance}, {loop.count});"
 
     def near_or_not(self, loop: For) -> Iterator[str]:
