@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import models
 import numpy as np
 import pytest
@@ -9,10 +11,12 @@ from harness import compare, slow_but
 from test_schedule import check, check_batch
 
 from benchmarks.small.models import physics_loss
-from codegen import compile_program
+from codegen import Floats, Program, compile_program
 from codegen.ir.loops import Pass
 from codegen.pipeline import build_graph, reroll
 from codegen.reroll.affine import fit
+from micrograd.arrays import array
+from micrograd.functional import total
 
 SIDE = 6
 
@@ -53,6 +57,58 @@ def test_values_stay_contiguous_where_loads_would_be_many_more():
     """Three evaluations of a network at a place read all places in a row; place by place, they would read ten units."""
     _, stored = grids(physics_loss(models.values(16), models.values(1)))
     assert not [group for group in stored if group.group.passes & Pass.LOSS]
+
+
+def windows():
+    """Four maps, and a window of 3 x 3 over each: pixels near the border are in fewer windows than others."""
+    rng = random.Random(1)
+    x, weight, kernels = models.values(2 * 81), models.weights(rng, 4, 2), models.weights(rng, 4, 3, 3)
+    maps = [[(a * x[i] + b * x[81 + i]).tanh() for i in range(81)] for a, b in weight]
+    out = [
+        total([w * m[9 * (r + u) + s + v] for u, row in enumerate(kernel) for v, w in enumerate(row)])
+        for kernel, m in zip(kernels, maps, strict=True)
+        for r in range(7)
+        for s in range(7)
+    ]
+    loss = total([v * v for v in out])
+    return Program(Floats(x), None, {"weight": weight, "kernels": kernels}, loss, {"out": out}, 0.01)
+
+
+def test_gradients_that_a_sum_adds_up_are_a_grid():
+    """No instance of the sum reads a corner where another reads a side: its terms do, which would look up a table.
+
+    Gradients that are sums themselves leave the places of those empty that are not: next to the corners.
+    """
+    found, stored = grids(windows())
+    assert {(len(group.grid.roots), group.grid.size) for group in stored} == {(4 * (81 - 12), 4 * 80), (4 * 81, 4 * 81)}
+    (sums,) = [k for k in found.loops.kernels if k.is_gradient and k.roots == 8]  # weight.grad
+    assert len(sums.nests) == 1
+    assert "table" not in compile_program(windows(), "windows").files["windows_kernels.h"]
+
+
+def test_a_grid_with_empty_places_has_the_bits_of_the_engine(tmp_path):
+    compare(windows(), tmp_path, steps=2, flags=["-O0"])
+
+
+def in_a_ring(units=8):
+    """What is beyond the end of a line is its other end."""
+    kernels = array(np.random.default_rng(0).uniform(size=(4, 4, 2)))
+    h = x = array(np.zeros((4, units)))
+    for _ in range(2):
+        h = np.tanh(sum(np.einsum("oc,ci->oi", kernels[:, :, u], np.roll(h, u, axis=1)) for u in range(2)))
+    return Program(Floats(x), None, {"kernels": kernels}, (h * h).sum(), {"h": h}, 0.01)
+
+
+def test_rows_follow_one_another_as_they_were_created_if_that_loads_less(tmp_path):
+    """Places are lanes. In the order of the kernels that they read, those of a sum would lie between one another."""
+    found, _ = grids(in_a_ring())
+    assert found.layout.has_choice
+    products = [group.group.roots for group in found.layout.groups if len(group.group.roots) == 2 * 4 * 8]
+    assert len(products) == 2
+    for roots in products:
+        rows = found.layout.index[np.sort(roots)].reshape(-1, 8)
+        assert (np.diff(rows.min(axis=1)) == 8).all()
+    compare(in_a_ring(), tmp_path, steps=2, flags=["-O0"])
 
 
 def test_rows_that_repeat_are_covered_once():

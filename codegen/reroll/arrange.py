@@ -33,6 +33,8 @@ class Arrangement:
     leaf_number   the number of a leaf, among those of its kind
     array         which array it belongs to: a tensor, or the offset of a group
     family        the same for all members of a family
+    by_creation   whether rows of lanes follow one another in the order in which they were created, not in that of what
+                  they read; `has_choice` says whether that is another order
     boxes         by offset, the groups that fill a part of a box
     sizes         by offset, how many elements a group has
     """
@@ -42,6 +44,8 @@ class Arrangement:
     array: Ints
     family: Ints
     cache_line: int
+    by_creation: bool
+    has_choice: bool = False
     boxes: dict[int, Box] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
 
@@ -153,6 +157,11 @@ class Arrangement:
             is_far = (dim.strides != 0) & (dim.strides != 1) & ~(is_free & (kinds == Op.PARAM))
             return float((loads * np.where(is_far, 1, -(-dim.count // self.cache_line) / dim.count)).sum())
 
-        best = min(range(len(dims)), key=lambda d: cost(dims[d]))
-        places = np.arange(length).reshape([dim.count for dim in reversed(dims)])  # dims are the innermost first
-        return group.select(np.moveaxis(places, len(dims) - 1 - best, -1).ravel())
+        dims.reverse()  # the outermost first
+        lanes = max(range(len(dims)), key=lambda d: (-cost(dims[d]), d))
+        rows = [d for d in range(len(dims)) if d != lanes]
+        places = np.arange(length).reshape([dim.count for dim in dims])
+        steps = [int(group.roots[stride // places.itemsize] - group.roots[0]) for stride in places.strides]
+        created = sorted(rows, key=lambda d: -abs(steps[d]))
+        self.has_choice |= created != rows
+        return group.select(places.transpose(*(created if self.by_creation else rows), lanes).ravel())

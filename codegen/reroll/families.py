@@ -12,6 +12,7 @@ distance apart, so one index formula serves group 7: value[base + 8 * token + k]
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -40,7 +41,7 @@ def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[lis
     order in which they run; parts of one step that differ in their number of terms are no recurrence.
     """
     found: list[list[Part]] = []
-    for family in read_together(size, groups, parts):
+    for family in read_together(size, [group.leaves for group in groups], parts):
         if len({part.size for part in family}) == 1:
             found.append(family)
         else:
@@ -82,8 +83,11 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
     return [[parts[i] for i in places] for places in found.values()]
 
 
-def read_together(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
-    """The parts in families that groups read as one array, most of a single part."""
+def read_together(size: int, reads: Iterable[Ints], parts: list[Part]) -> list[list[Part]]:
+    """The parts in families that are read as one array, most of a single part.
+
+    reads   nodes, of which one index formula reads a column
+    """
     owner = computed_by(size, [part.group for part in parts])
     parent = list(range(len(parts)))
 
@@ -93,8 +97,8 @@ def read_together(size: int, groups: list[Group], parts: list[Part]) -> list[lis
             i = parent[i]
         return i
 
-    for group in groups:
-        read = owner[group.leaves]
+    for nodes in reads:
+        read = owner[nodes]
         for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
             together = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
             steps = [parts[i].group for i in together if parts[i].group.step >= 0]

@@ -18,26 +18,31 @@ import numpy as np
 
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
-from codegen.reroll.affine import peel
 from codegen.reroll.families import Part
 from codegen.reroll.groups import Group, Ints
 
 MIN_LANES = 4
 LINE = 8  # numbers that are loaded together
-MORE_LOADS = 1.25  # as many as now, if groups that were contiguous no longer are
+MOST_EMPTY = 1.25  # times as many places as roots
 MAX_LEAVES = 8  # of what reads values together with their gradients
 
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """Roots of several groups, in the order in which they are stored."""
+    """Roots of several groups, in the order in which they are stored, and where: from 0 on, with few places empty."""
 
     roots: Ints
+    at: Ints
+
+    @property
+    def size(self) -> int:
+        """How many numbers are stored."""
+        return int(self.at[-1]) + 1
 
     def places(self, roots: Ints) -> Ints:
         """Where roots are, from the grid's start on."""
         order, sorted_ = self._sorted
-        found: Ints = order[np.searchsorted(sorted_, roots)]
+        found: Ints = self.at[order[np.searchsorted(sorted_, roots)]]
         return found
 
     @cached_property
@@ -47,9 +52,9 @@ class Grid:
 
 
 def find_grid(family: list[Part], readers: list[Group], graph: Graph, index: Ints) -> Grid | None:
-    """The grid of a family; None if its values are an equal distance apart already, or if loads would be many more.
+    """The grid of a family; None if it is stored like that already.
 
-    Gradients are in the order of the values whose gradients they are, if those are an equal distance apart.
+    Gradients are as far from one another as the values whose gradients they are, if most of these have one.
 
     index   where each node is stored
     """
@@ -60,17 +65,25 @@ def find_grid(family: list[Part], readers: list[Group], graph: Graph, index: Int
     order = np.argsort(roots)
     if family[0].group.passes == Pass.GRADIENTS:
         values = _values_of(family, roots[order], readers, graph, index)
-        if values is None or peel(np.sort(values)[:, None])[1] < len(values):
+        if values is None:
             return None
-        found = Grid(roots[order[np.argsort(values)]])
+        found = _stored_like(roots[order], values)
     else:
         orders = order, order[_lanes_last(owner[order])]
-        found = min([Grid(roots[some]) for some in orders], key=lambda grid: _loads(family, grid, graph, index))
-    if peel(index[found.roots][:, None])[1] == len(roots):
-        return None
-    now = Grid(roots[np.argsort(index[roots])])
-    is_good = _loads(family, found, graph, index) <= MORE_LOADS * _loads(family, now, graph, index)
-    return found if is_good else None
+        found = min([_dense(roots[some]) for some in orders], key=lambda grid: _loads(family, grid, graph, index))
+    is_found = (index[found.roots] - index[found.roots[0]] == found.at).all()
+    return None if is_found or found.size > MOST_EMPTY * len(roots) else found
+
+
+def _dense(roots: Ints) -> Grid:
+    return Grid(roots, np.arange(len(roots)))
+
+
+def _stored_like(roots: Ints, values: Ints) -> Grid:
+    """The roots as far from one another as their values are."""
+    order = np.argsort(values)
+    distances = values[order] - values.min()
+    return Grid(roots[order], distances // np.gcd.reduce(distances))
 
 
 def _lanes_last(owner: Ints) -> Ints:

@@ -102,6 +102,7 @@ class Layout:
     readers: list[Group] = field(default_factory=list)  # the groups in parts that read the same tensors
     parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
     input_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # input -> index in value[] or token[]
+    has_choice: bool = False  # whether groups would be stored in another order `by_creation`: see arrange.py
 
     @property
     def input_count(self) -> int:
@@ -127,6 +128,7 @@ def assign(
     by_index: Collection[Part],
     families: list[list[Member]],
     grids: list[Grid],
+    by_creation: bool,
 ) -> Layout:
     """Splits and orders the groups' instances, and assigns storage to every tensor and root: see storage.py."""
     op = np.frombuffer(graph.op, dtype=np.uint8)
@@ -149,7 +151,7 @@ def assign(
     parts: list[list[GroupLayout]] = [[] for _ in groups]
     slots = _Slots(families, grids, layout)
     tensor = array.copy()
-    known = Arrangement(index, leaf_number, array, array.copy(), cache_line)
+    known = Arrangement(index, leaf_number, array, array.copy(), cache_line, by_creation)
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
         for group, stored in zip(groups, parts, strict=True):
             if bool(group.passes & used) == is_used:
@@ -170,6 +172,7 @@ def assign(
         if is_used:
             _place_tensors(layout, program, declared)
             index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
+    layout.has_choice = known.has_choice
     for number, placed in enumerate(layout.groups):
         placed.number = number
     if graph.gradients:
@@ -221,7 +224,7 @@ class _Slots:
         grid = self.grid(part)
         if grid is not None:
             if number not in self.grid_starts:
-                size = len(grid.roots)
+                size = grid.size
                 self.grid_starts[number] = _take(self.layout, size, padded(size, self.layout.cache_line))
             return self.grid_starts[number], self.grid_starts[number]
         if _key(part) not in self.distances:

@@ -243,7 +243,7 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
     stored = sorted(first.values(), key=lambda group: group.offset)
     ends = [*(group.offset for group in stored[1:]), layout.value_count]
     for group, end, (name, title) in zip(stored, ends, group_names(graph, stored), strict=True):
-        count = len(group.grid.roots) if group.grid else group.size
+        count = group.grid.size if group.grid else group.size
         room = min(padded(count, line), end - group.offset)  # there may be none between the members of a family
         values.append(Region(group.offset, name, title, count, room, room))
     tensors = []

@@ -1,28 +1,38 @@
 """Where every value lives: storage is assigned until no families and no grids of groups are found any more.
 
 What reads a family may be one group then, and a family with others; so there are rounds, each of which assigns
-everything anew. Grids come last, for what families leave in too many groups.
+everything anew. Grids come last, for what families leave in too many groups. Of several ways to store everything the
+one counts whose loop nests are few and load few vectors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from functools import partial
+from typing import NamedTuple
+
+import numpy as np
 
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.kinds import Part
 from codegen.program import Program
+from codegen.reroll.affine import Loop
 from codegen.reroll.families import Part as Member
 from codegen.reroll.families import find_families, read_together
 from codegen.reroll.grids import Grid, find_grid
-from codegen.reroll.groups import Group
+from codegen.reroll.groups import Group, Ints
 from codegen.reroll.layout import GroupLayout, Layout, assign
-from codegen.reroll.lower import lower
+from codegen.reroll.lower import RESULT, Nest, lower
+from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Shapes
 
 MAX_ROUNDS = 6
+LINE, HALF = 8, 4  # numbers that are loaded together
+MORE_LOADS = 1.2  # as many as without grids, for fewer loop nests
+MORE_GROUPS = 1.1  # as many as in the order of what they read, for fewer loads
 
 
 def assign_storage(
@@ -38,6 +48,19 @@ def assign_storage(
     The inputs of the parts `by_index` are in token[]: their indices begin at FIRST_TOKEN, behind those of value[].
     """
     assigned = partial(assign, graph, shapes, groups, program, cache_line, by_index)
+    layout = _assign_storage(graph, shapes, partial(assigned, by_creation=False))
+    if not layout.has_choice:
+        return layout
+    other = _assign_storage(graph, shapes, partial(assigned, by_creation=True))
+    are_few = len(other.groups) <= MORE_GROUPS * len(layout.groups)
+    return other if are_few and _cost(graph, other).loads < _cost(graph, layout).loads else layout
+
+
+Assigned = Callable[[list[list[Member]], list[Grid]], Layout]
+
+
+def _assign_storage(graph: Graph, shapes: Shapes, assigned: Assigned) -> Layout:
+    """Looks for families, then for grids."""
     layout = assigned([], [])
     readers = layout.readers
     families: list[list[Member]] = []
@@ -58,11 +81,13 @@ def assign_storage(
         for _ in range(MAX_ROUNDS):
             new = _new_grids(graph, shapes, with_grids, readers, of_gradients)
             better = assigned(families, found_grids + new) if new else with_grids
-            if len(better.groups) >= len(with_grids.groups):
+            if not new or len(better.groups) > len(with_grids.groups):
                 break
             with_grids, found_grids = better, found_grids + new
-        if found_grids != grids and _all_nests(graph, with_grids) < _all_nests(graph, layout):
-            layout, grids = with_grids, found_grids
+        if found_grids != grids:
+            before, after = _cost(graph, layout), _cost(graph, with_grids)
+            if after.nests < before.nests and after.loads <= MORE_LOADS * before.loads:
+                layout, grids = with_grids, found_grids
     return layout
 
 
@@ -79,23 +104,58 @@ def _new_grids(graph: Graph, shapes: Shapes, layout: Layout, readers: list[Group
     stored = {int(part.group.roots[0]): part for part in layout.groups}
     free = [part for part in layout.groups if part.grid is None and part.box is None and not part.group.is_gradient]
     free = [part for part in free if (part.group.passes == Pass.GRADIENTS) == of_gradients]
-    found: list[Grid] = []
-    for family in read_together(len(graph), readers, _members(shapes, free)):
-        grid = find_grid(family, readers, graph, layout.index) if len(family) > 1 else None
-        members = [stored[int(part.group.roots[0])] for part in family]
-        if grid and all(_nests(graph, layout, part, grid) <= _nests(graph, layout, part) for part in members):
-            found.append(grid)
+    members = _members(shapes, free)
+    for reads in ([group.leaves for group in readers], _terms(shapes, readers)):
+        found: list[Grid] = []
+        for family in read_together(len(graph), reads, members):
+            grid = find_grid(family, readers, graph, layout.index) if len(family) > 1 else None
+            parts = [stored[int(part.group.roots[0])] for part in family]
+            if grid and all(_nests(graph, layout, part, grid) <= _nests(graph, layout, part) for part in parts):
+                found.append(grid)
+        if found:
+            break
     return found
 
 
-def _all_nests(graph: Graph, layout: Layout) -> int:
-    return sum(_nests(graph, layout, part, part.grid) for part in layout.groups)
+def _terms(shapes: Shapes, readers: list[Group]) -> Iterator[Ints]:
+    """What the groups read, a row for each term."""
+    for group in readers:
+        for run in split_shape(shapes, group.shape, group.is_gradient)[0]:
+            yield run.columns(group.leaves).reshape(-1, len(run.kinds))
+
+
+class Cost(NamedTuple):
+    nests: int
+    loads: int
+
+
+def _cost(graph: Graph, layout: Layout) -> Cost:
+    nests = [nest for part in layout.groups for nest in lower(graph, layout, part)]
+    return Cost(sum(map(_beginnings, nests)), sum(map(_loads, nests)))
+
+
+def _loads(nest: Nest) -> int:
+    """How many vectors are loaded and stored: lanes that fill half a vector as one, other lanes one by one."""
+    inner = nest.loops[-1] if nest.loops and nest.loops[-1].strides[RESULT] == 1 else Loop(1, np.zeros_like(nest.first))
+    vectors = inner.count // LINE + inner.count % LINE // HALF + inner.count % HALF
+    columns = {0: 1, 1: vectors}
+    read = sum(
+        len(terms.offsets) * columns.get(int(inner.strides[column]), inner.count)
+        for part in nest.terms
+        for terms in part
+        for column in terms.columns
+    )
+    return math.prod(loop.count for loop in nest.loops) // inner.count * (read + vectors)
+
+
+def _beginnings(nest: Nest) -> int:
+    """The nest, and its tables."""
+    return 1 + sum(loop.rows is not None for loop in nest.loops)
 
 
 def _nests(graph: Graph, layout: Layout, stored: GroupLayout, grid: Grid | None = None) -> int:
     """How many loop nests and tables compute a group."""
-    nests = lower(graph, layout, replace(stored, grid=grid))
-    return sum(1 + sum(loop.rows is not None for loop in nest.loops) for nest in nests)
+    return sum(map(_beginnings, lower(graph, layout, replace(stored, grid=grid))))
 
 
 def _kind(shapes: Shapes, stored: GroupLayout) -> tuple[tuple[int, ...], int]:

@@ -241,8 +241,29 @@ FAULTS = [
     Fault(
         "gradients of a grid in another order than their values",
         "codegen/reroll/grids.py",
-        "order[np.argsort(values)]",
-        "order",
+        "Grid(roots[order], distances",
+        "Grid(roots, distances",
+        test="tests/test_grids.py",
+    ),
+    Fault(
+        "the empty places of a grid closed",
+        "codegen/reroll/grids.py",
+        "distances // np.gcd.reduce(distances)",
+        "np.arange(len(roots))",
+        test="tests/test_grids.py",
+    ),
+    Fault(
+        "no grid of what the terms of a sum read",
+        "codegen/reroll/storage.py",
+        "run.columns(group.leaves).reshape(-1, len(run.kinds))",
+        "run.columns(group.leaves)[:, 0]",
+        test="tests/test_grids.py",
+    ),
+    Fault(
+        "rows stored in the order that loads more",
+        "codegen/reroll/storage.py",
+        "_cost(graph, other).loads < _cost(graph, layout).loads",
+        "_cost(graph, other).loads > _cost(graph, layout).loads",
         test="tests/test_grids.py",
     ),
     Fault(
