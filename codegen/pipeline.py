@@ -14,7 +14,6 @@ from itertools import compress
 import numpy as np
 
 from codegen import checks
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import inference_files, scales_of
 from codegen.backends.c.kernels import kernels_of
 from codegen.backends.c.module import module_files
@@ -22,6 +21,7 @@ from codegen.backends.c.plain_kernels import plain_functions, plain_loops
 from codegen.backends.c.standalone import standalone_files
 from codegen.backends.c.straightline import straightline
 from codegen.backends.c.trainable import trainable_files, trained_program
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.python.module import check_strict, is_small, loop_kernels, module_text, statement_kernels
 from codegen.backends.text import explanation, in_batches, work
 from codegen.backends.updates import explanation as update_explanation

@@ -13,7 +13,7 @@ from harness import Extension, bits, compare, gradients
 from benchmarks.small.models import lstm, numbers, physics_loss
 from codegen import compile_program
 from codegen.ir.graph import Op
-from codegen.ir.interpret_loops import new_state, run
+from codegen.ir.interpret import new_state, run
 from codegen.ir.loops import (
     DATA,
     GRAD,

@@ -18,7 +18,7 @@ from models import affine, values, weights
 from test_rows import wide_rows
 
 from codegen import Floats, Pixels, Program
-from codegen.ir.interpret_loops import State, run, run_batch
+from codegen.ir.interpret import State, run, run_batch
 from codegen.ir.loops import VALUE, Pass
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, compile_program, reroll

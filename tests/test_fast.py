@@ -17,7 +17,7 @@ from models import REGULAR, mlp, recurrence
 
 from benchmarks.small.models import logistic_with_l2, numbers, physics_loss
 from codegen import compile_program
-from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.expressions import Arithmetic
 from codegen.mnist import program as mnist_program
 from micrograd.data import mnist
 

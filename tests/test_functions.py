@@ -25,7 +25,7 @@ import pytest
 from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
-from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.expressions import Arithmetic
 from codegen.files import csrc
 from codegen.toolchain import compile_flags
 from micrograd import ieee, ops

@@ -15,7 +15,7 @@ from harness import slow_but
 from benchmarks.small.models import gru, logistic_with_l2, physics_loss, sparse_network
 from codegen import Floats, Label, Pixels, Program, compile_program
 from codegen.ir.graph import Op
-from codegen.ir.interpret_loops import State, run, run_batch
+from codegen.ir.interpret import State, run, run_batch
 from codegen.ir.loops import (
     GRAD,
     VALUE,

@@ -131,7 +131,7 @@ ALLOWED = {
     ("micrograd/commands/predict.py", "allow_pickle"),  # not allowed, nor here:
     ("micrograd/commands/shards.py", "allow_pickle"),
     ("micrograd/draw.py", "importlib"),  # who draws groups says so in its metadata
-    ("codegen/backends/arithmetic.py", "ctypes"),  # float32's rounding
+    ("codegen/backends/expressions.py", "ctypes"),  # float32's rounding
 }
 
 

@@ -15,7 +15,7 @@ from harness import LEVELS, Extension, bits, compare, many, slow_but, train_by_h
 from test_schedule import one_image
 
 from codegen import Floats, Program
-from codegen.ir.interpret_loops import State, run
+from codegen.ir.interpret import State, run
 from codegen.ir.loops import DATA, Pass
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, compile_program, reroll

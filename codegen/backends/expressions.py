@@ -9,13 +9,31 @@ C and Python read sums, products and indices alike. Literals and all other ops d
 from __future__ import annotations
 
 from collections.abc import Sequence
+from ctypes import c_float
+from dataclasses import dataclass
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import DATA, GRAD, VALUES, Index, Loops
+from codegen.schedule.target import Target
+from micrograd.texts import c_literal
 
 ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # binding strength, the weakest first
 
 Bound = tuple[str, int]  # an expression's text and its binding strength
+
+
+@dataclass(frozen=True)
+class Arithmetic(Target):
+    """The C type and the C literals of numbers: in float64 0.1 is 0x1.999999999999ap-4, in float32 0x1.99999ap-4f."""
+
+    @property
+    def type(self) -> str:
+        return "float" if self.is_float32 else "double"
+
+    def literal(self, value: float) -> str:
+        """A C constant with exactly these bits (all nans become NAN), rounded to the type."""
+        value = c_float(value).value if self.is_float32 else float(value)
+        return c_literal(value, "f" if self.is_float32 else "")
 
 
 def apply_text(op: int, operands: Sequence[Bound], template: str) -> Bound:

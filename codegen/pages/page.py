@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from codegen import checks
-from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.expressions import Arithmetic
 from codegen.build import narrowed
 from codegen.files import write_if_changed
 from codegen.kinds import Part, Pixels, types_text

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.in_registers import mark_tiles
-from codegen.schedule.near import mark_near
+from codegen.schedule.marks import mark_near
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target

@@ -30,15 +30,54 @@ becomes:
 
 Left alone, gcc unrolls short lanes and the terms around them into single statements, and then rarely finds the vectors
 again. Lanes that are read with a stride or through a table stay: as scalars they are better unrolled.
+
+
+Loops over lanes whose functions have short forms for arguments near 0.
+
+Example input:
+
+    for i < 32:
+        side by side image < 8:
+            value[32 + i][image] = sin(value[i][image])
+
+becomes:
+
+    for i < 32:
+        side by side image < 8, near value[i][image]:
+            value[32 + i][image] = sin(value[i][image])
+
+What makes a sine right for the largest floats takes three times as long as the sine itself, and vectors would compute
+both for each lane. So C compares all arguments of such a loop first. If one of them is far from 0, it calls the whole
+function, lane by lane.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.ir.loops import BESIDE, Body, For, Kernel, Kind, Loops, Stmt, Store, reads, statements, writes
+from codegen.ir.loops import (
+    BESIDE,
+    Apply,
+    Body,
+    Expr,
+    For,
+    Kernel,
+    Kind,
+    Loops,
+    Nest,
+    Stmt,
+    Store,
+    expressions,
+    reads,
+    statements,
+    subexpressions,
+    writes,
+)
 from codegen.schedule.nest import each_nest
+from micrograd import ops
+from micrograd.definitions import NEAR_FORMS
 
+NEAR_OPS = {row.number for row in ops.ROWS if row.name in NEAR_FORMS}
 MAX_UNROLLED = 16  # lanes or images: gcc unrolls at most this many before it looks for sums to vectorise
 
 
@@ -98,3 +137,25 @@ def _is_contiguous(stmt: Stmt, lane: str) -> bool:
     target = writes(stmt)
     places = [*reads(stmt), *([target] if target is not None else [])]
     return all(place.index.is_contiguous(lane) for place in places)
+
+
+def mark_near(loops: Loops) -> Loops:
+    return each_nest(loops, lambda _, nest: _with_near(nest))
+
+
+def _with_near(body: Body) -> Body:
+    return tuple(map(_near_statement, body))
+
+
+def _near_statement(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, For | Nest):
+        return stmt
+    if isinstance(stmt, For) and stmt.kind in BESIDE and len(stmt.body) == 1:
+        return replace(stmt, near=_arguments(stmt.body[0]))
+    return replace(stmt, body=_with_near(stmt.body))
+
+
+def _arguments(stmt: Stmt) -> tuple[Expr, ...]:
+    """Of a single statement: nothing that its loop computes is in them."""
+    parts = [part for expr in expressions(stmt) for part in subexpressions(expr)]
+    return tuple(dict.fromkeys([p.operands[0] for p in parts if type(p) is Apply and p.op in NEAR_OPS]))

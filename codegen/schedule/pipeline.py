@@ -12,7 +12,6 @@ from codegen.ir.loops import Body, For, Kind, Loops, Phase, has_loop
 from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
-from codegen.schedule.addresses import name_addresses
 from codegen.schedule.collect import collect
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.dense_rows import rows_of_images
@@ -21,12 +20,11 @@ from codegen.schedule.each import apply_to_each
 from codegen.schedule.fuse import fuse_products
 from codegen.schedule.gradients import add_images, keep_in_registers
 from codegen.schedule.groups_of_images import add_groups
-from codegen.schedule.hoist import hoist
+from codegen.schedule.hoist import hoist, name_addresses
 from codegen.schedule.in_registers import read_apart
 from codegen.schedule.interleave import interleave_sums
 from codegen.schedule.lanes import split_into_lanes
-from codegen.schedule.marks import keep_order, mark_vectors
-from codegen.schedule.near import mark_near
+from codegen.schedule.marks import keep_order, mark_near, mark_vectors
 from codegen.schedule.pad import pad_lanes
 from codegen.schedule.parallel import share_gradients
 from codegen.schedule.parts import split_sums

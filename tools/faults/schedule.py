@@ -229,7 +229,7 @@ FAULTS = [
     ),
     Fault(
         "an address that counts its base twice",
-        "codegen/schedule/addresses.py",
+        "codegen/schedule/hoist.py",
         "Index(0, moving.steps, moving.tables, found[fixed])",
         "Index(fixed.base, moving.steps, moving.tables, found[fixed])",
     ),

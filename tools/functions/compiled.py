@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.expressions import Arithmetic
 from codegen.files import csrc
 from codegen.toolchain import UNIX_FLAGS
 from micrograd import ieee, ops

@@ -12,8 +12,7 @@ from random import Random
 from typing import TypeAlias
 
 from codegen.ir.graph import Graph
-from codegen.ir.interpret import interpret
-from codegen.ir.interpret_loops import State, new_state, run
+from codegen.ir.interpret import State, interpret, new_state, run
 from codegen.ir.loops import DATA, Loops, Pass
 from codegen.program import Label, Program
 from codegen.reroll.layout import FIRST_TOKEN

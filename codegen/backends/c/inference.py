@@ -17,7 +17,6 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, batch_passes_of
 from codegen.backends.c.module import (
     files,
@@ -28,6 +27,7 @@ from codegen.backends.c.module import (
     weights_text,
 )
 from codegen.backends.c.parts import Constants, string
+from codegen.backends.expressions import Arithmetic
 from codegen.passes.narrow import FLOATS, Narrow, narrow, rounded
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace

@@ -24,8 +24,8 @@ import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer, apart
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import MAX_STATEMENTS, together
 from codegen.backends.text import formulas, summary
 from codegen.backends.updates import NO_LOOPS

@@ -6,10 +6,10 @@ import textwrap
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import Kernels
 from codegen.backends.c.printer import INDENT
 from codegen.backends.c.standalone import no_macros
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import comment_text
 from codegen.kinds import Part
 from codegen.program import Program

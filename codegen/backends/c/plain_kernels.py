@@ -19,9 +19,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import Call, comment_lines, over_kernels
 from codegen.backends.c.printer import INDENT, Printer
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import together
 from codegen.ir.loops import (
     DATA,

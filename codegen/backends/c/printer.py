@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from codegen.backends.arithmetic import Arithmetic
-from codegen.backends.expressions import PRIMARY, Bound, apply_text, bound, index_text
+from codegen.backends.expressions import PRIMARY, Arithmetic, Bound, apply_text, bound, index_text
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (

@@ -20,10 +20,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import NARROW_TYPES, narrow_tensors, weights_digest, weights_table
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, pass_functions
 from codegen.backends.c.module import SLACK, defines, input_constants, offsets, output_tables, table
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import comment_text, walk
 from codegen.files import csrc
 from codegen.program import Pixels, Program

@@ -22,8 +22,8 @@ prints it. It is the baseline that the loops are measured against, and a second 
 
 from __future__ import annotations
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.kernels import Call, Functions, Kernels, definitions
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import declared_layout
 from codegen.ir.graph import LEAVES, Graph, Op
 from codegen.ir.loops import Pass

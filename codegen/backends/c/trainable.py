@@ -20,7 +20,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.inference import fits_float32
 from codegen.backends.c.kernels import Kernels
 from codegen.backends.c.module import SLACK, defines, offsets, spans_of, table, weights_text
@@ -29,6 +28,7 @@ from codegen.backends.c.plain_kernels import pass_functions
 from codegen.backends.c.printer import INDENT, statement_lines
 from codegen.backends.c.standalone import WORD, amalgamated
 from codegen.backends.c.updates import prepare_function, rule_constants
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import drawn_from, noise_rows, walk
 from codegen.backends.updates import each_body
 from codegen.passes.updates import Update

@@ -21,9 +21,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from codegen.backends.arithmetic import Arithmetic
 from codegen.backends.c.printer import INDENT, expression_text, statement_lines
-from codegen.backends.expressions import PRIMARY
+from codegen.backends.expressions import PRIMARY, Arithmetic
 from codegen.backends.shared import comment_text, walk
 from codegen.backends.updates import conditions, each_body, once_body
 from codegen.ir.graph import used_rows

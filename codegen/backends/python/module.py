@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.backends.arithmetic import Arithmetic
+from codegen.backends.expressions import Arithmetic
 from codegen.backends.python.kernels import INDENT, functions, literal, wrapped
 from codegen.backends.python.statements import StraightLine
 from codegen.backends.python.updates import update_lines
