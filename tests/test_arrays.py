@@ -38,6 +38,7 @@ np.where(np.eye(3, 4) > 0, a, 0.0); np.exp(np.where(np.eye(3, 4) > 0, a, 0)); a[
 np.select([np.eye(3, 4) > 0], [a], 0.0); np.tril(a); np.triu(a)
 np.einsum("ij,jk->ik", a, b); np.einsum("ij,jk", a, b); np.einsum("ij->", a); np.einsum("ij->ji", a)
 np.einsum("ii->i", a[:, :3]); np.einsum("ii", a[:, :3]); np.einsum("ij,jk,j->ik", a, b, x, optimize=True)
+np.einsum("ij,...jk,j->i...", a, b, x, optimize="optimal"); np.einsum("ij,kj,j->", a, a, x, optimize=True)
 np.einsum("...j,j->...", a, x); np.einsum("...ij,...jk->...ik", a[None], b); np.einsum("ij,kj", a, np.ones((5, 4)))
 np.einsum("i,j->ij", x, x); np.einsum(" i j , j -> i ", a, x); np.einsum("...j,...j", a, x); np.einsum("ij->i", a)
 np.stack([a, a]); np.concatenate([a, a], 1); np.hstack([a, a]); np.vstack([a, a]); np.append(a, x); np.split(a, 2, 1)[0]
@@ -127,6 +128,9 @@ def test_sums_go_from_left_to_right_however_the_array_lies_in_memory():
     assert written(np.einsum("ij,ij->i", a, a)[0]) == "(((1 * 1) + (2 * 2)) + (3 * 3))"
     assert written(np.einsum("ij,j,i->", a[:, :2], [7, 8], a[:, 0])) == (
         "(((((1 * 7) * 1) + ((2 * 8) * 1)) + ((4 * 7) * 4)) + ((5 * 8) * 4))"
+    )
+    assert written(np.einsum("ij,j,i->", a[:, :2], [7, 8], a[:, 0], optimize=["einsum_path", (0, 1), (0, 1)])) == (
+        "((1 * ((1 * 7) + (2 * 8))) + (4 * ((4 * 7) + (5 * 8))))"
     )
     long = array(np.ones(300)).sum()
     for _ in range(299):  # and not in pairs
