@@ -22,7 +22,7 @@ class Registers:
     roots: int  # of a block of images side by side, a line each
 
 
-WIDE = Registers(lanes=16, tile=16, width=4, roots=8)  # AVX-512: 32 registers of a line
+WIDE = Registers(lanes=16, tile=16, width=4, roots=16)  # AVX-512: 32 registers of a line
 NARROW = Registers(lanes=7, tile=4, width=1, roots=5)  # AVX2: 16 of half a line; NEON: 32 of a quarter
 
 
