@@ -163,7 +163,7 @@ class For:
     kind: Kind = Kind.SEQUENTIAL
     input: str = ""  # in a loop over active inputs, the name of the input's value
     steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
-    near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.near
+    near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.marks
     unrolled: bool = False  # its sums would be in memory otherwise: see schedule.in_registers
     last: int = 0  # in a loop over kernels, how many statements the last iteration has; 0 if it has all of them
 
