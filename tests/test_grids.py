@@ -10,13 +10,13 @@ import pytest
 from harness import compare, slow_but
 from test_schedule import check, check_batch
 
-from benchmarks.small.models import physics_loss
+from benchmarks.small.models import dot, physics_loss
 from codegen import Floats, Program, compile_program
 from codegen.ir.loops import Pass
 from codegen.pipeline import build_graph, reroll
 from codegen.reroll.affine import fit
 from micrograd.arrays import array
-from micrograd.functional import total
+from micrograd.functional import mse, softmax, total
 
 SIDE = 6
 
@@ -109,6 +109,20 @@ def test_rows_follow_one_another_as_they_were_created_if_that_loads_less(tmp_pat
         rows = found.layout.index[np.sort(roots)].reshape(-1, 8)
         assert (np.diff(rows.min(axis=1)) == 8).all()
     compare(in_a_ring(), tmp_path, steps=2, flags=["-O0"])
+
+
+def test_a_family_has_no_room_for_a_box_that_grids_make():
+    """Behind a mask gradients of scores fill a triangle if what they read is a grid, and else do not."""
+    rng = random.Random(1)
+    x, y = models.values(6 * 5), models.values(6 * 4)
+    rows = [x[5 * i :][:5] for i in range(6)]
+    weights = {name: models.weights(rng, 4, 5) for name in ("query", "key", "value")}
+    query, key, value = ([[dot(r, row) for r in w] for row in rows] for w in weights.values())
+    out = []
+    for i in range(6):
+        shares = softmax([dot(query[i], key[j]) * 0.5 for j in range(i + 1)])
+        out += [dot(shares, [value[j][unit] for j in range(i + 1)]) for unit in range(4)]
+    check(Program(Floats(x), Floats(y), weights, mse(out, y), {"out": out}, 0.01), steps=1)
 
 
 def test_rows_that_repeat_are_covered_once():

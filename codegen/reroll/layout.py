@@ -161,7 +161,7 @@ def assign(
                     grid = slots.grid(part)
                     ordered, box = known.ordered(part, runs, is_used, may_fill=grid is None)
                     stored.append(GroupLayout(ordered, runs, post, combine, box, grid))
-                    start, place = slots.place(part) or (None, None)
+                    start, place = slots.place(part, stored[-1].size) or (None, None)
                     _allocate(layout, stored[-1], array, place)
                     if grid is None:  # whose other groups may come later
                         known.sizes[stored[-1].offset] = stored[-1].size
@@ -204,9 +204,7 @@ class _Slots:
         for number, grid in enumerate(grids):
             self.grid_of[grid.roots] = number
         self.grid_starts: dict[int, int] = {}
-        self.distances: dict[
-            tuple[int, int], tuple[int, int]
-        ] = {}  # of a member: its family, and how far from the start
+        self.members: dict[tuple[int, int], tuple[int, int, int]] = {}  # family, how far from the start, and the room
         self.starts: dict[int, int] = {}
         self.extents: dict[int, int] = {}
         for number, members in enumerate(families):
@@ -214,12 +212,15 @@ class _Slots:
             found = distances(sizes, padded(sizes[0], layout.cache_line), layout.cache_line)
             if found is not None:
                 self.extents[number] = found[-1]
-                self.distances.update({part.key: (number, i) for part, i in zip(members, found, strict=False)})
+                self.members |= {part.key: (number, i, part.size) for part, i in zip(members, found, strict=False)}
                 if len({part.group.place for part in members}) > 1:
                     self.starts[number] = _take(layout, found[-1], found[-1])
 
-    def place(self, part: Group) -> tuple[int, int] | None:
-        """Where the part's family starts, and the index of its first root; None if it belongs to no family."""
+    def place(self, part: Group, size: int) -> tuple[int, int] | None:
+        """Where the part's family starts, and the index of its first root; None if it belongs to no family.
+
+        A part that fills a box only since something else is in a grid may need more room than its family has for it.
+        """
         number = int(self.grid_of[part.roots[0]])
         grid = self.grid(part)
         if grid is not None:
@@ -227,9 +228,9 @@ class _Slots:
                 size = grid.size
                 self.grid_starts[number] = _take(self.layout, size, padded(size, self.layout.cache_line))
             return self.grid_starts[number], self.grid_starts[number]
-        if _key(part) not in self.distances:
+        number, distance, room = self.members.get(_key(part), (0, 0, 0))
+        if size > room:
             return None
-        number, distance = self.distances[_key(part)]
         if number not in self.starts:
             self.starts[number] = _take(self.layout, self.extents[number], self.extents[number])
         return self.starts[number], self.starts[number] + distance
