@@ -22,7 +22,7 @@ from codegen.program import Program
 from codegen.reroll.affine import Loop
 from codegen.reroll.families import Part as Member
 from codegen.reroll.families import find_families, read_together
-from codegen.reroll.grids import Grid, find_grid
+from codegen.reroll.grids import LINE, Grid, find_grid
 from codegen.reroll.groups import Group, Ints
 from codegen.reroll.layout import GroupLayout, Layout, assign
 from codegen.reroll.lower import RESULT, Nest, lower
@@ -30,7 +30,7 @@ from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Shapes
 
 MAX_ROUNDS = 6
-LINE, HALF = 8, 4  # numbers that are loaded together
+HALF = LINE // 2
 MORE_LOADS = 1.2  # as many as without grids, for fewer loop nests
 MORE_GROUPS = 1.1  # as many as in the order of what they read, for fewer loads
 
