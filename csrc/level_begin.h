@@ -3,7 +3,8 @@
  * compiler may use at this LEVEL, and what the names of its functions end in.
  *
  * All levels give the same bits: lanes are independent sums, and nothing is contracted to a fused multiply-add.
- * gcc's unroll-and-jam would interleave two terms of a sum with scalar code where the lanes alone fill the registers.
+ * gcc's loop interchange would exchange two loops over the terms of a sum, and so add them in another order. Its
+ * unroll-and-jam would interleave two terms of a sum with scalar code where the lanes alone fill the registers.
  * Its patterns would load a Local's first values by memcpy, in pieces of 16 bytes that the next wider load must wait for.
  * If it knew which registers a callee leaves alone, it would keep numbers in them, and then could not clear the upper halves
  * of all registers before the call: Intel's processors take 0.05 us for an instruction of SSE while these are in use.
@@ -45,9 +46,9 @@
 #elif defined(__GNUC__)
 #pragma GCC push_options
 #if defined(KERNELS_O3) /* everything else is compiled in half the time */
-#pragma GCC optimize("O3,no-ipa-ra,no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
+#pragma GCC optimize("O3,no-ipa-ra,no-loop-interchange,no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
 #else
-#pragma GCC optimize("no-ipa-ra,no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
+#pragma GCC optimize("no-ipa-ra,no-loop-interchange,no-loop-unroll-and-jam,no-tree-loop-distribute-patterns")
 #endif
 #if LEVEL == 1
 #pragma GCC target("avx2,fma,popcnt")

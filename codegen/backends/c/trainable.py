@@ -46,7 +46,7 @@ STRICT = """\
 #if defined(__clang__)
 #pragma STDC FP_CONTRACT OFF
 #elif defined(__GNUC__) && !defined(__TINYC__) /* and no calls of memset() and memcpy() */
-#pragma GCC optimize("fp-contract=off,no-tree-loop-distribute-patterns")
+#pragma GCC optimize("fp-contract=off,no-loop-interchange,no-tree-loop-distribute-patterns")
 #elif defined(_M_FP_CONTRACT)
 #error "compile without /fp:contract"
 #endif
