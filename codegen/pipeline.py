@@ -333,7 +333,8 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
         rows = find_row_tensors(loops, layout, is_trained, density)  # tensors whose rows a zero input skips
         marked = mark_row_gradients(loops, rows)
         if cache_line > 1:
-            marked = copy_columns_of_gradients(marked, cache_line)  # columns that gradients read as rows
+            # Columns that gradients read become rows.
+            marked = copy_columns_of_gradients(marked, cache_line, program.reorder)
         return Rerolled(graph, trees.shapes, layout, marked, rows, tables, tuple(by_index))
 
 

@@ -57,35 +57,46 @@
 #endif
 #endif
 
-#if !FLOAT32
-/* Numbers of four rows of a matrix as `count` columns, an even number: see codegen/schedule/transpose.py. */
-SPECIALISED void AT_LEVEL(transpose_rows)(real *restrict to, const real *restrict from, ptrdiff_t distance, int count)
+/* Numbers of four rows of a matrix as `count` columns, `apart` from one another: see codegen/schedule/transpose.py. */
+SPECIALISED void AT_LEVEL(transpose_rows)(real *restrict to, ptrdiff_t apart, const real *restrict from, ptrdiff_t distance,
+                                          int count)
 {
-    for (int column = 0; column < count; column += 2) {
+    int column = 0;
+#if defined(SHUFFLES) && FLOAT32
+    for (; column + 4 <= count; column += 4) {
         const real *const row = from + column;
-        real *const columns = to + 4 * column;
-#if defined(SHUFFLES)
+        real *const columns = to + apart * column;
+        const four a = *(const four *)row, b = *(const four *)(row + distance);
+        const four c = *(const four *)(row + 2 * distance), d = *(const four *)(row + 3 * distance);
+        const four ac = __builtin_shufflevector(a, c, 0, 4, 1, 5), bd = __builtin_shufflevector(b, d, 0, 4, 1, 5);
+        const four ca = __builtin_shufflevector(a, c, 2, 6, 3, 7), db = __builtin_shufflevector(b, d, 2, 6, 3, 7);
+        *(four *)columns = __builtin_shufflevector(ac, bd, 0, 4, 1, 5);
+        *(four *)(columns + apart) = __builtin_shufflevector(ac, bd, 2, 6, 3, 7);
+        *(four *)(columns + 2 * apart) = __builtin_shufflevector(ca, db, 0, 4, 1, 5);
+        *(four *)(columns + 3 * apart) = __builtin_shufflevector(ca, db, 2, 6, 3, 7);
+    }
+#elif defined(SHUFFLES)
+    for (; column + 2 <= count; column += 2) {
+        const real *const row = from + column;
+        real *const columns = to + apart * column;
         const two a = *(const two *)row, b = *(const two *)(row + distance);
         const two c = *(const two *)(row + 2 * distance), d = *(const two *)(row + 3 * distance);
 #if LEVEL > 0
         const four even = __builtin_shufflevector(a, c, 0, 1, 2, 3), odd = __builtin_shufflevector(b, d, 0, 1, 2, 3);
         *(four *)columns = __builtin_shufflevector(even, odd, 0, 4, 2, 6);
-        *(four *)(columns + 4) = __builtin_shufflevector(even, odd, 1, 5, 3, 7);
+        *(four *)(columns + apart) = __builtin_shufflevector(even, odd, 1, 5, 3, 7);
 #else
         *(two *)columns = __builtin_shufflevector(a, b, 0, 2);
         *(two *)(columns + 2) = __builtin_shufflevector(c, d, 0, 2);
-        *(two *)(columns + 4) = __builtin_shufflevector(a, b, 1, 3);
-        *(two *)(columns + 6) = __builtin_shufflevector(c, d, 1, 3);
-#endif
-#else
-        for (int i = 0; i < 4; i++) {
-            columns[i] = row[i * distance];
-            columns[4 + i] = row[i * distance + 1];
-        }
+        *(two *)(columns + apart) = __builtin_shufflevector(a, b, 1, 3);
+        *(two *)(columns + apart + 2) = __builtin_shufflevector(c, d, 1, 3);
 #endif
     }
-}
 #endif
+    for (; column < count; column++)
+        for (int i = 0; i < 4; i++)
+            to[apart * column + i] = from[column + i * distance];
+}
 
 #if GROUP_GRADIENTS
 /* The sum of the first `count` of some numbers side by side, added in pairs: the second half to the first half. */

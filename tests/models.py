@@ -219,6 +219,19 @@ def borders(sizes: Sequence[int] = (1, 4, 4), side: int = 6) -> Program:
     return Program(Floats(x), None, parameters, total([v * v for v in pixels]), {"pixels": pixels})
 
 
+def points(count: int = 9, units: int = 7) -> Program:
+    """A small network at many points. Neither these nor units fill vectors: functions run over whole lines of both, and
+    gradients read copies of columns of units, four columns at a time and then three.
+    """
+    rng = random.Random(1)
+    x, y = values(count), values(2 * count)
+    first, bias, last = weights(rng, units), weights(rng, units), weights(rng, 2, units)
+    hidden = [[(a * at + b).tanh() for a, b in zip(first, bias, strict=True)] for at in x]
+    found = [dot(row, h) for h in hidden for row in last]
+    loss = total([(v - goal) ** 2 for v, goal in zip(found, y, strict=True)])
+    return Program(Floats(x), Floats(y), {"first": first, "bias": bias, "last": last}, loss, {"found": found})
+
+
 REGULAR: dict[str, Callable[[], Program]] = {
     "mlp": mlp,
     "deep_mlp": lambda: mlp((30, 8, 8, 8, 3)),

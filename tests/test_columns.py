@@ -117,10 +117,23 @@ def test_copies_hold_what_is_read(places):
     assert after(copied) == after(plain)
 
 
+def test_gradients_that_may_be_reordered_read_copies_more_often():
+    """Groups of images may add them, which reads no columns."""
+    assert len(copy_columns_of_gradients(loops_with(read(0, [(1, "k")]), rows=1), 4).kernels) == 3
+    loops = loops_with(read(0, [(1, "k")]), rows=3)
+    assert copy_columns_of_gradients(loops, 4, reorder=True) is loops
+
+
+def test_copies_are_not_copied():
+    """A copy reads columns itself."""
+    copied = copy_columns_of_gradients(loops_with(read(0, [(1, "k")])), 4)
+    assert copy_columns_of_gradients(copied, 4) is copied
+    assert copy_columns(copied, 4, {}) is copied
+
+
 @pytest.mark.parametrize(
     "loops",
     [
-        loops_with(read(0, [(1, "k")]), rows=3),  # hardly more reads than numbers
         loops_with(read(0, [(1, "k")]), lanes=3),  # no vector
         loops_with(read(0, [(1, "k")], down=1)),  # neighbours in memory
         loops_with(read(4, [(1, "k")]), lanes=UNITS - 1),  # from the middle of one row to that of the next
@@ -161,6 +174,19 @@ def values(loops):
     state = new_state(loops, [0.1 * i * i - i for i in range(SIZE)], [])
     run(state, EVERYTHING)
     return state.images[0][:400]
+
+
+@pytest.mark.parametrize("array", [DATA, VALUE])
+def test_neighbours_are_one_matrix(array):
+    """Two regions of three units each, as of two layers whose weights lie behind one another."""
+    plain = results_with(column(array))
+    half = SIZE // 2
+    (whole, *others) = plain.regions[array]
+    halves = [replace(whole, start=start, name=f"{whole.name}_{start}", row=half, extent=half) for start in (0, half)]
+    loops = replace(plain, regions={**plain.regions, array: Regions([*halves, *others])})
+    copied = copy_columns(loops, 4, {})
+    assert len(copied.kernels) == len(copy_columns(plain, 4, {}).kernels) == len(plain.kernels) + 1
+    assert values(copied) == values(plain)
 
 
 @pytest.mark.parametrize("array", [DATA, VALUE])

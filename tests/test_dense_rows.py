@@ -22,8 +22,8 @@ from codegen.ir.interpret import State, run, run_batch
 from codegen.ir.loops import VALUE, Pass
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, compile_program, reroll
-from codegen.schedule.dense_rows import IMAGES
 from codegen.schedule.pipeline import c_passes, dense_passes, schedule, stages
+from codegen.schedule.skip_zeros import IMAGES
 from codegen.schedule.target import Target
 from micrograd import optim
 from micrograd.functional import mse

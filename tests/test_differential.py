@@ -27,6 +27,13 @@ def test_columns_of_a_matrix_at_every_level(tmp_path):
     compare(program, tmp_path, steps=3, flags=["-O1"])
 
 
+def test_many_points_of_a_small_network(tmp_path):
+    text = compile_program(models.points(), "points").files["points_kernels.h"]
+    assert "transpose_rows)" in text
+    assert "each_tanh)(&" in text
+    compare(models.points(), tmp_path, steps=3, flags=["-O1"])
+
+
 def test_two_loops_over_the_terms_of_a_sum_are_not_interchanged(tmp_path):
     """The adjoints of three gates of 20 units: gcc -O3 would add them in another order than -O1."""
     program = gru(models.values(12), models.values(2), steps=6, hidden=20)

@@ -20,6 +20,8 @@ from codegen.ir.loops import (
     Name,
     Pass,
     Place,
+    Region,
+    Regions,
     Store,
 )
 from codegen.ir.print_loops import body_lines
@@ -45,13 +47,14 @@ def product(a, b):
     return Apply(int(Op.MUL), (a, b))
 
 
-def loops(nest):
+def loops(nest, room=40):
     kernel = Kernel(0, Pass.LOSS, (nest,), (0, 0), 1)
-    return Loops((kernel,), {VALUE: 10_000, DATA: 100}, {}, {VALUE: ()}, 0)
+    regions = Regions([Region(0, "A", "a", 500, 500, 500), Region(500, "B", "b", 36, room, room)])
+    return Loops((kernel,), {VALUE: 10_000, DATA: 100}, {}, {VALUE: regions}, 0)
 
 
-def apart(nest, dtype="float64"):
-    (changed,) = apply_to_each(loops(nest), Target(dtype)).kernels[0].nests
+def apart(nest, dtype="float64", room=40):
+    (changed,) = apply_to_each(loops(nest, room), Target(dtype)).kernels[0].nests
     return [*body_lines(changed)]
 
 
@@ -70,6 +73,23 @@ def test_rows_are_one_loop():
         "each j < 64:",
         "    value[500 + j] = tanh(value[500 + j])",
     ]
+
+
+def test_the_last_line_of_an_array_has_padding():
+    """36 numbers fill four lines and a half. Without padding, or as a part of an array, another number follows."""
+    nest = rows(call("tanh", at(0, 0, 1)), count=3, lanes=12, stride=12)
+    assert apart(nest)[-2:] == ["each j < 40:", "    value[500 + j] = tanh(value[500 + j])"]
+    assert apart(nest, room=36) == [*body_lines(nest)]
+    part = rows(call("tanh", at(0, 0, 1)), count=2, lanes=17, stride=17)
+    assert apart(part) == [*body_lines(part)]
+
+
+def test_short_functions_of_ragged_lanes():
+    """exp alone is short enough where lanes fill vectors; 6 of 8 lanes are two vectors, of 4 and of 2."""
+    value = call("exp", at(0, 0, 1))
+    nest = rows(value, count=6, lanes=6, stride=6)
+    assert apart(nest)[-2:] == ["each j < 40:", "    value[500 + j] = exp(value[500 + j])"]
+    assert "each" not in "".join(apart(rows(value, count=4, lanes=9 * 8, stride=9 * 8)))
 
 
 def test_the_rest_of_a_value_is_a_third_loop():
@@ -142,7 +162,7 @@ SUM = (
     [
         rows(TERM, lanes=12, stride=16),
         rows(TERM, count=1),
-        rows(TERM, count=3, lanes=12, stride=12),
+        rows(TERM, count=5, lanes=7, stride=7),
         rows(call("exp", at(0, 0, 1))),
         rows(call("sin", at(0, 0, 1))),
         rows(product(TERM, call("erf", at(0, 0, 1)))),

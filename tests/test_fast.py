@@ -13,7 +13,7 @@ from functools import cache
 import numpy as np
 import pytest
 from harness import LEVELS, Extension, bits, example, many, slow_but
-from models import REGULAR, mlp, recurrence
+from models import REGULAR, mlp, points, recurrence
 
 from benchmarks.small.models import logistic_with_l2, numbers, physics_loss
 from codegen import compile_program
@@ -36,7 +36,7 @@ MODELS = ["deep_mlp", "convolution", "recurrence", "attention"]
 def declared(name: str, **options: object):
     """A model of tests/models.py, with the same weights each time, and other arithmetic."""
     random.seed(3)
-    program = REGULAR[name]() if name != "mnist" else mnist_program()
+    program = {"mnist": mnist_program, "points": points, **REGULAR}[name]()
     return replace(program, **options)
 
 
@@ -86,7 +86,7 @@ def test_fast_modes_stay_close_to_strict_mode(name, mode, strict_mode, tmp_path)
         assert distance(strict.data, fast.data) < tolerance
 
 
-@pytest.mark.parametrize("name", slow_but([], ["mlp", "convolution", "recurrence"]))
+@pytest.mark.parametrize("name", slow_but(["points"], ["mlp", "convolution", "recurrence", "points"]))
 def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number_of_threads(name, tmp_path):
     first = Extension(declared(name, dtype="float32"), tmp_path, "loops", levels=True)
     systems = [first]

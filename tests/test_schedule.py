@@ -37,6 +37,7 @@ from codegen.ir.loops import (
     Store,
     statements,
 )
+from codegen.ir.print_loops import body_lines
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll, token_parts
 from codegen.schedule import each
@@ -59,6 +60,10 @@ from tools.fuzz_compiler.systems import compare
 
 STRICT = Target()
 EVERYTHING = Pass.LOSS | Pass.OUTPUTS | Pass.PREDICTION | Pass.GRADIENTS
+
+
+def is_images(stmt):
+    return isinstance(stmt, For) and stmt.kind == Kind.IMAGES
 
 
 def changed(found, passes):
@@ -204,10 +209,11 @@ ODD = {
     "logistic with L2": lambda: logistic_with_l2(models.values(7), models.values(3)),
     "physics": lambda: physics_loss(models.values(3), models.values(1), hidden=5),
     "sparse": lambda: sparse_network(models.values(16), models.values(2)),
+    "points": models.points,
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["physics", "logistic with L2"], ODD))
+@pytest.mark.parametrize("name", slow_but(["physics", "logistic with L2", "points"], ODD))
 def test_groups_of_images_add_the_same_gradients(name):
     """After each pass, three images in a group add what each adds alone. Some nests have tiles, and rests of them."""
     program, target = ODD[name](), Target("float32", reorder=True)
@@ -309,6 +315,32 @@ def test_tiles_of_rows(shape):
     sums = [models.dot([row[j] for row in w], hidden) for j in range(lanes)]
     errors = [(s - t).tanh() for s, t in zip(sums, y, strict=True)]
     check(Program(Floats(x), Floats(y), {"w": w}, models.total([e * e for e in errors]), {"out": sums}), steps=1)
+
+
+def test_short_rows_of_gradients_become_columns():
+    """Of three roots each row would fill a part of a vector; the 12 inputs fill one and a half. And the penalty's term,
+    which no image has a part in, is computed once a block.
+    """
+    program = logistic_with_l2(models.values(12), models.values(3))
+    found = reroll(build_graph(program), program, 8)
+    (images,) = [s for s in statements(schedule(found, c_passes(found, STRICT)).kernels[-1].nests[0]) if is_images(s)]
+    assert [*body_lines((images,))] == [
+        "images image < 64:",
+        "    lanes row < 3:",
+        "        vectors i < 12:",
+        "            sum[12row + i] += term[12row + i]",
+        "    lanes row < 3:",
+        "        let x = value[49 + row]",
+        "        vectors i < 12:",
+        "            sum[12row + i] += mul(value[i], x)",
+    ]
+
+
+@pytest.mark.parametrize("shape", [(12, 6), (3, 3)], ids=["nearly a vector", "few of either"])
+def test_rows_of_gradients_stay(shape):
+    program = logistic_with_l2(models.values(shape[0]), models.values(shape[1]))
+    found = reroll(build_graph(program), program, 8)
+    assert "columns" not in [name for name, _ in changed(found, c_passes(found, STRICT))]
 
 
 def test_columns_in_two_loops_of_terms():

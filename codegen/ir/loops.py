@@ -97,7 +97,7 @@ class Pass(IntFlag):
     METRICS = 256
     TOKEN_ROWS = 512  # rows of tables that tokens select, which run-time code copies: see schedule.tokens
     STEPS = 1024  # gradients of one image, and steps with them: see schedule.steps
-    DENSE_ROWS = 2048  # row sums of a few images, for inputs that are active in all: see schedule.dense_rows
+    DENSE_ROWS = 2048  # row sums of a few images, for inputs that are active in all: see schedule.skip_zeros
 
 
 PARAMETER_GRADIENTS = (Pass.DENSE_GRADIENTS, Pass.STEPS)

@@ -55,7 +55,7 @@ from codegen.ir.loops import (
     reads,
 )
 from codegen.reroll.layout import aligned, padded
-from codegen.schedule.nest import result, root_loops
+from codegen.schedule.nest import is_copy, result, root_loops
 
 FEWEST_LANES = 4  # of which a copy makes vectors
 FEWEST_READS = 4  # of each number
@@ -63,10 +63,13 @@ MOST_NUMBERS = 2**16  # of all copies, which each image of a block has room for
 NOT_COMPUTED = ("INPUT", "TARGET", "NOISE")
 
 
-def copy_columns_of_gradients(loops: Loops, cache_line: int) -> Loops:
-    """With copies of what gradients read. `cache_line`: rows of copies are padded to multiples of so many numbers."""
+def copy_columns_of_gradients(loops: Loops, cache_line: int, reorder: bool = False) -> Loops:
+    """With copies of what gradients read. `cache_line`: rows of copies are padded to multiples of so many numbers.
+
+    `reorder`: groups of images may add gradients, which reads no columns: see groups_of_images.py.
+    """
     readers = [kernel for kernel in loops.kernels if kernel.passes == Pass.DENSE_GRADIENTS]
-    return _Copies(loops, readers, (VALUE,)).made(cache_line, Phase.BY_IMAGE)
+    return _Copies(loops, readers, (VALUE,), FEWEST_READS if reorder else 1).made(cache_line, Phase.BY_IMAGE)
 
 
 def copy_columns(loops: Loops, cache_line: int, phases: Mapping[int, Phase]) -> Loops:
@@ -82,12 +85,19 @@ def copy_columns(loops: Loops, cache_line: int, phases: Mapping[int, Phase]) -> 
 
 @dataclass(frozen=True)
 class Matrix:
-    """A region of value[] or data[] as rows of `stride` numbers, of which lanes read columns in kernels of `passes`."""
+    """A region of value[] or data[], or some neighbours, as rows of `stride` numbers; lanes of kernels of `passes` read
+    columns of it.
+    """
 
     array: str
     region: Region
     stride: int
     passes: Pass
+
+    def starts(self, loops: Loops) -> list[int]:
+        """Of the regions that it consists of."""
+        first, end = self.region.start, self.region.start + self.region.extent
+        return [region.start for region in loops.regions[self.array] if first <= region.start < end]
 
     def at(self, index: Index) -> tuple[Index, Index]:
         """The row and the column of an element."""
@@ -111,22 +121,26 @@ class Copy:
     def columns(self) -> int:
         return self.last - self.first + 1
 
-    def pays(self, matrix: Matrix) -> bool:
-        """Whether it is read often; and all that is copied must be in the region."""
+    def pays(self, matrix: Matrix, fewest: int) -> bool:
+        """Whether each number is read so often; and all that is copied must be in the region."""
         is_inside = matrix.stride * (self.rows - 1) + self.last < matrix.region.extent
-        return is_inside and self.reads >= FEWEST_READS * self.columns * self.rows
+        return is_inside and self.reads >= fewest * self.columns * self.rows
 
 
 class _Copies:
     """What lanes of some kernels read from columns of some arrays."""
 
-    def __init__(self, loops: Loops, readers: list[Kernel], arrays: tuple[str, ...]) -> None:
-        self.loops, self.arrays = loops, arrays
+    def __init__(
+        self, loops: Loops, readers: list[Kernel], arrays: tuple[str, ...], fewest: int = FEWEST_READS
+    ) -> None:
+        self.loops, self.arrays, self.fewest = loops, arrays, fewest
         self.readers = {kernel.number for kernel in readers}
         self.copies: dict[Matrix, Copy] = {}
         self.matrices: dict[tuple[int, int, Place], Matrix] = {}  # by kernel, nest and place
         for position, kernel in enumerate(loops.kernels):
             for n, nest in enumerate(kernel.nests if kernel.number in self.readers else ()):
+                if is_copy(nest):
+                    continue
                 for counts, place in _places(nest, {}):
                     matrix = self.matrix(kernel, nest, place, counts)
                     if matrix is not None:
@@ -138,10 +152,13 @@ class _Copies:
         roots, index = root_loops(nest), place.index
         if not roots or roots[-1].count < FEWEST_LANES or place.array not in self.arrays or index.tables:
             return None
-        stride, region = index.stride(roots[-1].counter), self.loops.region(place.array, index.base)
-        is_inside = region.start <= _least(index, counts) <= _most(index, counts) < region.start + region.extent
-        if stride <= 1 or region.name in NOT_COMPUTED or not is_inside:
+        stride, regions = index.stride(roots[-1].counter), self.loops.regions[place.array]
+        least, most = _least(index, counts), _most(index, counts)
+        region, last = regions.at(least), regions.at(most)
+        end = last.start + last.extent
+        if stride <= 1 or region.name in NOT_COMPUTED or not region.start <= least <= most < end:
             return None
+        region = replace(region, extent=end - region.start)
         passes = Pass.GRADIENTS if kernel.is_gradient else kernel.passes
         matrix = Matrix(place.array, region, stride, passes)
         row, column = matrix.at(index)
@@ -169,9 +186,9 @@ class _Copies:
         found: dict[Matrix, Region] = {}
         before: dict[int, list[Kernel]] = {}  # kernels, by the position of the next one
         for matrix, copy in self.copies.items():
-            first = known.get(matrix.region.start, 0) if matrix.array == VALUE else 0
+            first = max([known.get(start, 0) for start in matrix.starts(loops)]) if matrix.array == VALUE else 0
             row = padded(copy.rows, cache_line)
-            if not copy.pays(matrix) or copy.reader < first or length + row * copy.columns > most:
+            if not copy.pays(matrix, self.fewest) or copy.reader < first or length + row * copy.columns > most:
                 continue
             names = f"COLUMNS_{number}", f"{matrix.region.title}.columns"
             region = Region(length, *names, copy.rows, row, row * copy.columns)

@@ -22,6 +22,9 @@ and with images side by side:
         side by side image < 8:
             value[500 + i][image] = tanh(value[500 + i][image])
 
+The numbers of an array need not fill its last cache line: what follows them there is padding, which may hold anything.
+Short functions too become loops of their own where lanes would leave much of a vector empty, again in each row.
+
 What a value needs besides the function is computed in a third loop: mul(sigmoid(x), y) reads sigmoid(x) from its own
 place. No kernel reads what it writes itself, so nothing sees the number in between. Loops over kernels have been made
 before: whether there are enough numbers may differ from step to step.
@@ -45,6 +48,8 @@ from codegen.ir.loops import (
     Name,
     Nest,
     Place,
+    Region,
+    Regions,
     Stmt,
     Store,
     expressions,
@@ -53,6 +58,7 @@ from codegen.ir.loops import (
     subexpressions,
     writes,
 )
+from codegen.reroll.layout import aligned
 from codegen.schedule.nest import each_nest
 from codegen.schedule.target import Target
 from micrograd import ops
@@ -60,39 +66,42 @@ from micrograd.definitions import chain_of
 
 FEWEST_LINES = 4  # cache lines of numbers: fewer are done before a second stage would start
 CHAIN = 29  # additions, of a function and its argument: expm1 has 29 by itself, and exp 28, which hardly gains
+RAGGED = 1.25  # so many times more vectors are worth a loop of its own
 KINDS = (Kind.SEQUENTIAL, Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
 
 
 def apply_to_each(loops: Loops, target: Target) -> Loops:
-    return each_nest(loops, lambda _, nest: _apart(nest, target))
+    regions = loops.regions[VALUE]
+    return each_nest(loops, lambda _, nest: _apart(nest, target, regions))
 
 
-def _apart(body: Body, target: Target) -> Body:
+def _apart(body: Body, target: Target, regions: Regions) -> Body:
     changed: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For():
-                changed += _loops(stmt, target)
+                changed += _loops(stmt, target, regions)
             case Nest():
-                changed.append(replace(stmt, body=_apart(stmt.body, target)))
+                changed.append(replace(stmt, body=_apart(stmt.body, target, regions)))
             case _:
                 changed.append(stmt)
     return tuple(changed)
 
 
-def _loops(loop: For, target: Target) -> Body:
+def _loops(loop: For, target: Target, regions: Regions) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
-    function = None if store is None else _long_function(store.value, target)
+    fewest = 1 if _is_ragged(path, target) else CHAIN
+    function = None if store is None else _long_function(store.value, target, fewest)
     if store is not None and function is not None and _is_alone(loop):
         assert isinstance(store.target, Place)
         place, is_all = store.target, store.value == function
-        each = _each(path, place, function.op, target)
+        each = _each(path, place, function.op, target, regions)
         if each is not None and (is_all or _is_short(path)):
-            before = _loops(_with_value(loop, function.operands[0]), target)
+            before = _loops(_with_value(loop, function.operands[0]), target, regions)
             rest = map_expr(store.value, lambda expr: place if expr == function else expr)
             return (*before, each) if is_all else (*before, each, _with_value(loop, rest))
-    return (replace(loop, body=_apart(loop.body, target)),)
+    return (replace(loop, body=_apart(loop.body, target, regions)),)
 
 
 def _path(loop: For) -> tuple[list[For], Store | None]:
@@ -106,16 +115,24 @@ def _path(loop: For) -> tuple[list[For], Store | None]:
     return path, stmt if is_value else None  # type: ignore[return-value]
 
 
-def _long_function(expr: Expr, target: Target) -> Apply | None:
+def _is_ragged(path: Sequence[For], target: Target) -> bool:
+    """Whether lanes in rows leave much of their vectors empty: of a rest, compilers make one for each power of two."""
+    if len(path) < 2 or path[-1].kind not in (Kind.LANES, Kind.VECTORS):
+        return False
+    whole, rest = divmod(path[-1].count, target.cache_line)
+    return (whole + rest.bit_count()) * target.cache_line >= RAGGED * path[-1].count
+
+
+def _long_function(expr: Expr, target: Target, fewest: int) -> Apply | None:
     """The expression itself, or the only part of it, that is a function with stages."""
-    found = [part for part in subexpressions(expr) if type(part) is Apply and _waits(part, target)]
+    found = [part for part in subexpressions(expr) if type(part) is Apply and _chains(part, target) >= fewest]
     return found[0] if found and (found[0] is expr or len({*found}) == 1) else None
 
 
-def _waits(function: Apply, target: Target) -> bool:
-    """Whether a processor would wait for the chain of a function and its argument."""
+def _chains(function: Apply, target: Target) -> int:
+    """The chain of a function with stages, and of its argument: a processor waits for each addition. 0 for others."""
     own = chain_of(ops.row(function.op), target.is_float32) if function.op >= ops.FIRST else 0
-    return own > 0 and own + _chain(function.operands[0]) >= CHAIN
+    return own + _chain(function.operands[0]) if own else 0
 
 
 def _chain(expr: Expr) -> int:
@@ -132,7 +149,7 @@ def _is_alone(loop: For) -> bool:
     return sum(target is not None and target.array == VALUE for target in targets) == 1
 
 
-def _each(path: Sequence[For], first: Place, op: int, target: Target) -> For | None:
+def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: Regions) -> For | None:
     """The loop of a function over all numbers of these loops; None if they are few, or not side by side."""
     images = [loop for loop in path if loop.kind == Kind.SIDE_BY_SIDE]
     roots = [loop for loop in path if loop.kind != Kind.SIDE_BY_SIDE]
@@ -143,16 +160,26 @@ def _each(path: Sequence[For], first: Place, op: int, target: Target) -> For | N
         if index.stride(loop.counter) != count:
             return None
         count *= loop.count
-    numbers = count * (target.cache_line if images else 1)
-    if numbers % target.cache_line or numbers < FEWEST_LINES * target.cache_line:
-        return None
     counter = roots[-1].counter
     steps = tuple([step for step in index.steps if step[1] not in {loop.counter for loop in roots}])
+    if not images and count % target.cache_line:
+        # Of arrays whose sizes differ, which follow one another without padding, the last one alone has room.
+        starts, whole = [index.base, *[index.base + stride for stride, _ in steps]], aligned(count, target.cache_line)
+        if index.tables or not all(_has_room(regions.at(start), start, count, whole) for start in starts):
+            return None
+        count = whole
+    if count * (target.cache_line if images else 1) < FEWEST_LINES * target.cache_line:
+        return None
     place = replace(first, index=replace(index, steps=((1, counter), *steps)))
     body: Body = (Store(place, Apply(op, (place,))),)
     for loop in images:
         body = (replace(loop, body=body),)
     return For(counter, count, body, Kind.EACH)
+
+
+def _has_room(region: Region, start: int, count: int, whole: int) -> bool:
+    """Whether so many numbers are an array, and so many with the padding behind them."""
+    return start == region.start and count == region.row and whole <= region.row_length
 
 
 def _with_value(loop: For, value: Expr) -> For:

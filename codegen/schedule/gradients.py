@@ -23,16 +23,67 @@ and then:
             grad[12i + j] = sum
 
 Each gradient adds the images in order, so it has the same bits as with one image at a time. A single row of gradients
-with one term per image stays in memory: nothing would be reused between two terms.
+with one term per image stays in memory: nothing would be reused between two terms. A term that no value of an image is
+part of, as the one of an L2 penalty, is computed once:
+
+    let sum = grad[12i + j]
+    let term = mul(data[12i + j], 0.002)
+    images image:
+        sum += term
+
+
+Short rows of gradients, of which each would fill a part of a vector -> columns.
+
+Example input, a layer of three roots:
+
+    for i < 32:
+        for j < 3:
+            let sum = grad[3i + j]
+            images image:
+                sum += mul(value[i], value[32 + j])
+            grad[3i + j] = sum
+
+becomes:
+
+    for j < 3:
+        for i < 32:
+            let sum = grad[3i + j]
+            ...
+
+The innermost loop becomes lanes. Now what they read of each image lies side by side, and their sums do so in registers;
+gradients far apart are read and written once a block of images.
+
+
+Loops over gradients -> parallel loops, divided among threads.
+
+Example input:
+
+    for i < 50:
+        local sum[12]
+        ...
+
+becomes:
+
+    parallel i < 50:
+        local sum[12]
+        ...
+
+Of several loops over roots, the longest is divided. A nest that does not begin with a loop over roots goes to one
+thread as a whole: it becomes the body of a parallel loop of one iteration. One thread computes each number, adding in
+the same order as a single thread would.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from codegen.ir.loops import (
+    PARAMETER_GRADIENTS,
+    VALUE,
     Accumulate,
     Body,
+    Const,
     Expr,
     For,
     Kernel,
@@ -41,14 +92,18 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Pass,
+    Stmt,
     Store,
     map_body,
+    reads,
     statements,
 )
 from codegen.schedule.nest import around, each_nest, result, root_loops
+from codegen.schedule.target import Target
 
 MAX_IMAGES = 64  # in a block: an upper bound of the iterations
-SUM = "sum"
+SUM, TERM = "sum", "term"
+GAIN = 2  # so many times fewer vectors of terms are worth reading and writing gradients that lie apart
 
 
 def add_images(loops: Loops) -> Loops:
@@ -58,14 +113,50 @@ def add_images(loops: Loops) -> Loops:
 def keep_in_registers(loops: Loops) -> Loops:
     def change(body: Body) -> Body:
         place = result(body)
+        terms: list[Stmt] = []
 
         def to_sum(expr: Expr) -> Expr:
             return Name(SUM) if expr == place else expr
 
-        assert all(isinstance(stmt, For | Accumulate) for stmt in statements(body))
-        return Let(SUM, place), *map_body(body, to_sum), Store(place, Name(SUM))
+        def once(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, Accumulate) or type(stmt.value) is Const or _is_of_image(stmt):
+                return stmt
+            name = f"{TERM}_{len(terms)}" if terms else TERM
+            terms.append(Let(name, stmt.value))
+            return replace(stmt, value=Name(name))
+
+        inner = map_body(body, to_sum)
+        match inner:
+            case (For(kind=Kind.IMAGES) as images,):
+                inner = (replace(images, body=tuple([once(stmt) for stmt in images.body])),)
+        return Let(SUM, place), *terms, *inner, Store(place, Name(SUM))
 
     return _inside_roots(loops, change)
+
+
+def _is_of_image(stmt: Stmt) -> bool:
+    return any(place.array == VALUE for place in reads(stmt))
+
+
+def fill_lanes(loops: Loops, target: Target) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        found = root_loops(nest)
+        if kernel.passes != Pass.DENSE_GRADIENTS or any(loop.kind != Kind.SEQUENTIAL for loop in found):
+            return nest
+        body = found[-1].body if found else nest
+        best = min(reversed(found), key=lambda loop: _vectors(loop, body, target), default=None)
+        if best is None or GAIN * _vectors(best, body, target) > _vectors(found[-1], body, target):
+            return nest
+        return around([*[loop for loop in found if loop is not best], best], body)
+
+    return each_nest(loops, change)
+
+
+def _vectors(lane: For, body: Body, target: Target) -> float:
+    """Vectors of terms for each gradient, if the iterations of a loop are lanes; one if they are few, or lie apart."""
+    read = [place.index for stmt in statements(body) for place in reads(stmt) if place.array == VALUE]
+    fills = 2 * lane.count >= target.cache_line and all(index.is_contiguous(lane.counter) for index in read)
+    return -(-lane.count // target.cache_line) / lane.count if fills else 1.0
 
 
 def _inside_roots(loops: Loops, change: Callable[[Body], Body], straight: bool = False) -> Loops:
@@ -78,3 +169,17 @@ def _inside_roots(loops: Loops, change: Callable[[Body], Body], straight: bool =
         return around(found, change(found[-1].body if found else nest))
 
     return each_nest(loops, changed, straight)
+
+
+def share_gradients(loops: Loops) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        if kernel.passes not in PARAMETER_GRADIENTS:
+            return nest
+        found = [loop for loop in root_loops(nest) if loop.kind == Kind.SEQUENTIAL]
+        if not found:
+            return (For("all", 1, nest, Kind.PARALLEL),)
+        longest = max(found, key=lambda loop: loop.count)
+        divided = [replace(loop, kind=Kind.PARALLEL) if loop is longest else loop for loop in found]
+        return around(divided, found[-1].body)
+
+    return each_nest(loops, change, straight=True)

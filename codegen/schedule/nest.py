@@ -45,6 +45,16 @@ def root_loops(nest: Body) -> list[For]:
     return loops
 
 
+def is_copy(nest: Body) -> bool:
+    """Whether a nest copies columns as rows: see columns.py."""
+    match nest:
+        case (For(body=(For(body=(Store(Place() as to, Place() as source),)) as inner,)) as outer,):
+            strides = to.index.stride(inner.counter), source.index.stride(outer.counter)
+            is_plain = not (to.index.tables or source.index.tables)
+            return is_plain and strides == (1, 1) and source.index.stride(inner.counter) > 1
+    return False
+
+
 def around(loops: Iterable[For], body: Body) -> Body:
     """The body inside copies of these loops, outermost first."""
     for loop in reversed(list(loops)):

@@ -40,7 +40,7 @@ from codegen.ir.loops import (
     statements,
     writes,
 )
-from codegen.schedule.nest import root_loops
+from codegen.schedule.nest import is_copy, root_loops
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
@@ -165,7 +165,7 @@ def _indices(loops: Loops, index: Index, counts: dict[str, int]) -> Ints:
 def _pays(kernel: Kernel, target: Target) -> bool:
     """Whether image by image, without the inputs that are 0, is no slower than images side by side.
 
-    Where no input is expected to be 0, a few images share the rows that they read: see schedule.dense_rows. It pays if
+    Where no input is expected to be 0, a few images share the rows that they read: see schedule.skip_zeros. It pays if
     these rows are many: images side by side read a few lanes of all rows at a time.
     """
     cost = kernel_cost(kernel, target)
@@ -185,11 +185,11 @@ def kernel_cost(kernel: Kernel, target: Target) -> Cost:
 
 
 def _nest_cost(nest: Body, target: Target) -> Cost:
-    """Operations of a nest: lanes fill vectors if they are contiguous in memory."""
+    """Operations of a nest: lanes fill vectors if they are contiguous in memory, or copied by transpose_rows()."""
     width, found = target.cache_line, root_loops(nest)
     lane = found[-1] if found else None
     lanes = lane.count if lane is not None else 1
-    vectors = -(-lanes // width) if lane is not None and _is_contiguous(nest, lane) else lanes
+    vectors = -(-lanes // width) if lane is not None and (_is_contiguous(nest, lane) or is_copy(nest)) else lanes
     by_image = _work(nest, target.density) / lanes * vectors * width
     return Cost(by_image, _work(nest, 1.0))
 

@@ -12,27 +12,22 @@ from codegen.ir.loops import Body, For, Kind, Loops, Phase, has_loop
 from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
-from codegen.schedule.collect import collect
 from codegen.schedule.columns import copy_columns
-from codegen.schedule.dense_rows import rows_of_images
 from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.fuse import fuse_products
-from codegen.schedule.gradients import add_images, keep_in_registers
+from codegen.schedule.gradients import add_images, fill_lanes, keep_in_registers, share_gradients
 from codegen.schedule.groups_of_images import add_groups
-from codegen.schedule.hoist import hoist, name_addresses
+from codegen.schedule.hoist import collect, hoist, name_addresses
 from codegen.schedule.in_registers import read_apart
-from codegen.schedule.interleave import interleave_sums
-from codegen.schedule.lanes import split_into_lanes
+from codegen.schedule.lanes import pad_lanes, split_into_lanes
 from codegen.schedule.marks import keep_order, mark_near, mark_vectors
-from codegen.schedule.pad import pad_lanes
-from codegen.schedule.parallel import share_gradients
-from codegen.schedule.parts import split_sums
+from codegen.schedule.parts import interleave_sums, split_sums
 from codegen.schedule.phases import set_phases
 from codegen.schedule.roll import roll
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
-from codegen.schedule.skip_zeros import skip_zeros, split_row_sums
+from codegen.schedule.skip_zeros import rows_of_images, skip_zeros, split_row_sums
 from codegen.schedule.steps import gradients_from_zero, take_steps
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes, tile_rows
@@ -93,6 +88,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers
+        "columns": lambda loops: fill_lanes(loops, target),  # of gradients, where rows are short
         "interleave": interleave_sums,  # single sums, some at a time
         "dots": lambda loops: add_terms_in_vectors(loops, target),  # terms side by side
         "lanes": split_into_lanes,  # roots side by side in vector registers
@@ -149,7 +145,7 @@ def gradient_passes(found: Rerolled, target: Target, batch: Loops) -> dict[str, 
 def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for gradients of a single image that become steps at once."""
     passes = c_passes(found, target)
-    skipped = ("skip zeros", "row sums", "images", "registers")
+    skipped = ("skip zeros", "row sums", "images", "registers", "columns")
     return {
         "from zero": gradients_from_zero,
         **{name: run for name, run in passes.items() if name not in skipped},

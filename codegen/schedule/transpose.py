@@ -33,6 +33,7 @@ gcc's own interleaving takes three times as long. Plain C leaves it to the compi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import chain, count
 
 from codegen.ir.loops import (
@@ -55,7 +56,7 @@ from codegen.ir.loops import (
     substituted,
 )
 from codegen.schedule.forms import Growing
-from codegen.schedule.nest import each_nest
+from codegen.schedule.nest import each_nest, is_copy
 from codegen.schedule.target import Target
 from codegen.schedule.tile import block_of_lanes
 
@@ -70,10 +71,30 @@ def transpose(loops: Loops, target: Target, kind: Kind = Kind.VECTORS) -> Loops:
     growing = Growing(loops)
 
     def change(kernel: Kernel, nest: Body) -> Body:
+        if kind == Kind.TRANSPOSED and is_copy(nest):
+            return _copied(nest)
         is_left = kernel.passes in PARAMETER_GRADIENTS or target.is_float32  # a float32 vector is longer than ROWS
         return nest if is_left or nest in growing else _nest(nest, kind)
 
     return each_nest(loops, change)
+
+
+def _copied(nest: Body) -> Body:
+    """A nest that copies columns as rows, with as many as four columns at a time."""
+    (loop,) = nest
+    assert isinstance(loop, For)
+    (lanes,) = loop.body
+    assert isinstance(lanes, For)
+    (copy,) = lanes.body
+    assert isinstance(copy, Store)
+    quads, rest = divmod(lanes.count, ROWS)
+    starts = [Index(r, ((ROWS, "quad"),)) for r in range(ROWS)]
+    column: Body = tuple([stmt for start in starts for stmt in substituted((copy,), lanes.counter, start)])
+    copied: Body = (For("quad", quads, (replace(loop, body=column, kind=Kind.TRANSPOSED),)),) if quads else ()
+    if rest:
+        start = Index(quads * ROWS, ((1, lanes.counter),))
+        copied += (replace(loop, body=(replace(lanes, count=rest, body=substituted((copy,), lanes.counter, start)),)),)
+    return copied
 
 
 def _nest(body: Body, kind: Kind) -> Body:

@@ -33,8 +33,8 @@ FAULTS = [
     Fault(
         "a gradient that adds its first term twice",
         "codegen/schedule/gradients.py",
-        "*map_body(body, to_sum), Store",
-        "*map_body(body + body[:1], to_sum), Store",
+        "*terms, *inner, Store",
+        "*terms, *inner, *inner[:1], Store",
     ),
     Fault(
         "sums one lane too few",
@@ -44,7 +44,7 @@ FAULTS = [
     ),
     Fault(
         "lanes padded into the results of another group",
-        "codegen/schedule/pad.py",
+        "codegen/schedule/lanes.py",
         "if lanes.count != region.row or not starts_rows or written.index.tables:",
         "if written.index.tables:",
     ),
@@ -63,7 +63,7 @@ FAULTS = [
     ),
     Fault(
         "gradients that every thread adds",
-        "codegen/schedule/parallel.py",
+        "codegen/schedule/gradients.py",
         "kind=Kind.PARALLEL)",
         "kind=Kind.SEQUENTIAL)",
         seed=27,
@@ -152,7 +152,7 @@ FAULTS = [
     ),
     Fault(
         "sums of a few images that overlap",
-        "codegen/schedule/dense_rows.py",
+        "codegen/schedule/skip_zeros.py",
         "((width, IMAGE), (1, i))",
         "((width - 1, IMAGE), (1, i))",
         test="tests/test_dense_rows.py::test_a_few_images_have_the_sums_of_each",
@@ -167,7 +167,7 @@ FAULTS = [
     Fault(
         "a copy of columns before they are computed",
         "codegen/schedule/columns.py",
-        "first = known.get(matrix.region.start, 0) if matrix.array == VALUE else 0",
+        "first = max([known.get(start, 0) for start in matrix.starts(loops)]) if matrix.array == VALUE else 0",
         "first = 0",
         test="tests/test_columns.py",
     ),
@@ -222,7 +222,7 @@ FAULTS = [
     ),
     Fault(
         "two columns collected in one place",
-        "codegen/schedule/collect.py",
+        "codegen/schedule/hoist.py",
         "len(far) or ''",
         "''",
         test="tests/test_collect.py",
@@ -239,6 +239,34 @@ FAULTS = [
         "if index.stride(loop.counter) != count:",
         "if index.stride(loop.counter) < count:",
         test="tests/test_each.py",
+    ),
+    Fault(
+        "a function of numbers that belong to the next array",
+        "codegen/schedule/each.py",
+        "count == region.row and whole <= region.row_length",
+        "count == region.row",
+        test="tests/test_each.py",
+    ),
+    Fault(
+        "the columns of a copy that are no whole quad, left out",
+        "codegen/schedule/transpose.py",
+        "start = Index(quads * ROWS, ((1, lanes.counter),))",
+        "start = Index(0, ((1, lanes.counter),))",
+        test="tests/test_schedule.py",
+    ),
+    Fault(
+        "a term of each image, computed once a block",
+        "codegen/schedule/gradients.py",
+        "type(stmt.value) is Const or _is_of_image(stmt)",
+        "type(stmt.value) is Const",
+        test="tests/test_schedule.py",
+    ),
+    Fault(
+        "the last columns of a copy by the distance of four",
+        "csrc/level_begin.h",
+        "to[apart * column + i] = from[column + i * distance];",
+        "to[4 * column + i] = from[column + i * distance];",
+        test="tests/test_differential.py",
     ),
     Fault(
         "a function without what follows it",

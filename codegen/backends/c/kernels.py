@@ -57,7 +57,7 @@ from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
 from codegen.reroll.names import comment
 from codegen.schedule.copies import Batch, Scheduled, Span, sent_values
-from codegen.schedule.nest import result
+from codegen.schedule.nest import is_copy, result
 from codegen.schedule.pipeline import Rerolled
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import reads_inputs
@@ -312,10 +312,13 @@ def kernel_functions(
     suffix = {BESIDE: "_side_by_side", GROUPS: "_in_groups", STEPS: "_as_steps", DENSE_ROWS: "_dense_rows"}.get(
         parameters, ""
     )
+    copies = {kernel.number for kernel in plain.kernels if all(map(is_copy, kernel.nests))}
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
-        first, last, passes = kernels[0].number, kernels[-1].number, kernels[0].passes
+        numbers = [k.number for k in kernels]  # those of copies are the last of all, wherever they stand
+        numbers = [number for number in numbers if number not in copies] or numbers
+        first, last, passes = numbers[0], numbers[-1], kernels[0].passes
         name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
         name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
         is_sum = passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE

@@ -24,7 +24,7 @@ from codegen.program import Label, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace
-from codegen.schedule.dense_rows import IMAGES
+from codegen.schedule.skip_zeros import IMAGES
 from codegen.schedule.target import NARROW, Target
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds

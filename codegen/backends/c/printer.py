@@ -149,10 +149,10 @@ class Printer:
         assert isinstance(first, Store)
         assert isinstance(first.target, Place)
         (row,), (below,) = reads(first), reads(second)
-        distance = below.index.base - row.index.base
+        distance, apart = below.index.base - row.index.base, first.target.index.stride(loop.counter)
         starts = [replace(place, index=moved(place.index, loop.counter, Index(0))) for place in (first.target, row)]
-        places = ", ".join(f"&{self.expr(place)[0]}" for place in starts)
-        return f"AT_LEVEL(transpose_rows)({places}, {distance}, {loop.count});"
+        to, source = (f"&{self.expr(place)[0]}" for place in starts)
+        return f"AT_LEVEL(transpose_rows)({to}, {apart}, {source}, {distance}, {loop.count});"
 
     def near_or_not(self, loop: For) -> Iterator[str]:
         """A loop with the short forms of functions, for arguments that are all near 0, and one that calls them."""
