@@ -144,7 +144,8 @@ def fill_lanes(loops: Loops, target: Target) -> Loops:
         if kernel.passes != Pass.DENSE_GRADIENTS or any(loop.kind != Kind.SEQUENTIAL for loop in found):
             return nest
         body = found[-1].body if found else nest
-        best = min(reversed(found), key=lambda loop: _vectors(loop, body, target), default=None)
+        long = [loop for loop in reversed(found) if loop.count >= target.cache_line]
+        best = min(long, key=lambda loop: _vectors(loop, body, target), default=None)
         if best is None or GAIN * _vectors(best, body, target) > _vectors(found[-1], body, target):
             return nest
         return around([*[loop for loop in found if loop is not best], best], body)
@@ -153,10 +154,10 @@ def fill_lanes(loops: Loops, target: Target) -> Loops:
 
 
 def _vectors(lane: For, body: Body, target: Target) -> float:
-    """Vectors of terms for each gradient, if the iterations of a loop are lanes; one if they are few, or lie apart."""
+    """Vectors of terms for each gradient, if the iterations of a loop are lanes; one if they lie apart."""
     read = [place.index for stmt in statements(body) for place in reads(stmt) if place.array == VALUE]
-    fills = 2 * lane.count >= target.cache_line and all(index.is_contiguous(lane.counter) for index in read)
-    return -(-lane.count // target.cache_line) / lane.count if fills else 1.0
+    is_contiguous = all(index.is_contiguous(lane.counter) for index in read)
+    return -(-lane.count // target.cache_line) / lane.count if is_contiguous else 1.0
 
 
 def _inside_roots(loops: Loops, change: Callable[[Body], Body], straight: bool = False) -> Loops:
