@@ -106,6 +106,19 @@ def test_weights_go_from_one_to_the_other_and_back(mnist):
     assert mnist.module.data(0) == weights[0]  # a copy
 
 
+def test_a_program_without_parameters(tmp_path):
+    """Addresses of its values stand outside of inner loops, and no tensor gives them a name."""
+    x = models.values(9)
+    products = [[(a * b).tanh() for b in x[5:]] for a in x[:5]]
+    program = Program(Floats(x), None, {}, models.total([v for row in products for v in row]), {"products": products})
+    inputs = [0.1 * i - 0.4 for i in range(9)]
+    generated = Generated(program, tmp_path, "loops")
+    found = generated.forward(None, inputs)
+    for value, number in zip(x, inputs, strict=True):
+        value.data = number
+    assert found == sum([(a * b).tanh() for a in x[:5] for b in x[5:]], Value(0.0)).data
+
+
 def test_a_parameter_of_no_dimensions_has_a_state_too(tmp_path):
     module = Generated(models.edges(), tmp_path).module
     view = module.state_dict()["a"]
