@@ -117,8 +117,9 @@ def _statement(loops: Loops, stmt: Stmt) -> Iterator[str]:
             yield head
             yield from (INDENT + line for line in _body(loops, stmt.body))
         case Let():
-            named, named_from = stmt.value, loops if loops.regions[DATA] else None  # a Program may have no parameters
-            text = index_text(named_from, DATA, named) if isinstance(named, Index) else expr_text(named, loops)
+            named = stmt.value
+            known = loops if loops.regions.get(DATA) else None  # a Program may have no parameters
+            text = index_text(known, DATA, named) if isinstance(named, Index) else expr_text(named, loops)
             yield f"{stmt.name} = {text}"
         case Local():
             yield f"{stmt.name} = [0.0] * {stmt.length}"
