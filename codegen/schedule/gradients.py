@@ -97,6 +97,7 @@ from codegen.ir.loops import (
     map_body,
     reads,
     statements,
+    uses,
 )
 from codegen.schedule.nest import around, each_nest, result, root_loops
 from codegen.schedule.target import Target
@@ -119,7 +120,7 @@ def keep_in_registers(loops: Loops) -> Loops:
             return Name(SUM) if expr == place else expr
 
         def once(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, Accumulate) or type(stmt.value) is Const or _is_of_image(stmt):
+            if not isinstance(stmt, Accumulate) or type(stmt.value) is Const or uses((stmt,), VALUE):
                 return stmt
             name = f"{TERM}_{len(terms)}" if terms else TERM
             terms.append(Let(name, stmt.value))
@@ -134,11 +135,7 @@ def keep_in_registers(loops: Loops) -> Loops:
     return _inside_roots(loops, change)
 
 
-def _is_of_image(stmt: Stmt) -> bool:
-    return any(place.array == VALUE for place in reads(stmt))
-
-
-def fill_lanes(loops: Loops, target: Target) -> Loops:
+def interchange_loops(loops: Loops, target: Target) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
         found = root_loops(nest)
         if kernel.passes != Pass.DENSE_GRADIENTS or any(loop.kind != Kind.SEQUENTIAL for loop in found):

@@ -16,7 +16,7 @@ from codegen.schedule.columns import copy_columns
 from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.fuse import fuse_products
-from codegen.schedule.gradients import add_images, fill_lanes, keep_in_registers, share_gradients
+from codegen.schedule.gradients import add_images, interchange_loops, keep_in_registers, share_gradients
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import collect, hoist, name_addresses
 from codegen.schedule.in_registers import read_apart
@@ -88,7 +88,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
         "registers": keep_in_registers,  # and accumulate in registers
-        "columns": lambda loops: fill_lanes(loops, target),  # of gradients, where rows are short
+        "interchange": lambda loops: interchange_loops(loops, target),  # of gradients, where rows are short
         "interleave": interleave_sums,  # single sums, some at a time
         "dots": lambda loops: add_terms_in_vectors(loops, target),  # terms side by side
         "lanes": split_into_lanes,  # roots side by side in vector registers
@@ -145,7 +145,7 @@ def gradient_passes(found: Rerolled, target: Target, batch: Loops) -> dict[str, 
 def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for gradients of a single image that become steps at once."""
     passes = c_passes(found, target)
-    skipped = ("skip zeros", "row sums", "images", "registers", "columns")
+    skipped = ("skip zeros", "row sums", "images", "registers", "interchange")
     return {
         "from zero": gradients_from_zero,
         **{name: run for name, run in passes.items() if name not in skipped},

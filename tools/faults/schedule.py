@@ -257,7 +257,7 @@ FAULTS = [
     Fault(
         "a term of each image, computed once a block",
         "codegen/schedule/gradients.py",
-        "type(stmt.value) is Const or _is_of_image(stmt)",
+        "type(stmt.value) is Const or uses((stmt,), VALUE)",
         "type(stmt.value) is Const",
         test="tests/test_schedule.py",
     ),
