@@ -13,7 +13,7 @@ from harness import Extension, bits, compare, gradients
 from benchmarks.small.models import lstm, numbers, physics_loss
 from codegen import compile_program
 from codegen.ir.graph import Op
-from codegen.ir.interpret import new_state, run
+from codegen.ir.interpret import UnwrittenError, new_state, run
 from codegen.ir.loops import (
     DATA,
     GRAD,
@@ -115,6 +115,24 @@ def test_copies_hold_what_is_read(places):
     copied = copy_columns_of_gradients(plain, 4)
     assert len(copied.kernels) == len(plain.kernels) + 1
     assert after(copied) == after(plain)
+
+
+def test_copies_may_hold_what_nobody_computes():
+    """Between regions that are one matrix there may be elements of no region. A copy of them is as unwritten."""
+
+    def with_gap(terms):
+        plain = loops_with(read(0, [(1, "k")]), read(5, [(1, "k")]), terms=terms)
+        values, gradient = plain.kernels
+        computed = Index(0, ((POINTS, "i"), (5, "j"), (1, "k")))  # points 0 to 2, 5 to 7
+        store = Store(Place(VALUE, computed), Place(DATA, computed))
+        nest = (For("i", UNITS, (For("j", 2, (For("k", 3, (store,)),)),)),)
+        return replace(plain, kernels=(replace(values, nests=(nest,)), gradient))
+
+    copied = copy_columns_of_gradients(with_gap(3), 4)
+    assert len(copied.kernels) == 3
+    assert after(copied) == after(with_gap(3))
+    with pytest.raises(UnwrittenError, match="kernel 1 "):
+        after(copy_columns_of_gradients(with_gap(4), 4))
 
 
 def test_gradients_that_may_be_reordered_read_copies_more_often():

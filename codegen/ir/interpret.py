@@ -147,7 +147,8 @@ class _Run:
                 case Local():
                     self.local(stmt)
                 case Store():
-                    self.store(stmt.target, self.value(stmt.value))
+                    is_copy = type(stmt.value) is Place and stmt.value.array == VALUE
+                    self.store(stmt.target, self.value(stmt.value), is_copy)
                 case Accumulate():
                     self.store(stmt.target, self.apply(stmt.op, self.value(stmt.target), self.value(stmt.value)))
 
@@ -220,12 +221,13 @@ class _Run:
             return numbers[0] * numbers[1] + numbers[2]
         return float(ops.FUNCTIONS[op](*numbers))
 
-    def store(self, target: Place | Name, number: float | None) -> None:
+    def store(self, target: Place | Name, number: float | None, is_copy: bool = False) -> None:
+        """A copy of an unwritten element is unwritten, and whoever computes with it is told."""
         if isinstance(target, Name):
             self.names[target.name] = number
             return
         i, array = self.index(target.index), self.array(target)
-        if number is None and target.array in (DATA, GRAD, VALUE):
+        if number is None and target.array in (DATA, GRAD, VALUE) and not is_copy:
             region = self.state.loops.region(target.array, i)
             if not region.is_padding(i):
                 place = f"{target.array}[{i}] ({region.title})"
