@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
+from codegen.schedule.columns import copy_columns
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.in_registers import mark_tiles
 from codegen.schedule.marks import mark_near
@@ -23,6 +24,9 @@ from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
 FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the same
+CACHE_LINE = 64  # bytes of a value of images side by side
+SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
+FAR = 1.3  # so many times longer operations take on what does not
 COPY_OPERATIONS = 5  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
@@ -101,13 +105,19 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     in_groups = {kernel.number for kernel in gradients.kernels}
     copies = _copies(loops, plain, in_groups, factors, images)
     before = {kernel.number: kernel for kernel in plain.kernels}
+    phases = {kernel.number: kernel.phase for kernel in loops.kernels}
+    single = {kernel.number: kernel for kernel in copy_columns(plain, images, phases).kernels}
     costs = {}
-    total = Cost(0, copies.cost)
+    total = Cost(sum(kernel_cost(copy, target).by_image for n, copy in single.items() if n not in before), copies.cost)
     for kernel in loops.kernels:
-        is_beside = kernel.phase == Phase.SIDE_BY_SIDE
-        costs[kernel.number] = kernel_cost(before[kernel.number] if is_beside else kernel, target)
-        total += costs[kernel.number] if is_beside else Cost()
-    fewest = max(math.ceil(total.side_by_side / max(total.by_image, 1) * images), 2)
+        costs[kernel.number] = kernel_cost(kernel, target)
+        if kernel.phase == Phase.SIDE_BY_SIDE:
+            by_image = kernel_cost(single[kernel.number], target).by_image
+            costs[kernel.number] = Cost(by_image, kernel_cost(before[kernel.number], target).side_by_side)
+            total += costs[kernel.number]
+    is_far = loops.lengths[VALUE] * CACHE_LINE > SECOND_LEVEL
+    side_by_side = total.side_by_side * (FAR if is_far else 1.0)
+    fewest = max(math.ceil(side_by_side / max(total.by_image, 1) * images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
     for number in in_groups:
         costs[number] = kernel_cost(before[number], target)

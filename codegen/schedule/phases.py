@@ -18,8 +18,9 @@ are copied from and to the workspaces of single images: see csrc/side_by_side.h.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -35,6 +36,7 @@ from codegen.ir.loops import (
     Loops,
     Pass,
     Phase,
+    Place,
     has_loop,
     reads,
     statements,
@@ -49,6 +51,7 @@ GRADIENTS = Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS
 ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[] is known after one of these
 MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
+IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]
@@ -185,27 +188,35 @@ def kernel_cost(kernel: Kernel, target: Target) -> Cost:
 
 
 def _nest_cost(nest: Body, target: Target) -> Cost:
-    """Operations of a nest: lanes fill vectors if they are contiguous in memory, or copied by transpose_rows()."""
+    """Operations of a nest. Lanes fill vectors, and what they read contiguously, or transpose_rows() copies, is loaded
+    as vectors; all else one by one. Sums of many terms in few vectors wait for their own additions, as in the step of a
+    recurrence on one image.
+    """
     width, found = target.cache_line, root_loops(nest)
     lane = found[-1] if found else None
     lanes = lane.count if lane is not None else 1
-    vectors = -(-lanes // width) if lane is not None and (_is_contiguous(nest, lane) or is_copy(nest)) else lanes
-    by_image = _work(nest, target.density) / lanes * vectors * width
-    return Cost(by_image, _work(nest, 1.0))
+    vectors = -(-lanes // width)
+    apart = lanes / vectors  # loads of what lanes read far apart
+
+    def weight(place: Place) -> float:
+        is_near = lane is None or place.array not in (DATA, VALUE) or place.index.is_contiguous(lane.counter)
+        return 1.0 if is_near or is_copy(nest) else apart
+
+    def waiting(vectors: int) -> float:
+        has_sums = sum(type(stmt) is For for stmt in statements(nest)) > len(found)
+        return max(IN_FLIGHT / (vectors * prod(loop.count for loop in found[:-1])), 1.0) if has_sums else 1.0
+
+    by_image = _work(nest, target.density, weight) / lanes * vectors * width
+    return Cost(by_image * waiting(vectors), _work(nest, 1.0, lambda place: 1.0) * waiting(lanes))
 
 
-def _is_contiguous(nest: Body, lane: For) -> bool:
-    places = [place for stmt in statements(nest) for place in reads(stmt) if place.array in (DATA, VALUE)]
-    return all(place.index.is_contiguous(lane.counter) for place in places)
-
-
-def _work(body: Body, density: float) -> float:
+def _work(body: Body, density: float, weight: Callable[[Place], float]) -> float:
     """How often statements run, each weighted by the places that it reads."""
     total = 0.0
     for stmt in body:
         if type(stmt) is For:
             share = density if stmt.kind == Kind.ACTIVE else 1.0
-            total += stmt.count * share * _work(stmt.body, density)
+            total += stmt.count * share * _work(stmt.body, density, weight)
         else:
-            total += 1 + sum(1 for _ in reads(stmt))
+            total += 1 + sum(weight(place) for place in reads(stmt))
     return total

@@ -9,7 +9,7 @@ SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about
 FEWER_IMAGES = 32  # if gradients read groups of images, and SMALL_BLOCK of them do not fit there either
 BLOCK_BYTES = 2**22
 ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
-WORKER_IMAGES = 16  # of a block, if SMALL_BLOCK do not fit into WORKER_BYTES, twice a second-level cache
+WORKER_IMAGES = 16  # of a block, if SMALL_BLOCK do not fit into WORKER_BYTES, twice a second-level cache; or half
 WORKER_BYTES = 2**20
 MAX_WORKSPACES = 2**26  # bytes
 
@@ -44,5 +44,8 @@ def images_of_a_worker(kernels: Kernels) -> int:
     Then neither a block's size nor the number of workers changes a bit. Gradients read the values of all images of a
     block once for each tile of sums; parameters with rows add whole blocks to a row at a time.
     """
-    fits = SMALL_BLOCK * kernels.batch_values * 8 <= WORKER_BYTES
-    return 0 if fits or kernels.row_tensors or kernels.functions.group_calls else WORKER_IMAGES
+    workspace = kernels.batch_values * 8
+    if SMALL_BLOCK * workspace <= WORKER_BYTES or kernels.row_tensors or kernels.functions.group_calls:
+        return 0
+    is_large = kernels.batch is None and WORKER_IMAGES * workspace > 2 * WORKER_BYTES
+    return WORKER_IMAGES // 2 if is_large else WORKER_IMAGES
