@@ -255,6 +255,24 @@ def test_what_depends_on_parameters_alone_runs_once():
     assert phases[found.place_of(found.graph.outputs["observed"][0])] == Phase.SIDE_BY_SIDE
 
 
+def test_images_lie_side_by_side_where_so_many_pay():
+    """Units at many points fill vectors without other images; those of a recurrence wait, and few units do not."""
+
+    def fewest(points, units, steps):
+        layer = models.weights(Random(1), units, units)
+        x = [models.values(units) for _ in range(points)]
+        h = x
+        for _ in range(steps):
+            h = [[models.dot(row, one).tanh() for row in layer] for one in h]
+        loss = models.total([unit for one in h for unit in one])
+        batch = compile_program(Program(Floats([xi for one in x for xi in one]), None, {"w": layer}, loss)).batch
+        return 8 if batch is None else batch.fewest
+
+    assert fewest(points=16, units=16, steps=2) >= 6
+    assert fewest(points=1, units=16, steps=6) <= 5
+    assert fewest(points=1, units=3, steps=2) <= 3
+
+
 @pytest.mark.slow
 def test_more_lanes_than_registers():
     """Blocks of lanes, with a rest: 131 roots are 128 and 3. Sums of fewer terms are expressions, without registers."""

@@ -184,13 +184,24 @@ def _row_bytes(kernel: Kernel, target: Target) -> int:
 
 
 def kernel_cost(kernel: Kernel, target: Target) -> Cost:
-    return sum((_nest_cost(nest, target) for nest in kernel.nests), Cost())
+    """Operations of all nests. Sums of many terms in few vectors wait for their own additions, as in the step of a
+    recurrence on one image; those of rows and of gradients run in tiles.
+    """
+    total = Cost()
+    for nest in kernel.nests:
+        found, cost = root_loops(nest), _nest_cost(nest, target)
+        has_sums = sum(type(stmt) is For for stmt in statements(nest)) > len(found)
+        if has_sums and not kernel.passes & GRADIENTS and not has_loop([nest], Kind.ACTIVE):
+            roots, lanes = prod(loop.count for loop in found), found[-1].count if found else 1
+            vectors = roots // lanes * -(-lanes // target.cache_line)
+            cost = Cost(cost.by_image * max(IN_FLIGHT / vectors, 1), cost.side_by_side * max(IN_FLIGHT / roots, 1))
+        total += cost
+    return total
 
 
 def _nest_cost(nest: Body, target: Target) -> Cost:
     """Operations of a nest. Lanes fill vectors, and what they read contiguously, or transpose_rows() copies, is loaded
-    as vectors; all else one by one. Sums of many terms in few vectors wait for their own additions, as in the step of a
-    recurrence on one image.
+    as vectors; all else one by one.
     """
     width, found = target.cache_line, root_loops(nest)
     lane = found[-1] if found else None
@@ -202,12 +213,8 @@ def _nest_cost(nest: Body, target: Target) -> Cost:
         is_near = lane is None or place.array not in (DATA, VALUE) or place.index.is_contiguous(lane.counter)
         return 1.0 if is_near or is_copy(nest) else apart
 
-    def waiting(vectors: int) -> float:
-        has_sums = sum(type(stmt) is For for stmt in statements(nest)) > len(found)
-        return max(IN_FLIGHT / (vectors * prod(loop.count for loop in found[:-1])), 1.0) if has_sums else 1.0
-
     by_image = _work(nest, target.density, weight) / lanes * vectors * width
-    return Cost(by_image * waiting(vectors), _work(nest, 1.0, lambda place: 1.0) * waiting(lanes))
+    return Cost(by_image, _work(nest, 1.0, lambda place: 1.0))
 
 
 def _work(body: Body, density: float, weight: Callable[[Place], float]) -> float:
