@@ -1,4 +1,4 @@
-"""What inputs and targets are, and what a caller passes for them.
+"""What inputs, targets and noise are, and what a caller passes for them.
 
 Example: the inputs {"pixels": Pixels(image, 1 / 255), "word": Tokens(one_hot)}, with 784 pixels and 3 tokens out of 27,
 have two parts:
@@ -8,6 +8,8 @@ have two parts:
     word      tokens   784 .. 864     3 ints below 27
 
 Inputs or targets of one kind alone have no name, and one part.
+
+Here too is where a Program declares a Value, for messages: `weight[3, 2]`, `inputs[4]`.
 """
 
 from __future__ import annotations
@@ -16,17 +18,22 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 
 from codegen import checks
 from micrograd.engine import Value
+from micrograd.initial import Normal
+from micrograd.noise import Bernoulli, Noise, Randomness
 
 if TYPE_CHECKING:
     from micrograd.nn import Nested
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"  # of Values, as micrograd.arrays makes them
+Shaped: TypeAlias = Mapping[str, tuple[tuple[int, ...], Sequence[Value]]]  # name -> shape, and elements in C order
+Named: TypeAlias = Mapping[str, Value]  # by their places
 
 MAX_CLASSES = 256  # a label is one byte
 MAX_VOCABULARY = 2**31 - 1  # a token is an int of 32 bits
@@ -301,3 +308,71 @@ def leaves(what: str, values: object) -> list[Value]:
         if value._prev:
             raise ValueError(f"{what}: element {i} is computed by {value._op!r}, but must be a leaf of the graph")
     return found
+
+
+def checked_noise(noise: object, dtype: str) -> tuple[Noise, ...]:
+    """Noise, or a list of Noises, of plain lists and floats. Raises TypeError or ValueError for all else."""
+    listed = [noise] if isinstance(noise, Noise) else noise
+    if not isinstance(listed, Sequence) or not all(isinstance(one, Noise) for one in listed):
+        raise TypeError(f"noise must be a Noise or a list of them, not {checks.shown(noise)}")
+    return tuple(_checked_one(f"noise[{i}]", one, dtype) for i, one in enumerate(listed))
+
+
+def _checked_one(what: str, noise: Noise, dtype: str) -> Noise:
+    found = leaves(what, noise.values)
+    if not found:
+        raise ValueError(f"{what} must have at least one Value")
+    return Noise(found, _distribution(what, noise.distribution, dtype))
+
+
+def _distribution(what: str, given: object, dtype: str) -> Randomness:
+    if isinstance(given, Bernoulli):
+        probability = checks.number(f"{what}: the probability", given.probability)
+        if not 0.0 <= probability <= 1.0:
+            raise ValueError(f"{what}: the probability must be 0..1, got {probability}")
+        return Bernoulli(probability, checks.number(f"{what}: the value", given.value, dtype))
+    if isinstance(given, Normal):
+        center = checks.number(f"{what}: the mean", given.mean, dtype)
+        deviation = checks.number(f"{what}: the deviation", given.deviation, dtype)
+        limit = inf if given.limit == inf else checks.number(f"{what}: the limit", given.limit)
+        if deviation <= 0.0 or limit < 0.01:  # a number within a tighter limit takes too many draws
+            raise ValueError(f"{what}: the deviation must be above 0 and the limit 0.01 or more, got {given}")
+        return Normal(center, deviation, limit)
+    if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
+        low, high = (checks.number(f"{what}: an end of the range", end, dtype) for end in given)
+        if not (low < high and isfinite(high - low)):
+            raise ValueError(f"{what}: (low, high) must be a range of finite width, got ({low}, {high})")
+        return low, high
+    raise TypeError(f"{what}: the distribution must be (low, high), a Normal or a Bernoulli, not {checks.shown(given)}")
+
+
+def element(name: str, shape: Sequence[int], number: int) -> str:
+    """The place of an element in C order: `weight[3, 2]`; a scalar has the name alone."""
+    index: list[int] = []
+    for length in reversed(shape):
+        number, last = divmod(number, length)
+        index.insert(0, last)
+    return f"{name}[{', '.join(map(str, index))}]" if index else name
+
+
+def check_declared_once(
+    parameters: Shaped, inputs: Named, targets: Named, noise: Named, constants: Sequence[Value] = ()
+) -> None:
+    """Raises ValueError for a Value that is declared twice, naming both places."""
+    found: dict[int, str] = {}
+    for where, value in _places(parameters, [inputs, targets, noise], constants):
+        first = found.setdefault(id(value), where)
+        if first is not where:
+            raise ValueError(
+                f"one Value is declared twice, as {first} and as {where}: make a Value for each, or declare it once"
+            )
+
+
+def _places(parameters: Shaped, examples: Sequence[Named], constants: Sequence[Value]) -> Iterable[tuple[str, Value]]:
+    for name, (shape, values) in parameters.items():
+        for i, value in enumerate(values):
+            yield f"the parameter {element(name, shape, i)}", value
+    for named in examples:
+        yield from named.items()
+    for value in {id(value): value for value in constants}.values():  # one constant may stand in many places
+        yield "one of `constants`", value

@@ -23,7 +23,9 @@ from codegen.kinds import (
     Pixels,
     Targets,
     Tokens,
+    check_declared_once,
     checked_inputs,
+    checked_noise,
     checked_targets,
     elements,
     leaf_names,
@@ -33,8 +35,6 @@ from codegen.kinds import (
     parts,
     values_of,
 )
-from codegen.noise import checked_noise
-from codegen.places import check_declared_once
 from micrograd import optim
 from micrograd.engine import Value
 from micrograd.initial import Distribution, Initial, Normal, resolved

@@ -22,7 +22,7 @@ FILES = {
 FLOORS = [
     ["micrograd"],
     ["micrograd.data"],
-    ["codegen.checks", "codegen.kinds", "codegen.noise", "codegen.places", "codegen.program"],
+    ["codegen.checks", "codegen.kinds", "codegen.program"],
     ["codegen.ir"],
     ["codegen.passes"],
     ["codegen.reroll"],

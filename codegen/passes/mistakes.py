@@ -18,8 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
-from codegen.kinds import leaf_names
-from codegen.places import element
+from codegen.kinds import element, leaf_names
 from codegen.program import Program
 from micrograd.engine import Value
 
