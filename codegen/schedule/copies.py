@@ -107,25 +107,29 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     before = {kernel.number: kernel for kernel in plain.kernels}
     phases = {kernel.number: kernel.phase for kernel in loops.kernels}
     single = {kernel.number: kernel for kernel in copy_columns(plain, images, phases).kernels}
-    costs = {}
-    total = Cost(sum(kernel_cost(copy, target).by_image for n, copy in single.items() if n not in before), copies.cost)
+    copied = Cost(sum(kernel_cost(copy, target).by_image for n, copy in single.items() if n not in before), copies.cost)
+    costs, total, waiting = {}, copied, copied
     for kernel in loops.kernels:
         costs[kernel.number] = kernel_cost(kernel, target)
         if kernel.phase == Phase.SIDE_BY_SIDE:
-            by_image = kernel_cost(single[kernel.number], target).by_image
-            costs[kernel.number] = Cost(by_image, kernel_cost(before[kernel.number], target).side_by_side)
+            alone, beside = single[kernel.number], before[kernel.number]
+            costs[kernel.number] = _either(kernel_cost(alone, target), kernel_cost(beside, target))
             total += costs[kernel.number]
-    is_far = loops.lengths[VALUE] * CACHE_LINE > SECOND_LEVEL
-    side_by_side = total.side_by_side * (FAR if is_far else 1.0)
-    fewest = max(math.ceil(side_by_side / max(total.by_image, 1) * images), 2)
+            waiting += _either(kernel_cost(alone, target, waits=True), kernel_cost(beside, target, waits=True))
+    far = FAR if loops.lengths[VALUE] * CACHE_LINE > SECOND_LEVEL else 1.0
+    fewest = max(min(math.ceil(far * total.side_by_side / max(total.by_image, 1) * images), images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
     for number in in_groups:
         costs[number] = kernel_cost(before[number], target)
         total += costs[number]
-    pays = total.by_image > 0 and fewest <= images
+    pays = 0 < far * waiting.side_by_side <= waiting.by_image
     if not pays and in_groups and total.by_image > total.side_by_side:
         fewest, pays = FEWEST_GROUPS * images, True  # only where gradients gain too
     return Batch(loops, gradients, target, copies, costs, fewest) if pays and fits else None
+
+
+def _either(alone: Cost, beside: Cost) -> Cost:
+    return Cost(alone.by_image, beside.side_by_side)
 
 
 def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> list[Span]:

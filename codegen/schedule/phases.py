@@ -183,15 +183,15 @@ def _row_bytes(kernel: Kernel, target: Target) -> int:
     return sum([loop.count for loop in loops if loop.kind == Kind.ACTIVE]) * lanes * (64 // target.cache_line)
 
 
-def kernel_cost(kernel: Kernel, target: Target) -> Cost:
-    """Operations of all nests. Sums of many terms in few vectors wait for their own additions, as in the step of a
-    recurrence on one image; those of rows and of gradients run in tiles.
+def kernel_cost(kernel: Kernel, target: Target, waits: bool = False) -> Cost:
+    """Operations of all nests. `waits`: sums of many terms in few vectors wait for their own additions, as in a step of
+    a recurrence on one image; those of rows and of gradients run in tiles.
     """
     total = Cost()
     for nest in kernel.nests:
         found, cost = root_loops(nest), _nest_cost(nest, target)
         has_sums = sum(type(stmt) is For for stmt in statements(nest)) > len(found)
-        if has_sums and not kernel.passes & GRADIENTS and not has_loop([nest], Kind.ACTIVE):
+        if waits and has_sums and not kernel.passes & GRADIENTS and not has_loop([nest], Kind.ACTIVE):
             roots, lanes = prod(loop.count for loop in found), found[-1].count if found else 1
             vectors = roots // lanes * -(-lanes // target.cache_line)
             cost = Cost(cost.by_image * max(IN_FLIGHT / vectors, 1), cost.side_by_side * max(IN_FLIGHT / roots, 1))
