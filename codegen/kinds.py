@@ -18,7 +18,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from math import inf, isfinite
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -312,10 +311,10 @@ def leaves(what: str, values: object) -> list[Value]:
 
 def checked_noise(noise: object, dtype: str) -> tuple[Noise, ...]:
     """Noise, or a list of Noises, of plain lists and floats. Raises TypeError or ValueError for all else."""
-    listed = [noise] if isinstance(noise, Noise) else noise
-    if not isinstance(listed, Sequence) or not all(isinstance(one, Noise) for one in listed):
+    several = [noise] if isinstance(noise, Noise) else noise
+    if not isinstance(several, Sequence) or not all(isinstance(one, Noise) for one in several):
         raise TypeError(f"noise must be a Noise or a list of them, not {checks.shown(noise)}")
-    return tuple(_checked_one(f"noise[{i}]", one, dtype) for i, one in enumerate(listed))
+    return tuple(_checked_one(f"noise[{i}]", one, dtype) for i, one in enumerate(several))
 
 
 def _checked_one(what: str, noise: Noise, dtype: str) -> Noise:
@@ -334,13 +333,13 @@ def _distribution(what: str, given: object, dtype: str) -> Randomness:
     if isinstance(given, Normal):
         center = checks.number(f"{what}: the mean", given.mean, dtype)
         deviation = checks.number(f"{what}: the deviation", given.deviation, dtype)
-        limit = inf if given.limit == inf else checks.number(f"{what}: the limit", given.limit)
+        limit = math.inf if given.limit == math.inf else checks.number(f"{what}: the limit", given.limit)
         if deviation <= 0.0 or limit < 0.01:  # a number within a tighter limit takes too many draws
             raise ValueError(f"{what}: the deviation must be above 0 and the limit 0.01 or more, got {given}")
         return Normal(center, deviation, limit)
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
         low, high = (checks.number(f"{what}: an end of the range", end, dtype) for end in given)
-        if not (low < high and isfinite(high - low)):
+        if not (low < high and math.isfinite(high - low)):
             raise ValueError(f"{what}: (low, high) must be a range of finite width, got ({low}, {high})")
         return low, high
     raise TypeError(f"{what}: the distribution must be (low, high), a Normal or a Bernoulli, not {checks.shown(given)}")

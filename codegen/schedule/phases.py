@@ -207,11 +207,11 @@ def _nest_cost(nest: Body, target: Target) -> Cost:
     lane = found[-1] if found else None
     lanes = lane.count if lane is not None else 1
     vectors = -(-lanes // width)
-    apart = lanes / vectors  # loads of what lanes read far apart
+    apart = lanes / vectors if not is_copy(nest) else 1.0  # loads of what lanes read far apart
 
     def weight(place: Place) -> float:
         is_near = lane is None or place.array not in (DATA, VALUE) or place.index.is_contiguous(lane.counter)
-        return 1.0 if is_near or is_copy(nest) else apart
+        return 1.0 if is_near else apart
 
     by_image = _work(nest, target.density, weight) / lanes * vectors * width
     return Cost(by_image, _work(nest, 1.0, lambda place: 1.0))

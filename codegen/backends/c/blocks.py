@@ -9,7 +9,7 @@ SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about
 FEWER_IMAGES = 32  # if gradients read groups of images, and SMALL_BLOCK of them do not fit there either
 BLOCK_BYTES = 2**22
 ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
-WORKER_IMAGES = 16  # of a block, if SMALL_BLOCK do not fit into WORKER_BYTES, twice a second-level cache; or half
+WORKER_IMAGES = 16  # of a block, if SMALL_BLOCK do not fit into WORKER_BYTES; half if 16 do not fit into twice that
 WORKER_BYTES = 2**20
 MAX_WORKSPACES = 2**26  # bytes
 
