@@ -256,8 +256,8 @@ def test_what_depends_on_parameters_alone_runs_once():
 
 
 def test_images_lie_side_by_side_where_so_many_pay():
-    """Units at many points fill vectors without other images, few units do not. Steps of a recurrence fill them,
-    but wait for their own additions, of which images side by side have more at a time.
+    """Units at many points fill vectors without other images, which would fill more than caches hold; few units do not.
+    Steps of a recurrence fill them, but wait for one another.
     """
 
     def batch(points, units, steps):
@@ -270,7 +270,8 @@ def test_images_lie_side_by_side_where_so_many_pay():
         return compile_program(Program(Floats([xi for one in x for xi in one]), None, {"w": layer}, loss)).batch
 
     few, at_points, recurrence = batch(1, 3, 2), batch(16, 16, 2), batch(1, 16, 6)
-    assert few.fewest < 6 <= at_points.fewest <= at_points.images
+    assert few.fewest < 6
+    assert at_points is None
     assert recurrence is not None
 
 
@@ -408,7 +409,7 @@ def test_sums_over_neighbours_add_the_same_terms(terms):
     *before, after = _up_to("dots", found, Target(reorder=True))
     expected, got = (_gradients(program, loops, found, example) for loops in (before[-1], after))
     names = {s.name for k in after.kernels for n in k.nests for s in statements(n) if isinstance(s, Local)}
-    assert {"part", "part_1"} <= names
+    assert {"partial", "partial_1"} <= names
     assert expected != got
     assert got == pytest.approx(expected, rel=1e-12, abs=1e-15)
 

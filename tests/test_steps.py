@@ -17,6 +17,7 @@ from test_schedule import one_image
 from codegen import Floats, Program
 from codegen.ir.interpret import State, run
 from codegen.ir.loops import DATA, Pass
+from codegen.ir.print_loops import kernel_lines
 from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, compile_program, reroll
 from codegen.schedule.pipeline import schedule, stages, step_passes
@@ -77,6 +78,27 @@ def test_each_pass_keeps_every_bit(name):
         for region in loops.regions[DATA]:
             whole = [i for i in range(region.start, region.start + region.extent) if not region.is_padding(i)]
             assert [repr(got[i]) for i in whole] == [repr(expected[i]) for i in whole], (step, region.title)
+
+
+def test_sums_over_points_add_terms_in_vectors():
+    """A unit has its values at all points side by side: with reorder=True, terms of its gradient are lanes."""
+    x, rng = models.values(21), Random(3)
+    w, b, v = (models.weights(rng, 6) for _ in range(3))
+    units = [[(p * xi + q).tanh() for xi in x] for p, q in zip(w, b, strict=True)]
+    outs = [models.dot(v, at) for at in zip(*units, strict=True)]
+    program = Program(Floats(x), None, {"w": w, "b": b, "v": v}, models.total([y * y for y in outs]), reorder=True)
+    target = Target.of(program)
+    found = reroll(build_graph(program), program, target.cache_line)
+    image = one_image(program, found, Random(2))
+    plain = State(found.loops, image.data, [0.0] * len(image.data), image.images, image.active)
+    run(plain, Pass.DENSE_GRADIENTS)
+    loops = schedule(found, step_passes(found, target))
+    verify_loops(loops)
+    assert [line for kernel in loops.kernels for line in kernel_lines(kernel) if line.strip() == "local partial[8]"]
+    state = State(loops, [*image.data], [0.0] * len(image.data), image.images, image.active, step=[-RATE])
+    run(state, Pass.STEPS, parts=3)
+    stepped = [p if p is None else p + g * -RATE for p, g in zip(plain.data, plain.grad, strict=True)]
+    assert [p for p in state.data if p is not None] == pytest.approx([p for p in stepped if p is not None], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", slow_but(["product", "terms"], STORING))

@@ -18,7 +18,7 @@ from codegen.schedule.columns import copy_columns
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.in_registers import mark_tiles
 from codegen.schedule.marks import mark_near
-from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost
+from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost, longest_chain
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 
@@ -26,8 +26,8 @@ MAX_BYTES = 2**25  # of the values of images side by side
 FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the same
 CACHE_LINE = 64  # bytes of a value of images side by side
 SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
-FAR = 1.3  # so many times longer operations take on what does not
-COPY_OPERATIONS = 5  # for one element of as many images as fill a vector: loads, shuffles, stores
+FAR = 1.3  # so many times longer operations take on what does not, at most
+COPY_OPERATIONS = 7  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
 Marks = npt.NDArray[np.bool_]
@@ -106,30 +106,31 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     copies = _copies(loops, plain, in_groups, factors, images)
     before = {kernel.number: kernel for kernel in plain.kernels}
     phases = {kernel.number: kernel.phase for kernel in loops.kernels}
-    single = {kernel.number: kernel for kernel in copy_columns(plain, images, phases).kernels}
-    copied = Cost(sum(kernel_cost(copy, target).by_image for n, copy in single.items() if n not in before), copies.cost)
-    costs, total, waiting = {}, copied, copied
+    alone = copy_columns(plain, images, phases)
+    single = {kernel.number: kernel for kernel in alone.kernels}
+    copying = [kernel for number, kernel in single.items() if number not in before]
+    total = Cost(sum(kernel_cost(kernel, target).by_image for kernel in copying), copies.cost)
+    costs = {}
     for kernel in loops.kernels:
         costs[kernel.number] = kernel_cost(kernel, target)
         if kernel.phase == Phase.SIDE_BY_SIDE:
-            alone, beside = single[kernel.number], before[kernel.number]
-            costs[kernel.number] = _either(kernel_cost(alone, target), kernel_cost(beside, target))
+            one, all_of_them = single[kernel.number], before[kernel.number]
+            costs[kernel.number] = Cost(
+                kernel_cost(one, target).by_image, kernel_cost(all_of_them, target).side_by_side
+            )
             total += costs[kernel.number]
-            waiting += _either(kernel_cost(alone, target, waits=True), kernel_cost(beside, target, waits=True))
-    far = FAR if loops.lengths[VALUE] * CACHE_LINE > SECOND_LEVEL else 1.0
+    far = min(max(loops.lengths[VALUE] * CACHE_LINE / SECOND_LEVEL, 1), FAR)
     fewest = max(min(math.ceil(far * total.side_by_side / max(total.by_image, 1) * images), images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
+    beside = {number for number, phase in phases.items() if phase == Phase.SIDE_BY_SIDE}
+    waits = longest_chain(alone, [k for k in alone.kernels if k.number in beside or k.number not in before], target)
+    pays = 0 < far * total.side_by_side <= max(total.by_image, waits)
     for number in in_groups:
         costs[number] = kernel_cost(before[number], target)
         total += costs[number]
-    pays = 0 < far * waiting.side_by_side <= waiting.by_image
-    if not pays and in_groups and total.by_image > total.side_by_side:
+    if not pays and in_groups and total.by_image > far * total.side_by_side:
         fewest, pays = FEWEST_GROUPS * images, True  # only where gradients gain too
     return Batch(loops, gradients, target, copies, costs, fewest) if pays and fits else None
-
-
-def _either(alone: Cost, beside: Cost) -> Cost:
-    return Cost(alone.by_image, beside.side_by_side)
 
 
 def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> list[Span]:

@@ -12,18 +12,18 @@ becomes:
 
     for in order i < 50:
         let sum = -0
-        local part[16]
+        local partial[16]
         lanes term < 16:
-            part[term] = -0
+            partial[term] = -0
         for from < 2:
             lanes term < 16:
-                part[term] += mul(data[64i + 16from + term], value[16from + term])
+                partial[term] += mul(data[64i + 16from + term], value[16from + term])
         lanes term < 8:
-            part[term] += part[8 + term]
+            partial[term] += partial[8 + term]
         ... 4, 2 ...
         lanes term < 2:
-            part[term] += mul(data[64i + 32 + term], value[32 + term])
-        sum += add(part[0], part[1])
+            partial[term] += mul(data[64i + 32 + term], value[32 + term])
+        sum += add(partial[0], partial[1])
         sum += mul(data[64i + 34], value[34])
         value[200 + i] = sum
 
@@ -38,7 +38,6 @@ from dataclasses import replace
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
-    PARAMETER_GRADIENTS,
     Accumulate,
     Apply,
     Body,
@@ -51,6 +50,7 @@ from codegen.ir.loops import (
     Let,
     Local,
     Loops,
+    Pass,
     Place,
     Stmt,
     Store,
@@ -62,7 +62,7 @@ from codegen.schedule.forms import Growing
 from codegen.schedule.nest import around, each_nest, root_loops
 from codegen.schedule.target import Target
 
-PART, TERM, FROM = "part", "term", "from"
+PART, TERM, FROM = "partial", "term", "from"
 
 
 def add_terms_in_vectors(loops: Loops, target: Target) -> Loops:
@@ -70,7 +70,7 @@ def add_terms_in_vectors(loops: Loops, target: Target) -> Loops:
 
     def change(kernel: Kernel, nest: Body) -> Body:
         found = root_loops(nest)
-        if kernel.passes in PARAMETER_GRADIENTS or not found or nest in growing:
+        if kernel.passes == Pass.DENSE_GRADIENTS or not found or nest in growing:
             return nest
         *outer, row = found
         over_terms = [stmt for stmt in row.body if isinstance(stmt, For)]

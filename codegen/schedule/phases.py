@@ -52,6 +52,9 @@ ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[
 MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
+STREAMED = 2.5  # so many times longer operations take on what is read once: images side by side fill more than L1
+STARTED = 5  # operations that take as long as it takes to start the loops of a nest
+STORED = 20  # and to store what it computes and load it again
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]
@@ -183,23 +186,45 @@ def _row_bytes(kernel: Kernel, target: Target) -> int:
     return sum([loop.count for loop in loops if loop.kind == Kind.ACTIVE]) * lanes * (64 // target.cache_line)
 
 
-def kernel_cost(kernel: Kernel, target: Target, waits: bool = False) -> Cost:
-    """Operations of all nests. `waits`: sums of many terms in few vectors wait for their own additions, as in a step of
-    a recurrence on one image; those of rows and of gradients run in tiles.
-    """
+def kernel_cost(kernel: Kernel, target: Target) -> Cost:
+    """Operations of all nests."""
     total = Cost()
     for nest in kernel.nests:
-        found, cost = root_loops(nest), _nest_cost(nest, target)
-        has_sums = sum(type(stmt) is For for stmt in statements(nest)) > len(found)
-        if waits and has_sums and not kernel.passes & GRADIENTS and not has_loop([nest], Kind.ACTIVE):
-            roots, lanes = prod(loop.count for loop in found), found[-1].count if found else 1
-            vectors = roots // lanes * -(-lanes // target.cache_line)
-            cost = Cost(cost.by_image * max(IN_FLIGHT / vectors, 1), cost.side_by_side * max(IN_FLIGHT / roots, 1))
-        total += cost
+        cost = _operations(nest, target)
+        side_by_side = cost.side_by_side * (1 if _has_sums(nest) else STREAMED)
+        total += Cost(cost.by_image + STARTED * target.cache_line, side_by_side)
     return total
 
 
-def _nest_cost(nest: Body, target: Target) -> Cost:
+def longest_chain(loops: Loops, kernels: Iterable[Kernel], target: Target) -> float:
+    """Operations that fit into the time in which kernels of one image wait for one another, at least.
+
+    In each kernel all vectors are computed at a time, and an addition waits for the one before in its own sum: what
+    steps of a recurrence take, and hardly anything else does.
+    """
+    ends = np.zeros(loops.lengths[VALUE] + 1)
+    for kernel in kernels:
+        start = max([float(ends[indices].max()) for indices in indices_read(loops, kernel)], default=0.0)
+        end = start + sum([_latency(nest, target) for nest in kernel.nests])
+        for indices in indices_written(loops, kernel):
+            ends[indices] = np.maximum(ends[indices], end)
+    return float(ends.max())
+
+
+def _latency(nest: Body, target: Target) -> float:
+    found = root_loops(nest)
+    roots, lanes = prod(loop.count for loop in found), found[-1].count if found else 1
+    vectors = roots // lanes * -(-lanes // target.cache_line)
+    operations = _operations(nest, target).by_image / vectors * (IN_FLIGHT if _has_sums(nest) else 1)
+    return operations + STORED * target.cache_line
+
+
+def _has_sums(nest: Body) -> bool:
+    """Whether it has loops over terms."""
+    return sum(type(stmt) is For for stmt in statements(nest)) > len(root_loops(nest))
+
+
+def _operations(nest: Body, target: Target) -> Cost:
     """Operations of a nest. Lanes fill vectors, and what they read contiguously, or transpose_rows() copies, is loaded
     as vectors; all else one by one.
     """
