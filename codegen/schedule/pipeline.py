@@ -15,7 +15,6 @@ from codegen.reroll.trees import Shapes
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.each import apply_to_each
-from codegen.schedule.fuse import fuse_products
 from codegen.schedule.gradients import add_images, interchange_loops, keep_in_registers, share_gradients
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import collect, hoist, name_addresses
@@ -33,7 +32,7 @@ from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes, tile_rows
 from codegen.schedule.tokens import TokenTable
 from codegen.schedule.transpose import transpose
-from codegen.schedule.unroll import unroll
+from codegen.schedule.unroll import fuse_products, unroll
 
 
 @dataclass
