@@ -225,7 +225,7 @@ def test_a_warning_is_one_line(run: Run, folder: Path) -> None:
     (folder / "model.py").write_text(MODEL.replace("Floats([x])", "Floats([x, Value(0)])"))
     code, out, err = run("explain", "model.py")
     assert (code, err) == (0, "warning: nothing reads 1 of 2 inputs: inputs[1]\n")
-    assert out.startswith("1 root\n")
+    assert out.startswith("1 root, ")
 
 
 def test_a_mistake_of_ours_keeps_its_traceback(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

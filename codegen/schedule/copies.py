@@ -27,6 +27,7 @@ FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the 
 CACHE_LINE = 64  # bytes of a value of images side by side
 SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
 FAR = 1.3  # so many times longer operations take on what does not, at most
+STARTED = 5  # operations that take as long as it takes to start the loops of a nest
 COPY_OPERATIONS = 7  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
@@ -108,22 +109,23 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     phases = {kernel.number: kernel.phase for kernel in loops.kernels}
     alone = copy_columns(plain, images, phases)
     single = {kernel.number: kernel for kernel in alone.kernels}
-    copying = [kernel for number, kernel in single.items() if number not in before]
-    total = Cost(sum(kernel_cost(kernel, target).by_image for kernel in copying), copies.cost)
+    beside = {number for number, phase in phases.items() if phase == Phase.SIDE_BY_SIDE}
+    instead = [kernel for kernel in alone.kernels if kernel.number in beside or kernel.number not in before]
+    started = STARTED * images * sum(len(kernel.nests) for kernel in instead)
+    total = Cost(sum([kernel_cost(kernel, target).by_image for kernel in instead], start=started), copies.cost)
     costs = {}
     for kernel in loops.kernels:
         costs[kernel.number] = kernel_cost(kernel, target)
-        if kernel.phase == Phase.SIDE_BY_SIDE:
+        if kernel.number in beside:
             one, all_of_them = single[kernel.number], before[kernel.number]
             costs[kernel.number] = Cost(
                 kernel_cost(one, target).by_image, kernel_cost(all_of_them, target).side_by_side
             )
-            total += costs[kernel.number]
+            total += Cost(0, costs[kernel.number].side_by_side)
     far = min(max(loops.lengths[VALUE] * CACHE_LINE / SECOND_LEVEL, 1), FAR)
     fewest = max(min(math.ceil(far * total.side_by_side / max(total.by_image, 1) * images), images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
-    beside = {number for number, phase in phases.items() if phase == Phase.SIDE_BY_SIDE}
-    waits = longest_chain(alone, [k for k in alone.kernels if k.number in beside or k.number not in before], target)
+    waits = longest_chain(alone, instead, target)
     pays = 0 < far * total.side_by_side <= max(total.by_image, waits)
     for number in in_groups:
         costs[number] = kernel_cost(before[number], target)

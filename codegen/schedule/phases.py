@@ -53,8 +53,7 @@ MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
 STREAMED = 2.5  # so many times longer operations take on what is read once: images side by side fill more than L1
-STARTED = 5  # operations that take as long as it takes to start the loops of a nest
-STORED = 20  # and to store what it computes and load it again
+STORED = 20  # operations that take as long as it takes to store what a nest computes and load it again
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]
@@ -192,7 +191,7 @@ def kernel_cost(kernel: Kernel, target: Target) -> Cost:
     for nest in kernel.nests:
         cost = _operations(nest, target)
         side_by_side = cost.side_by_side * (1 if _has_sums(nest) else STREAMED)
-        total += Cost(cost.by_image + STARTED * target.cache_line, side_by_side)
+        total += Cost(cost.by_image, side_by_side)
     return total
 
 
