@@ -1,7 +1,7 @@
 """What steps, blocks, tokens and width cost in C: `python -m benchmarks.depth [--output FILE]`.
 
-Each row is one model at two sizes: the lines of its kernels, the seconds from the Program to the C text, and those from
-the Program to a module for all SIMD levels, C compiler included.
+Each row is one model at two sizes: the lines of its kernels, and seconds from the Program to the C text, to what
+codegen.compile() makes for this processor alone, and to a module for all SIMD levels, C compiler included.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from benchmarks.compile_time import found_compilers, version
 from benchmarks.report import processor
 from benchmarks.small.models import gru, lstm, numbers, residual_network, transformer
 from codegen import Floats, Program, build
-from codegen.pipeline import compile_program
+from codegen.models import build_module, compiler_options
+from codegen.pipeline import compile_program, traced
 from micrograd.functional import total
 from micrograd.layers import Attention
 
@@ -64,6 +65,7 @@ MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
 class Cost:
     lines: int
     to_c: float  # seconds
+    compiled: float  # seconds
     built: float  # seconds
 
 
@@ -73,14 +75,18 @@ def measure(program: Program) -> Cost:
     to_c = time.perf_counter() - started
     with tempfile.TemporaryDirectory() as folder:
         started = time.perf_counter()
+        build_module(program, traced(program), None, None, compiler_options(None), Path(folder))
+        compiled = time.perf_counter() - started
+        started = time.perf_counter()
         build(program, folder, "deep")
-        return Cost(lines, to_c, time.perf_counter() - started)
+        return Cost(lines, to_c, compiled, time.perf_counter() - started)
 
 
 def line(name: str, small: Cost, large: Cost) -> str:
     return (
         f"| {name} | {small.lines:,} | {large.lines:,} | {large.lines / small.lines:.2f} "
-        f"| {small.to_c:.1f} | {large.to_c:.1f} | {small.built:.1f} | {large.built:.1f} |"
+        f"| {small.to_c:.1f} | {large.to_c:.1f} | {small.compiled:.1f} | {large.compiled:.1f} "
+        f"| {small.built:.1f} | {large.built:.1f} |"
     )
 
 
@@ -89,7 +95,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="also write the table to this Markdown file")
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), metavar="NAME")
     options = parser.parse_args()
-    head = "| model | lines | | ratio | to C, s | | built, s | |\n|---|---:|---:|---:|---:|---:|---:|---:|"
+    head = "| model | lines | | ratio | to C, s | | compiled, s | | for all levels, s | |\n|---|" + 9 * "---:|"
     parts = [f"{processor()}, CPython {platform.python_version()}, {version(found_compilers()[0][0])}.\n", head]
     print("\n".join(parts), flush=True)
     for name in options.models:

@@ -41,10 +41,12 @@ from codegen.passes.mistakes import expect_program
 from codegen.passes.updates import updates_of
 from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
 from codegen.program import Program
+from codegen.schedule.target import NARROW, WIDE
 from codegen.toolchain import SMALL_FLAGS, Toolchain, compile_extension, find_toolchain
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
+AVX512 = 2  # the level of csrc/level.h whose registers are wide
 
 _libraries: dict[str, list[ModuleType]] = {}
 _lock = threading.RLock()
@@ -118,9 +120,14 @@ def compile(
 
 def compiler_options(optimize: int | None) -> list[str]:
     """How hard the C compiler tries, and for which SIMD level."""
-    level = processor_level()
-    only = [] if level is None or os.environ.get("NN_SIMD") else [f"-DONLY_LEVEL={level}"]
+    level = only_level()
+    only = [] if level is None else [f"-DONLY_LEVEL={level}"]
     return [*(SMALL_FLAGS if optimize is None else [f"-O{optimize}"]), *only]
+
+
+def only_level() -> int | None:
+    """The SIMD level that is compiled alone; None for all of them."""
+    return None if os.environ.get("NN_SIMD") else processor_level()
 
 
 @functools.cache
@@ -134,7 +141,7 @@ def processor_level() -> int | None:
         return None
     flags = set(text.partition("\nflags")[2].partition("\n")[0].split())
     levels = [{"avx2", "fma"}, {"avx512f", "avx512dq", "avx512bw", "avx512vl"}]
-    return 0 if not levels[0] <= flags else 1 if not levels[1] <= flags else 2
+    return 0 if not levels[0] <= flags else 1 if not levels[1] <= flags else AVX512
 
 
 def start_of(program: Program) -> Start:
@@ -186,7 +193,9 @@ def build_module(
     program: Program, graph: Graph, lowering: str | None, compiler: str | None, options: list[str], place: Path
 ) -> bytes:
     """Everything after the trace."""
-    compiled = compile_traced(graph, program, NAME, lowering, "extension")
+    level = only_level()
+    registers = () if level is None else (WIDE if level == AVX512 else NARROW,)
+    compiled = compile_traced(graph, program, NAME, lowering, "extension", registers=registers)
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
         source = write_sources(compiled, Path(folder), NAME)
         return compile_extension(source, NAME, compiler, [*options, "-DINSTANCES=1"]).read_bytes()

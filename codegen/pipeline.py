@@ -181,9 +181,20 @@ def traced(program: Program) -> Graph:
 
 
 def compile_traced(
-    graph: Graph, program: Program, name: str, lowering: str | None, target: str, version: str = __version__
+    graph: Graph,
+    program: Program,
+    name: str,
+    lowering: str | None,
+    target: str,
+    version: str = __version__,
+    registers: Sequence[Registers] = (),
 ) -> Compiled:
-    """The forward graph of a Program in, which becomes the whole one; source files out."""
+    """The forward graph of a Program in, which becomes the whole one; source files out.
+
+    `registers`: of the kernels, or both kinds, those of AVX-512 first; default: what the target needs.
+    """
+    if not registers:  # plain C: those of most processors
+        registers = {"extension": (WIDE, NARROW), "python": (WIDE,), "c": (NARROW,)}[target]
     with no_garbage_collection():
         updates = updates_of(program)  # the rules of micrograd.optim -> ir
         *_, (_, graph) = later_passes(graph, program)
@@ -197,10 +208,8 @@ def compile_traced(
             cache_line = Target.of(program).cache_line if target == "extension" else 1  # else rows have no padding
             found = reroll(graph, program, cache_line, by_index)  # -> plain loops
             compiled = Compiled(graph, digest, lowering, found, updates=updates)
-            registers = NARROW if target == "c" else WIDE  # plain C: those of most processors
-            compiled.wide = scheduled(found, program, target, registers, updates)  # -> loops as they run
-            if target == "extension":
-                compiled.narrow = scheduled(found, program, target, NARROW, updates)
+            loops = [scheduled(found, program, target, kind, updates) for kind in registers]  # -> loops as they run
+            compiled.wide, compiled.narrow = loops[0], loops[1] if len(loops) > 1 else None
         compiled.tensors = tuple([tensor.name for tensor in program.tensors])
         compiled.files = write(compiled, program, name, target, version)  # -> text
     return compiled

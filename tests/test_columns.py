@@ -214,7 +214,7 @@ def test_kernels_share_a_copy(array):
     copied = copy_columns(plain, 4, {})
     (copy,) = [kernel for kernel in copied.kernels if kernel.number > 2]
     assert copied.kernels.index(copy) == 1
-    assert (copy.passes, copy.phase) == (Pass.GRADIENTS, Phase.SIDE_BY_SIDE)
+    assert (copy.passes, copy.phase) == (Pass.GRADIENTS, Phase.BY_IMAGE)  # as all that no batch has side by side
     assert values(copied) == values(plain)
     assert copy_columns(results_with(column(array), rows=3, numbers=[1]), 4, {}).kernels == plain.kernels[:2]
 
@@ -225,6 +225,7 @@ def test_what_a_batch_runs_for_single_images_reads_no_copy(phase):
     plain = results_with(column(DATA))
     assert copy_columns(plain, 4, {1: phase, 2: phase}) is plain
     mixed = copy_columns(plain, 4, {1: phase, 2: Phase.SIDE_BY_SIDE})
+    assert {kernel.phase for kernel in mixed.kernels} == {Phase.BY_IMAGE, Phase.SIDE_BY_SIDE}  # that of its reader
     without_copy = [kernel for kernel in mixed.kernels if kernel.number < len(plain.kernels)]
     assert [kernel == plain.kernels[kernel.number] for kernel in without_copy] == [True, True, False]
 

@@ -256,23 +256,25 @@ def test_what_depends_on_parameters_alone_runs_once():
 
 
 def test_images_lie_side_by_side_where_so_many_pay():
-    """Units at many points fill vectors without other images, which would fill more than caches hold; few units do not.
-    Steps of a recurrence fill them, but wait for one another.
+    """Units at many points fill vectors without other images, few units do not. Steps of a recurrence fill them, but wait
+    for one another. What is read once fills them too, and would come from the second-level cache.
     """
 
-    def batch(points, units, steps):
+    def batch(points, units, steps, products=0):
         layer = models.weights(Random(1), units, units)
         x = [models.values(units) for _ in range(points)]
         h = x
         for _ in range(steps):
             h = [[models.dot(row, one).tanh() for row in layer] for one in h]
+        for n in range(products):
+            h = [[v * w + v * (n + 2) for v, w in zip(one, layer[0], strict=True)] for one in h]
         loss = models.total([unit for one in h for unit in one])
         return compile_program(Program(Floats([xi for one in x for xi in one]), None, {"w": layer}, loss)).batch
 
     few, at_points, recurrence = batch(1, 3, 2), batch(16, 16, 2), batch(1, 16, 6)
-    assert few.fewest < 6
-    assert at_points is None
+    assert few.fewest < 6 <= at_points.fewest <= at_points.images
     assert recurrence is not None
+    assert batch(16, 16, 1, products=8) is None
 
 
 @pytest.mark.slow

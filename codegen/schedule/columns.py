@@ -73,14 +73,16 @@ def copy_columns_of_gradients(loops: Loops, cache_line: int, reorder: bool = Fal
 
 
 def copy_columns(loops: Loops, cache_line: int, phases: Mapping[int, Phase]) -> Loops:
-    """With copies of what other kernels read, if a batch has these side by side. `phases`: how they run there."""
+    """With copies of what other kernels read, if a batch has these side by side. `phases`: how they run there; empty if
+    all run image by image, as copies do then: they stand between kernels that repeat.
+    """
     readers = [
         kernel
         for kernel in loops.kernels
         if not kernel.passes & (Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS | Pass.TOKEN_ROWS)
         and phases.get(kernel.number, Phase.SIDE_BY_SIDE) == Phase.SIDE_BY_SIDE
     ]
-    return _Copies(loops, readers, (DATA, VALUE)).made(cache_line, Phase.SIDE_BY_SIDE)
+    return _Copies(loops, readers, (DATA, VALUE)).made(cache_line, Phase.SIDE_BY_SIDE if phases else Phase.BY_IMAGE)
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,8 @@ CACHE_LINE = 64  # bytes of a value of images side by side
 SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
 FAR = 1.3  # so many times longer operations take on what does not, at most
 STARTED = 5  # operations that take as long as it takes to start the loops of a nest
-COPY_OPERATIONS = 7  # for one element of as many images as fill a vector: loads, shuffles, stores
+SHARED = 1.1  # so many times longer operations take whose parameters no other image shares
+COPY_OPERATIONS = 8  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
 Marks = npt.NDArray[np.bool_]
@@ -126,7 +127,7 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     fewest = max(min(math.ceil(far * total.side_by_side / max(total.by_image, 1) * images), images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
     waits = longest_chain(alone, instead, target)
-    pays = 0 < far * total.side_by_side <= max(total.by_image, waits)
+    pays = 0 < far * total.side_by_side <= SHARED * max(total.by_image, waits)
     for number in in_groups:
         costs[number] = kernel_cost(before[number], target)
         total += costs[number]

@@ -52,7 +52,7 @@ ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[
 MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
-STREAMED = 2.5  # so many times longer operations take on what is read once: images side by side fill more than L1
+STREAMED = 2  # so many times longer operations take on what is read once: images side by side fill more than L1
 STORED = 20  # operations that take as long as it takes to store what a nest computes and load it again
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
