@@ -256,8 +256,8 @@ def test_what_depends_on_parameters_alone_runs_once():
 
 
 def test_images_lie_side_by_side_where_so_many_pay():
-    """Units at many points fill vectors without other images, few units do not. Steps of a recurrence fill them, but wait
-    for one another. What is read once fills them too, and would come from the second-level cache.
+    """Units at many points fill vectors without other images, few units do not. Steps of a recurrence fill them, but
+    wait for one another. What is read once fills them too, and would come from the second-level cache.
     """
 
     def batch(points, units, steps, products=0):
