@@ -27,8 +27,8 @@ FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the 
 CACHE_LINE = 64  # bytes of a value of images side by side
 SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
 FAR = 1.3  # so many times longer operations take on what does not, at most
-STARTED = 5  # operations that take as long as it takes to start the loops of a nest
-SHARED = 1.1  # so many times longer operations take whose parameters no other image shares
+STARTED = 5  # operations in the time that it takes to start the loops of a nest
+SHARED = 1.1  # so many times longer operations take whose parameters are loaded for one image
 COPY_OPERATIONS = 8  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
@@ -118,11 +118,9 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     for kernel in loops.kernels:
         costs[kernel.number] = kernel_cost(kernel, target)
         if kernel.number in beside:
-            one, all_of_them = single[kernel.number], before[kernel.number]
-            costs[kernel.number] = Cost(
-                kernel_cost(one, target).by_image, kernel_cost(all_of_them, target).side_by_side
-            )
-            total += Cost(0, costs[kernel.number].side_by_side)
+            together = kernel_cost(before[kernel.number], target).side_by_side
+            costs[kernel.number] = Cost(kernel_cost(single[kernel.number], target).by_image, together)
+            total += Cost(0, together)
     far = min(max(loops.lengths[VALUE] * CACHE_LINE / SECOND_LEVEL, 1), FAR)
     fewest = max(min(math.ceil(far * total.side_by_side / max(total.by_image, 1) * images), images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES

@@ -53,7 +53,7 @@ MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
 STREAMED = 2  # so many times longer operations take on what is read once: images side by side fill more than L1
-STORED = 20  # operations that take as long as it takes to store what a nest computes and load it again
+STORED = 20  # operations in the time that it takes to store a number and load it again
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]
@@ -196,10 +196,9 @@ def kernel_cost(kernel: Kernel, target: Target) -> Cost:
 
 
 def longest_chain(loops: Loops, kernels: Iterable[Kernel], target: Target) -> float:
-    """Operations that fit into the time in which kernels of one image wait for one another, at least.
+    """Operations that fit into the time in which kernels of one image wait for one another.
 
-    In each kernel all vectors are computed at a time, and an addition waits for the one before in its own sum: what
-    steps of a recurrence take, and hardly anything else does.
+    All vectors of a kernel are computed at a time, and each addition waits for the one before in its sum.
     """
     ends = np.zeros(loops.lengths[VALUE] + 1)
     for kernel in kernels:
