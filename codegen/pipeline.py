@@ -191,7 +191,7 @@ def compile_traced(
 ) -> Compiled:
     """The forward graph of a Program in, which becomes the whole one; source files out.
 
-    `registers`: of the kernels, or both kinds, those of AVX-512 first; default: what the target needs.
+    `registers`: of the kernels; default: what the target needs.
     """
     if not registers:  # plain C: those of most processors
         registers = {"extension": (WIDE, NARROW), "python": (WIDE,), "c": (NARROW,)}[target]

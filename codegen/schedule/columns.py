@@ -73,8 +73,8 @@ def copy_columns_of_gradients(loops: Loops, cache_line: int, reorder: bool = Fal
 
 
 def copy_columns(loops: Loops, cache_line: int, phases: Mapping[int, Phase]) -> Loops:
-    """With copies of what other kernels read, if a batch has these side by side. `phases`: how they run there; if empty,
-    all run image by image, copies too: they stand between kernels that repeat.
+    """With copies of what other kernels read, if a batch has these side by side. `phases`: how they run there; without,
+    all run image by image, and so do copies.
     """
     readers = [
         kernel
