@@ -32,6 +32,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from codegen.backends.c.module import LEVELS
 from codegen.backends.python.runtime.state_dict import restore_state as restore_state  # for pickles of state_dict()
 from codegen.build import write_sources
 from codegen.files import csrc
@@ -46,7 +47,6 @@ from codegen.toolchain import SMALL_FLAGS, Toolchain, compile_extension, find_to
 from micrograd import cache
 
 NAME = "codegen_model"  # of every module, inside
-AVX512 = 2  # the level of csrc/level.h whose registers are wide
 
 _libraries: dict[str, list[ModuleType]] = {}
 _lock = threading.RLock()
@@ -141,7 +141,7 @@ def processor_level() -> int | None:
         return None
     flags = set(text.partition("\nflags")[2].partition("\n")[0].split())
     levels = [{"avx2", "fma"}, {"avx512f", "avx512dq", "avx512bw", "avx512vl"}]
-    return 0 if not levels[0] <= flags else 1 if not levels[1] <= flags else AVX512
+    return 0 if not levels[0] <= flags else 1 if not levels[1] <= flags else 2
 
 
 def start_of(program: Program) -> Start:
@@ -194,7 +194,7 @@ def build_module(
 ) -> bytes:
     """Everything after the trace."""
     level = only_level()
-    registers = () if level is None else (WIDE if level == AVX512 else NARROW,)
+    registers = () if level is None else (WIDE if level == LEVELS - 1 else NARROW,)
     compiled = compile_traced(graph, program, NAME, lowering, "extension", registers=registers)
     with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
         source = write_sources(compiled, Path(folder), NAME)

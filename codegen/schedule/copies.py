@@ -109,18 +109,19 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     before = {kernel.number: kernel for kernel in plain.kernels}
     phases = {kernel.number: kernel.phase for kernel in loops.kernels}
     alone = copy_columns(plain, images, phases)
-    single = {kernel.number: kernel for kernel in alone.kernels}
     beside = {number for number, phase in phases.items() if phase == Phase.SIDE_BY_SIDE}
     instead = [kernel for kernel in alone.kernels if kernel.number in beside or kernel.number not in before]
     started = STARTED * images * sum(len(kernel.nests) for kernel in instead)
-    total = Cost(sum([kernel_cost(kernel, target).by_image for kernel in instead], start=started), copies.cost)
+    by_image = {kernel.number: kernel_cost(kernel, target).by_image for kernel in instead}
+    total = Cost(sum(by_image.values(), start=started), copies.cost)
     costs = {}
     for kernel in loops.kernels:
-        costs[kernel.number] = kernel_cost(kernel, target)
         if kernel.number in beside:
             together = kernel_cost(before[kernel.number], target).side_by_side
-            costs[kernel.number] = Cost(kernel_cost(single[kernel.number], target).by_image, together)
+            costs[kernel.number] = Cost(by_image[kernel.number], together)
             total += Cost(0, together)
+        else:
+            costs[kernel.number] = kernel_cost(kernel, target)
     far = min(max(loops.lengths[VALUE] * CACHE_LINE / SECOND_LEVEL, 1), FAR)
     fewest = max(min(math.ceil(far * total.side_by_side / max(total.by_image, 1) * images), images), 2)
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
