@@ -11,6 +11,7 @@
 #define DENSE_ROWS_H
 
 enum { ROWS_AT_ONCE = 4, ROWS_TOGETHER = 16 };
+enum { FAR_FACTORS = 1024 / sizeof(real), FACTORS_AHEAD = 8 }; /* see codegen/schedule/prefetch.py */
 
 #endif
 
@@ -27,6 +28,8 @@ SPECIALISED void AT_LEVEL(add_to_rows)(real sum[ROWS_AT_ONCE][LANES_AT_ONCE], pt
 {
     for (int image = 0; image < images; image++) {
         const real *restrict const factor = row_factors[image] + copy;
+        for (ptrdiff_t lane = 0; ROW_FACTORS >= FAR_FACTORS && lane < lanes; lane += CACHE_LINE)
+            PREFETCH_LATER(factor[lane], FACTORS_AHEAD * ROW_FACTORS);
         for (int r = 0; r < ROWS_AT_ONCE; r++) {
             const real x = inputs[image][r];
             EACH_LANE(lanes)

@@ -45,12 +45,14 @@
 #define STORE_BARRIER ((void)0)
 #endif
 
-/* Begins to load the cache line of an address that is read later. */
+/* Begins to load the cache line of an address that is read later; of a place `numbers` after one that there is. */
 #if defined(__GNUC__) || defined(__clang__)
 #define PREFETCH(address) __builtin_prefetch(address)
 #else
 #define PREFETCH(address) ((void)(address))
 #endif
+#define PREFETCH_LATER(place, numbers) \
+    PREFETCH((const void *)((uintptr_t)(&(place)) + (uintptr_t)((numbers) * (ptrdiff_t)sizeof(place))))
 
 #if defined(__GNUC__) || defined(__clang__)
 #define MAYBE_UNUSED __attribute__((unused))

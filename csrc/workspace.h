@@ -130,6 +130,8 @@ struct workspace {
     int active_before[CHUNKS + 1 + LINE_TO_ODD]; /* how many of them come before input CHUNK_INPUTS * chunk */
 };
 
+enum { WORKSPACE_NUMBERS = sizeof(struct workspace) / sizeof(real) }; /* from one image to the next */
+
 /* Before the inputs of an image are set. */
 static inline struct workspace *with_list(struct workspace *w, struct active_list *list)
 {

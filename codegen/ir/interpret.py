@@ -38,6 +38,7 @@ from codegen.ir.loops import (
     Nest,
     Pass,
     Place,
+    Prefetch,
     Store,
     has_loop,
 )
@@ -146,6 +147,8 @@ class _Run:
                         self.names[stmt.name] = self.value(stmt.value)
                 case Local():
                     self.local(stmt)
+                case Prefetch():
+                    pass  # changes no number
                 case Store():
                     is_copy = type(stmt.value) is Place and stmt.value.array == VALUE
                     self.store(stmt.target, self.value(stmt.value), is_copy)

@@ -212,9 +212,18 @@ class Nest:
     body: Body
 
 
+@dataclass(frozen=True, slots=True)
+class Prefetch:
+    """Begins to load the cache line of a place, as it will be `ahead` iterations of a loop later, if there are any."""
+
+    place: Place
+    counter: str
+    ahead: int
+
+
 Expr: TypeAlias = "Place | Name | Const | Apply"
 Target: TypeAlias = "Place | Name"
-Stmt: TypeAlias = "For | Let | Local | Store | Accumulate | Nest"
+Stmt: TypeAlias = "For | Let | Local | Store | Accumulate | Nest | Prefetch"
 Body: TypeAlias = "tuple[Stmt, ...]"
 
 
@@ -310,10 +319,10 @@ def is_over_terms(loop: For) -> bool:
     inside = [*statements(loop.body)]
     targets = [stmt.target for stmt in inside if isinstance(stmt, Accumulate | Store)]
     is_local = all(not isinstance(target, Place) or target.array not in (DATA, GRAD, VALUE) for target in targets)
-    return is_local and any(map(_adds, inside)) and not any(isinstance(stmt, Nest) for stmt in inside)
+    return is_local and any(map(adds, inside)) and not any(isinstance(stmt, Nest) for stmt in inside)
 
 
-def _adds(stmt: Stmt) -> bool:
+def adds(stmt: Stmt) -> bool:
     """Whether a statement adds to its target; as a Store, with a product that is not rounded."""
     return isinstance(stmt, Accumulate) or (isinstance(stmt, Store) and stmt.target in subexpressions(stmt.value))
 
@@ -353,7 +362,9 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
 
 
 def reads(stmt: Stmt) -> Iterator[Place]:
-    """The places that a statement itself reads, except the target of an Accumulate."""
+    """The places that a statement itself reads, except the target of an Accumulate; or prefetches."""
+    if type(stmt) is Prefetch:
+        yield stmt.place
     for expr in expressions(stmt):
         for part in subexpressions(expr):
             if type(part) is Place:
@@ -406,6 +417,10 @@ def _map_stmt(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
             return Store(_target(change(stmt.target)), map_expr(stmt.value, change))
         case Accumulate():
             return Accumulate(_target(change(stmt.target)), stmt.op, map_expr(stmt.value, change))
+        case Prefetch():
+            place = change(stmt.place)
+            assert isinstance(place, Place)
+            return replace(stmt, place=place)
     return stmt
 
 

@@ -31,6 +31,7 @@ from codegen.ir.loops import (
     Name,
     Nest,
     Place,
+    Prefetch,
     Stmt,
     Store,
 )
@@ -70,6 +71,8 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
             yield f"let {stmt.name} = {value}"
         case Local():
             yield f"local {stmt.name}[{stmt.length}]" + ("[images]" if stmt.images else "")
+        case Prefetch():
+            yield f"prefetch {expr_text(stmt.place)} for {stmt.counter} + {stmt.ahead}"
         case Store():
             yield f"{expr_text(stmt.target)} = {expr_text(stmt.value)}"
         case Accumulate():

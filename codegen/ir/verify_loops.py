@@ -36,6 +36,7 @@ from codegen.ir.loops import (
     Nest,
     Pass,
     Place,
+    Prefetch,
     Stmt,
     applied_to_each,
     expressions,
@@ -132,6 +133,8 @@ class _Checker:
                     scope.names.add(stmt.name)
             case Local():
                 scope.locals[stmt.name] = stmt.length
+            case Prefetch():
+                self.require(stmt.counter in scope.counters, f"{stmt.counter} is not in scope", stmt)
             case _ if target is None:
                 assert not isinstance(stmt, For | Let | Local | Nest)
                 assert isinstance(stmt.target, Name)

@@ -19,6 +19,7 @@ from codegen.schedule.each import apply_to_each
 from codegen.schedule.in_registers import mark_tiles
 from codegen.schedule.marks import mark_near
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost, longest_chain
+from codegen.schedule.prefetch import prefetch
 from codegen.schedule.roll import roll
 from codegen.schedule.target import Target
 
@@ -50,7 +51,8 @@ class Batch:
     def side_by_side(self) -> Loops:
         """The kernels that compute all images at once, in loops over kernels where they repeat."""
         kernels = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
-        return mark_tiles(mark_near(apply_to_each(roll(self.loops.with_kernels(kernels)), self.target)))
+        rolled = apply_to_each(roll(self.loops.with_kernels(kernels)), self.target)
+        return prefetch(mark_tiles(mark_near(rolled)), self.target)
 
     @property
     def images(self) -> int:

@@ -182,7 +182,7 @@ def _pays(kernel: Kernel, target: Target) -> bool:
 def _row_bytes(kernel: Kernel, target: Target) -> int:
     lanes = max([loop.count for nest in kernel.nests for loop in root_loops(nest)], default=1)
     loops = [stmt for nest in kernel.nests for stmt in statements(nest) if type(stmt) is For]
-    return sum([loop.count for loop in loops if loop.kind == Kind.ACTIVE]) * lanes * (64 // target.cache_line)
+    return sum([loop.count for loop in loops if loop.kind == Kind.ACTIVE]) * lanes * target.bytes
 
 
 def kernel_cost(kernel: Kernel, target: Target) -> Cost:

@@ -23,6 +23,7 @@ from codegen.schedule.lanes import pad_lanes, split_into_lanes
 from codegen.schedule.marks import keep_order, mark_near, mark_vectors
 from codegen.schedule.parts import interleave_sums, split_sums
 from codegen.schedule.phases import set_phases
+from codegen.schedule.prefetch import prefetch
 from codegen.schedule.roll import roll
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
@@ -106,9 +107,10 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "each": lambda loops: apply_to_each(loops, target),  # long functions of many numbers
         "near": mark_near,  # short forms of functions
         "apart": read_apart,  # values at distances that gcc would mix up
+        "prefetch": lambda loops: prefetch(loops, target),  # terms in other pages, and values of other images
     }
     optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma}
-    optional |= {"each": in_module, "apart": in_module}
+    optional |= {"each": in_module, "apart": in_module, "prefetch": in_module}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
 
 
@@ -157,7 +159,8 @@ def dense_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for sums over inputs that are active in all of a few images."""
     passes = c_passes(found, target)
     passes["dense rows"] = lambda loops: rows_of_images(loops, target)
-    order = ("skip zeros", "row sums", "dense rows", "in order", "vectors", "fuse")
+    passes["prefetch"] = lambda loops: prefetch(loops, target)
+    order = ("skip zeros", "row sums", "dense rows", "in order", "vectors", "fuse", "prefetch")
     return {name: passes[name] for name in order if name in passes}
 
 

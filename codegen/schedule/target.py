@@ -60,6 +60,11 @@ class Target:
         return 16 if self.is_float32 else 8
 
     @property
+    def bytes(self) -> int:
+        """Of a number."""
+        return 64 // self.cache_line
+
+    @property
     def max_lanes(self) -> int:
         """Sums that are accumulated side by side."""
         return self.registers.lanes * self.cache_line

@@ -289,4 +289,11 @@ FAULTS = [
         "inside += [apart(self.arithmetic).replace('(value', '(images->value')] if",
         test="tests/test_in_registers.py",
     ),
+    Fault(
+        "the first line of a row prefetched alone",
+        "codegen/schedule/prefetch.py",
+        "for i in firsts]",
+        "for i in firsts[:1]]",
+        test="tests/test_prefetch.py",
+    ),
 ]

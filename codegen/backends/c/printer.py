@@ -43,6 +43,7 @@ from codegen.ir.loops import (
     Nest,
     Pass,
     Place,
+    Prefetch,
     Stmt,
     Store,
     applied_to_each,
@@ -127,6 +128,8 @@ class Printer:
             case Local():
                 images = "[SIDE_BY_SIDE]" if stmt.images else ""
                 yield f"{self.arithmetic.type} {stmt.name}[{stmt.length}]{images};"
+            case Prefetch():
+                yield self.prefetch(stmt)
             case Store():
                 yield f"{self.expr(stmt.target)[0]} = {self.expr(stmt.value)[0]};"
             case Accumulate():
@@ -153,6 +156,12 @@ class Printer:
         starts = [replace(place, index=moved(place.index, loop.counter, Index(0))) for place in (first.target, row)]
         to, source = (f"&{self.expr(place)[0]}" for place in starts)
         return f"AT_LEVEL(transpose_rows)({to}, {apart}, {source}, {distance}, {loop.count});"
+
+    def prefetch(self, stmt: Prefetch) -> str:
+        """`later`: by how many numbers; images have workspaces of their own."""
+        stride = stmt.place.index.stride(stmt.counter)
+        later = f"{stmt.ahead * stride}" if stride else f"{stmt.ahead} * WORKSPACE_NUMBERS"
+        return f"PREFETCH_LATER({self.expr(stmt.place)[0]}, {later});"
 
     def near_or_not(self, loop: For) -> Iterator[str]:
         """A loop with the short forms of functions, for arguments that are all near 0, and one that calls them."""

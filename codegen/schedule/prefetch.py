@@ -1,0 +1,135 @@
+"""Loops over terms that lie far apart: the next ones begin to load before they are needed.
+
+Example input, of images side by side, and of a gradient:
+
+    for k < 512:
+        for i < 16:
+            side by side image < 8:
+                sum[i][image] += mul(data[i + 520k + 16block], value[k][image])
+    images image < 64:
+        for row < 4:
+            lanes j < 32:
+                sum[32row + j] += mul(value[4i + row], value[512 + j])
+
+becomes:
+
+    for k < 512:
+        prefetch data[520k + 16block] for k + 16
+        prefetch data[8 + 520k + 16block] for k + 16
+        for i < 16:
+            side by side image < 8:
+                sum[i][image] += mul(data[i + 520k + 16block], value[k][image])
+    images image < 64:
+        prefetch value[4i] for image + 8
+        prefetch value[512] for image + 8
+        prefetch value[520] for image + 8
+        ...
+
+Caches expect the next line of memory, but not that of the next row, which is in another page, nor that of the next
+image. A processor looks ahead by itself, but only by as many instructions as wait for their operands: a few terms of a
+tile of sums, which is less than the second-level cache takes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from codegen.ir.loops import (
+    DATA,
+    VALUE,
+    Body,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Loops,
+    Nest,
+    Pass,
+    Place,
+    Prefetch,
+    Stmt,
+    adds,
+    is_over_terms,
+    reads,
+    statements,
+)
+from codegen.schedule.nest import each_nest
+from codegen.schedule.target import Target
+
+TERMS, IMAGES = 16, 8  # how many iterations ahead
+FAR = 1024  # bytes between two terms
+WORKSPACE = 16384  # bytes of value[]: 64 images fill a second-level cache of 1 MB
+MOST = 8  # lines of an iteration; a processor waits for some 16 at a time
+WORTH = 2  # vectors of sums for each line
+
+
+def prefetch(loops: Loops, target: Target) -> Loops:
+    """The loops with prefetches, in kernels that run for several images at a time."""
+    are_far = loops.lengths[VALUE] * target.bytes >= WORKSPACE
+
+    def change(kernel: Kernel, nest: Body) -> Body:
+        kinds = {Kind.SEQUENTIAL, Kind.IN_ORDER}
+        kinds |= {Kind.ACTIVE} if kernel.passes & Pass.DENSE_ROWS else set()
+        kinds |= {Kind.IMAGES} if are_far else set()
+        return _changed(nest, kinds, target)
+
+    return each_nest(loops, change)
+
+
+def _changed(body: Body, kinds: set[Kind], target: Target) -> Body:
+    return tuple([_statement(stmt, kinds, target) for stmt in body])
+
+
+def _statement(stmt: Stmt, kinds: set[Kind], target: Target) -> Stmt:
+    if not isinstance(stmt, For | Nest):
+        return stmt
+    body = _changed(stmt.body, kinds, target)
+    if body == stmt.body and isinstance(stmt, For) and stmt.kind in kinds and is_over_terms(stmt):
+        body = (*_prefetches(stmt, target), *body)
+    return replace(stmt, body=body)
+
+
+def _prefetches(loop: For, target: Target) -> tuple[Prefetch, ...]:
+    """What an iteration begins to load."""
+    is_image = loop.kind == Kind.IMAGES
+    if not is_image and loop.count < 2 * TERMS and not loop.steps:
+        return ()
+    inside = {stmt.counter: stmt.count for stmt in statements(loop.body) if isinstance(stmt, For)}
+    found = dict.fromkeys(place for stmt in statements(loop.body) for place in reads(stmt))
+    far = [place for place in found if _is_far(place, loop, target)]
+    rows = [_lines(place, inside, target.cache_line) for place in far]
+    lines = list(dict.fromkeys(line for row in rows for line in row))
+    if not all(rows) or len(lines) > MOST or len(lines) * WORTH > _sums(loop.body) / target.cache_line:
+        return ()
+    return tuple([Prefetch(place, loop.counter, IMAGES if is_image else TERMS) for place in lines])
+
+
+def _is_far(place: Place, loop: For, target: Target) -> bool:
+    if place.index.tables or place.index.origin:
+        return False
+    if loop.kind == Kind.IMAGES:
+        return place.array == VALUE
+    return place.array == DATA and abs(place.index.stride(loop.counter)) * target.bytes >= FAR
+
+
+def _lines(place: Place, inside: dict[str, int], length: int) -> list[Place]:
+    """The first element that is read of each cache line; none if these are not side by side."""
+    offsets = np.zeros(1, np.int64)
+    outer: list[tuple[int, str]] = []
+    for stride, counter in place.index.steps:
+        if counter in inside:
+            offsets = np.unique(np.add.outer(offsets, stride * np.arange(inside[counter])))
+        else:
+            outer.append((stride, counter))
+    first = place.index.base + offsets
+    lines, firsts = np.unique(first // length, return_index=True)
+    if lines[-1] - lines[0] >= len(lines):
+        return []
+    return [replace(place, index=Index(int(first[i]), tuple(outer))) for i in firsts]
+
+
+def _sums(body: Body) -> int:
+    """How many sums an iteration adds to."""
+    return sum(stmt.count * _sums(stmt.body) if isinstance(stmt, For) else adds(stmt) for stmt in body)
