@@ -60,19 +60,18 @@ from codegen.schedule.target import Target
 
 TERMS, IMAGES = 16, 8  # how many iterations ahead
 FAR = 1024  # bytes between two terms
-WORKSPACE = 16384  # bytes of value[]: 64 images fill a second-level cache of 1 MB
+GRADIENT = 2**17  # bytes of a gradient, whose sums leave no values in a first-level cache
 MOST = 8  # lines of an iteration; a processor waits for some 16 at a time
 WORTH = 2  # vectors of sums for each line
 
 
 def prefetch(loops: Loops, target: Target) -> Loops:
     """The loops with prefetches, in kernels that run for several images at a time."""
-    are_far = loops.lengths[VALUE] * target.bytes >= WORKSPACE
 
     def change(kernel: Kernel, nest: Body) -> Body:
         kinds = {Kind.SEQUENTIAL, Kind.IN_ORDER}
         kinds |= {Kind.ACTIVE} if kernel.passes & Pass.DENSE_ROWS else set()
-        kinds |= {Kind.IMAGES} if are_far else set()
+        kinds |= {Kind.IMAGES} if kernel.roots * target.bytes >= GRADIENT else set()
         return _changed(nest, kinds, target)
 
     return each_nest(loops, change)
