@@ -49,7 +49,8 @@ def test_who_only_imports_nn_installs_nothing_else():
 
 def test_extras_that_the_readme_and_the_errors_name_exist():
     sources = [path for module in (micrograd, codegen) for path in Path(module.__file__).parent.glob("*.py")]
-    texts = [ABOUT.get_payload(), *(path.read_text(encoding="utf-8") for path in sources)]
+    pages = [ROOT / "README.md", ROOT / "docs" / "package.md"]
+    texts = [ABOUT.get_payload(), *(path.read_text(encoding="utf-8") for path in (*pages, *sources))]
     named = set(re.findall(r"pip install '(?:micrograd-nn|\.)\[(\w+)\]'", "".join(texts)))
     assert {"compile", "train"} <= named <= set(ABOUT.get_all("Provides-Extra"))
 
