@@ -37,7 +37,7 @@ from codegen.ir.verify_loops import verify_loops
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.target import Target
 
-TERMS, BLOCKS, TILE = 40, 2, 16
+TERMS, BLOCKS, TILE = 128, 2, 16
 STRICT = Target()
 SUM = Place("sum", Index(0, ((1, "i"),)), "image")
 
@@ -94,7 +94,7 @@ def test_a_part_of_a_line_is_a_line():
 
 
 @pytest.mark.parametrize(
-    "loops", [tiles_of(stride=120), tiles_of(terms=31), tiles_of(tile=1)], ids=["near", "few terms", "few sums"]
+    "loops", [tiles_of(stride=120), tiles_of(terms=120), tiles_of(tile=1)], ids=["near", "small", "few sums"]
 )
 def test_what_gains_nothing(loops):
     assert found(loops) == []

@@ -60,7 +60,7 @@ from codegen.schedule.target import Target
 
 TERMS, IMAGES = 16, 8  # how many iterations ahead
 FAR = 1024  # bytes between two terms
-GRADIENT = 2**17  # bytes of a gradient, whose sums leave no values in a first-level cache
+LARGE = 2**17  # bytes of a matrix, or of a gradient, that leaves nothing else in a first-level cache
 MOST = 8  # lines of an iteration; a processor waits for some 16 at a time
 WORTH = 2  # vectors of sums for each line
 
@@ -71,7 +71,7 @@ def prefetch(loops: Loops, target: Target) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
         kinds = {Kind.SEQUENTIAL, Kind.IN_ORDER}
         kinds |= {Kind.ACTIVE} if kernel.passes & Pass.DENSE_ROWS else set()
-        kinds |= {Kind.IMAGES} if kernel.roots * target.bytes >= GRADIENT else set()
+        kinds |= {Kind.IMAGES} if kernel.roots * target.bytes >= LARGE else set()
         return _changed(nest, kinds, target)
 
     return each_nest(loops, change)
@@ -110,7 +110,8 @@ def _is_far(place: Place, loop: For, target: Target) -> bool:
         return False
     if loop.kind == Kind.IMAGES:
         return place.array == VALUE
-    return place.array == DATA and abs(place.index.stride(loop.counter)) * target.bytes >= FAR
+    apart = abs(place.index.stride(loop.counter)) * target.bytes
+    return place.array == DATA and apart >= FAR and (apart * loop.count >= LARGE or bool(loop.steps))
 
 
 def _lines(place: Place, inside: dict[str, int], length: int) -> list[Place]:
