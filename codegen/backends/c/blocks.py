@@ -9,6 +9,7 @@ SMALL_BLOCK = 64  # if the workspaces of more do not fit into BLOCK_BYTES, about
 FEWER_IMAGES = 32  # if gradients read groups of images, and SMALL_BLOCK of them do not fit there either
 BLOCK_BYTES = 2**22
 ROWS_BYTES = 2**17  # of row tensors that do not fit a first-level cache
+LARGE_ROWS = 2**20  # nor a second-level one
 WORKER_IMAGES = 16  # of a block, if SMALL_BLOCK do not fit into WORKER_BYTES; half if 16 do not fit into twice that
 WORKER_BYTES = 2**20
 MAX_WORKSPACES = 2**26  # bytes
@@ -25,12 +26,12 @@ def block_images(kernels: Kernels) -> int:
 
     The more images add to a row while it is in the cache, the better, if rows do not fit; and the fewer times threads
     wait for one another. For all else, the values of the images should stay in the cache, unless all gradients together
-    do not: each block reads and writes them.
+    do not, or those of rows: each block reads and writes them.
     """
     workspace = kernels.batch_values * 8
     rows = 8 * sum(row.place.extent for row in kernels.row_tensors)
     gradients = 8 * kernels.data_count
-    most = 4 * BLOCK_BYTES if gradients > BLOCK_BYTES // 2 else BLOCK_BYTES
+    most = 4 * BLOCK_BYTES if gradients > BLOCK_BYTES // 2 or rows > LARGE_ROWS else BLOCK_BYTES
     if MAX_BLOCK * workspace <= most and rows >= ROWS_BYTES:
         return MAX_BLOCK
     is_large = kernels.functions.group_calls and SMALL_BLOCK * workspace > BLOCK_BYTES
