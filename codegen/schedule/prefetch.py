@@ -27,7 +27,8 @@ becomes:
 
 Caches expect the next line of memory, but not that of the next row, which is in another page, nor that of the next
 image. A processor looks ahead by itself, but only by as many instructions as wait for their operands: a few terms of a
-tile of sums, which is less than the second-level cache takes.
+tile of sums, which is less than the second-level cache takes. So large matrices and gradients gain, in tiles with
+several sums for each line; lanes of one image read a line for each, and small models stay in the first-level cache.
 """
 
 from __future__ import annotations
