@@ -15,9 +15,10 @@ import pytest
 from harness import LEVELS, Extension, bits, example, many, slow_but
 from models import REGULAR, mlp, points, recurrence
 
-from benchmarks.small.models import logistic_with_l2, numbers, physics_loss
+from benchmarks.small.models import chebyshev_network, logistic_with_l2, numbers, physics_loss
 from codegen import compile_program
 from codegen.backends.expressions import Arithmetic
+from codegen.ir.loops import Pass
 from codegen.mnist import program as mnist_program
 from micrograd.data import mnist
 
@@ -122,6 +123,19 @@ def test_groups_of_images_have_the_same_bits_at_every_simd_level_and_with_any_nu
         seen.add((*bits(losses), *bits(system.data)))
         assert distance(strict.data, system.data) < 2e-5
     assert len(seen) == 1
+
+
+def test_short_lanes_of_gradients_are_groups_of_images():
+    """Lanes of six fill less than half of a register of sixteen; sums over images are in registers either way."""
+    program = replace(chebyshev_network(numbers(4), numbers(1)), dtype="float32", fma=True, reorder=True)
+    compiled = compile_program(program)
+    assert compiled.batch is not None
+    gradients = [kernel for kernel in compiled.loops.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
+    beside = {kernel.number for kernel in compiled.batch.gradients.kernels}
+    twelve_lanes = {kernel.number for kernel in gradients if kernel.roots == 12}
+    assert len(beside) == 9
+    assert len(twelve_lanes) == 1
+    assert not beside & twelve_lanes
 
 
 def test_blocks_of_a_large_model_are_two_groups_of_images(tmp_path):

@@ -186,11 +186,11 @@ def _row_bytes(kernel: Kernel, target: Target) -> int:
 
 
 def kernel_cost(kernel: Kernel, target: Target) -> Cost:
-    """Operations of all nests."""
+    """Operations of all nests. Gradients of parameters are sums over images."""
     total = Cost()
     for nest in kernel.nests:
         cost = _operations(nest, target)
-        side_by_side = cost.side_by_side * (1 if _has_sums(nest) else STREAMED)
+        side_by_side = cost.side_by_side * (1 if kernel.is_gradient or _has_sums(nest) else STREAMED)
         total += Cost(cost.by_image, side_by_side)
     return total
 
