@@ -219,6 +219,22 @@ def test_data_that_is_cut_off_during_a_run(train: Train, tmp_path: Path, monkeyp
     assert same_bits(tmp_path / "plain", tmp_path / "cut off")
 
 
+def test_what_is_checked_of_a_checkpoint_is_what_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checksum was that of one reading, the numbers were those of another."""
+    import numpy as np
+
+    path = tmp_path / "w"
+    checkpoint.save(path, {"w": np.arange(1000.0)}, {})
+    verify = checkpoint._verify
+
+    def verify_then_damage(*arguments: object) -> None:
+        verify(*arguments)
+        path.write_bytes(bytes(path.stat().st_size))
+
+    monkeypatch.setattr(checkpoint, "_verify", verify_then_damage)
+    assert checkpoint.load(path, {"w": (1000,)})["w"].tolist() == list(range(1000))
+
+
 def test_a_checkpoint_that_is_cut_off_while_it_is_read(tmp_path: Path) -> None:
     """safetensors maps a file, and reading what is no longer there was SIGBUS."""
     import numpy as np

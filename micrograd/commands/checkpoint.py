@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import io
 import json
 import math
 import os
@@ -128,7 +129,8 @@ def _opened(path: str | Path) -> BinaryIO:
 
 def _metadata(path: str | Path, file: BinaryIO) -> dict[str, str]:
     """The metadata in a file's header. Raises DamagedError."""
-    size = os.fstat(file.fileno()).st_size
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
     length = int.from_bytes(file.read(8), "little")
     if size < 8 or not 2 <= length <= min(size - 8, MAX_HEADER):
         raise DamagedError(f"{path}: not a whole safetensors file: {size} bytes with a header of {length}")
@@ -159,11 +161,12 @@ def _tensors(path: str | Path, most: int) -> dict[str, dict[str, Any]]:
     from safetensors import SafetensorError, deserialize
 
     with _opened(path) as file:
-        _verify(path, file, _metadata(path, file))
         if (size := os.fstat(file.fileno()).st_size) > most:
+            _verify(path, file, _metadata(path, file))
             raise CheckpointError(f"{path}: {size} bytes, more than this model has")
-        file.seek(0)
         content = file.read(most)
+    held = io.BytesIO(content)  # what is checked is what is used, whatever others do to the file meanwhile
+    _verify(path, held, _metadata(path, held))
     try:
         return dict(deserialize(content))  # type: ignore[no-untyped-call]
     except SafetensorError as error:
