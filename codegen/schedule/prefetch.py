@@ -67,7 +67,7 @@ WORTH = 2  # vectors of sums for each line
 
 
 def prefetch(loops: Loops, target: Target) -> Loops:
-    """The loops with prefetches, in kernels that run for several images at a time."""
+    """The loops with prefetches, where tiles of sums are worth them."""
 
     def change(kernel: Kernel, nest: Body) -> Body:
         kinds = {Kind.SEQUENTIAL, Kind.IN_ORDER}
@@ -93,9 +93,6 @@ def _statement(stmt: Stmt, kinds: set[Kind], target: Target) -> Stmt:
 
 def _prefetches(loop: For, target: Target) -> tuple[Prefetch, ...]:
     """What an iteration begins to load."""
-    is_image = loop.kind == Kind.IMAGES
-    if not is_image and loop.count < 2 * TERMS and not loop.steps:
-        return ()
     inside = {stmt.counter: stmt.count for stmt in statements(loop.body) if isinstance(stmt, For)}
     found = dict.fromkeys(place for stmt in statements(loop.body) for place in reads(stmt))
     far = [place for place in found if _is_far(place, loop, target)]
@@ -103,7 +100,8 @@ def _prefetches(loop: For, target: Target) -> tuple[Prefetch, ...]:
     lines = list(dict.fromkeys(line for row in rows for line in row))
     if not all(rows) or len(lines) > MOST or len(lines) * WORTH > _sums(loop.body) / target.cache_line:
         return ()
-    return tuple([Prefetch(place, loop.counter, IMAGES if is_image else TERMS) for place in lines])
+    ahead = IMAGES if loop.kind == Kind.IMAGES else TERMS
+    return tuple([Prefetch(place, loop.counter, ahead) for place in lines])
 
 
 def _is_far(place: Place, loop: For, target: Target) -> bool:
@@ -112,7 +110,8 @@ def _is_far(place: Place, loop: For, target: Target) -> bool:
     if loop.kind == Kind.IMAGES:
         return place.array == VALUE
     apart = abs(place.index.stride(loop.counter)) * target.bytes
-    return place.array == DATA and apart >= FAR and (apart * loop.count >= LARGE or bool(loop.steps))
+    is_large = loop.count >= 2 * TERMS and apart * loop.count >= LARGE
+    return place.array == DATA and apart >= FAR and (is_large or bool(loop.steps))
 
 
 def _lines(place: Place, inside: dict[str, int], length: int) -> list[Place]:
