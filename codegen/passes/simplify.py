@@ -24,54 +24,75 @@ x * 1, x / 1, x + -0.0 and x**1 are x. x + 0.0 stays: it turns -0.0 into 0.0. x 
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from struct import pack
 
 import numpy as np
 
 from codegen.ir.graph import Graph, Op
+from codegen.passes.tables import Tables, find_tables
 from micrograd import ops
 
+MOST_NODES = 1.5  # times the smallest graph: what tables may cost that stay regular
 _MINUS_ZERO = pack("<d", -0.0)
 
 
 def simplify(graph: Graph) -> Graph:
     """A new graph that computes the same observables, with the live nodes in the same order."""
-    live = _without_dead_nodes(graph)  # a copy
-    _merge(live)
-    return _without_dead_nodes(live)
+    live = _without_dead_nodes(graph)
+    _fold(live)
+    live = _without_dead_nodes(live)
+    tables = find_tables(live)
+    smallest = _merged(live)
+    if tables is None:
+        return smallest
+    regular = _merged(live, tables)
+    return regular if len(regular) <= MOST_NODES * len(smallest) else smallest
 
 
-def _merge(graph: Graph) -> None:
-    """Folds constants and redirects users of repeated nodes to the first one. Dead nodes remain.
+def _fold(graph: Graph) -> None:
+    """Makes constants of operations on constants."""
+    op, a, b = graph.op, graph.a, graph.b
+    is_constant = bytearray(graph.columns()[0] == Op.CONST) + b"\1"  # the last one for b = -1, the operand that others lack
+    last_leaf, constant = Op.TARGET, Op.CONST
+    for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
+        if o > last_leaf and is_constant[x] and is_constant[y]:
+            folded = _folded(graph, o, x, y)
+            if folded is not None:
+                op[n], a[n], b[n], is_constant[n] = constant, graph.constant_number(folded), -1, 1
+
+
+def _merged(graph: Graph, tables: Tables | None = None) -> Graph:
+    """A new graph in which users of repeated nodes read the first one, and those of nodes that equal an operand read that.
 
     A node's replacement depends on those of its operands, so this visits the nodes one by one, in a tight loop.
     """
-    op, a, b = graph.op, graph.a, graph.b
+    merged = replace(graph, a=graph.a[:], b=graph.b[:])
+    op, a, b = merged.op, merged.a, merged.b
     last_leaf, constant, detach = Op.TARGET, Op.CONST, Op.DETACH
     size = len(graph)
+    whole, apart = (tables.whole, tables.apart) if tables else (bytes(size), bytes(size))
     # For each node, the one that is read instead, and whether it is a constant. Both have an extra
     # last element for b = -1, the operand that leaves and unary ops lack.
     same = array("i", np.append(np.arange(size, dtype=np.intc), np.intc(-1)).tobytes())
-    is_constant = bytearray(graph.columns()[0] == constant) + b"\0"
+    is_constant = bytes(graph.columns()[0] == constant) + b"\0"
     # For each op: both operands as one integer -> the first such node.
     known: list[dict[int, int]] = [{} for _ in range(ops.count())]
     for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
         if o > last_leaf:
             x, y = same[x], same[y]
-            if is_constant[x] or is_constant[y] or o == detach:
+            if (is_constant[x] or is_constant[y] or o == detach) and not whole[n]:
                 operand = _replacement(graph, o, x, y)
                 if operand >= 0:
                     same[n] = operand
                     continue
-                folded = _folded(graph, o, x, y)
-                if folded is not None:
-                    o, x, y = constant, graph.constant_number(folded), -1
-                    op[n], is_constant[n] = o, 1
             a[n], b[n] = x, y
-        first = known[o].setdefault(x * size + y, n)
-        if first != n:
-            same[n] = first
-    graph.observe(graph, same)
+        if not apart[n]:
+            first = known[o].setdefault(x * size + y, n)
+            if first != n:
+                same[n] = first
+    merged.observe(graph, same)
+    return _without_dead_nodes(merged)
 
 
 def _without_dead_nodes(graph: Graph) -> Graph:

@@ -52,10 +52,11 @@ class Arrangement:
     def parts(self, group: Group, runs: list[Run]) -> list[Group]:
         """Those that read from different arrays; where one nest serves a family of arrays, they are one."""
         found: list[Group] = []
-        for part in self.split(group, runs, self.family):
-            parts = self.split(part, runs, self.array)
-            is_one = len(parts) > 1 and (self.is_regular(part, runs) or self.box(part, runs) is not None)
-            found += [part] if is_one else parts
+        for family in self.split(group, runs, self.family):
+            for part in self.of_literals(family, runs):
+                parts = self.split(part, runs, self.array)
+                is_one = len(parts) > 1 and (self.is_regular(part, runs) or self.box(part, runs) is not None)
+                found += [part] if is_one else parts
         return found
 
     def ordered(self, part: Group, runs: list[Run], is_free: bool, may_fill: bool = True) -> tuple[Group, Box | None]:
@@ -112,18 +113,29 @@ class Arrangement:
         return not relative.any() and peel(firsts)[1] == len(firsts)
 
     def split(self, group: Group, runs: list[Run], array: Ints) -> list[Group]:
-        """The parts that read from different arrays, and those with different literals."""
+        """The parts that read from different arrays."""
         if len(group.roots) == 1:
             return [group]
-        arrays = array[group.leaves]
-        for run in runs:
-            for k, kind in enumerate(run.kinds):
-                if kind == Op.CONST:
-                    columns = slice(run.column + k, run.column + run.count * len(run.kinds), len(run.kinds))
-                    numbers = self.leaf_number[group.leaves[:, columns]]
-                    if len(np.unique(numbers)) <= MAX_LITERALS:
-                        arrays[:, columns] = numbers
-        return [group.select(rows) for rows in equal_rows(arrays)]
+        return [group.select(rows) for rows in equal_rows(array[group.leaves])]
+
+    def of_literals(self, group: Group, runs: list[Run]) -> list[Group]:
+        """The parts with different literals; one part, whose literals are a table, if that is one nest and they are not."""
+        columns = [
+            np.arange(run.column + k, run.column + run.count * len(run.kinds), len(run.kinds))
+            for run in runs
+            for k, kind in enumerate(run.kinds)
+            if kind == Op.CONST
+        ]
+        numbers = [self.leaf_number[group.leaves[:, some]] for some in columns]
+        few = [some for some in numbers if 1 < len(np.unique(some)) <= MAX_LITERALS]
+        if len(group.roots) == 1 or not few:
+            return [group]
+        if self.is_regular(group, runs):
+            literals = np.hstack(few)[np.argsort(group.roots)]
+            changes = int((literals[1:] != literals[:-1]).any(axis=1).sum())
+            if changes >= len(np.unique(literals, axis=0)):
+                return [group]
+        return [group.select(rows) for rows in equal_rows(np.hstack(few))]
 
     def sorted(self, group: Group, runs: list[Run]) -> Group:
         """Instances in the order of their leaves' indices: the walk of the loop that computes them."""

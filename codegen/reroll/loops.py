@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, repeat
 
 import numpy as np
 
@@ -196,14 +196,38 @@ class _Nest:
         if key in self.nest.literals:
             return Const(self.nest.literals[key])
         array = ARRAYS.get(terms.run.kinds[k], "")
-        if key in self.nest.tables:
-            array = self.table(self.nest.tables[key])
         first = int(self.nest.first[column]) + offset
+        if key in self.nest.tables:
+            return self.constants(self.nest.tables[key], first, column, k, loops, counters)
         if terms.run.kinds[k] == Op.INPUT and first >= FIRST_TOKEN:
             array, first = TOKEN, first - FIRST_TOKEN
         steps, tables = self.walk(self.nest.loops, self.counters, column)
         inner_steps, inner_tables = self.walk(loops, counters, k)
         return Place(array, Index(first, steps + inner_steps, tables + inner_tables))
+
+    def constants(
+        self, numbers: list[float], first: int, column: int, k: int, loops: list[Loop], counters: list[str]
+    ) -> Expr:
+        """An element of a table with an axis for each loop along which constants differ, lanes innermost."""
+        axes = [*zip(self.counters, self.nest.loops, repeat(column)), *zip(counters, loops, repeat(k))]
+        lanes = len(self.counters) - 1
+        if lanes >= 0:
+            axes.append(axes.pop(lanes))
+        indices = np.array(first)
+        for _, loop, c in axes:
+            indices = indices[..., None] + (loop.strides[c] * np.arange(loop.count) if loop.rows is None else loop.rows[:, c])
+        table = np.array(numbers)[indices]
+        names = []
+        for axis, (name, _, _) in reversed([*enumerate(axes)]):
+            one = table.take([0], axis)
+            if (one.view(np.int64) == table.view(np.int64)).all():
+                table = one.squeeze(axis)
+            else:
+                names.insert(0, name)
+        if not names:
+            return Const(float(table))
+        steps = zip([stride // table.itemsize for stride in np.ascontiguousarray(table).strides], names, strict=True)
+        return Place(self.table(table.ravel().tolist(), (id(numbers), first)), Index(0, tuple(steps)))
 
     def result(self) -> Place:
         array = GRAD if self.stored.group.is_gradient else VALUE
@@ -225,7 +249,6 @@ class _Nest:
 
     def table(self, numbers: list[float], key: tuple[int, int] | None = None) -> str:
         """The name of a table. Equal ones are one, as those of the layers of a stack."""
-        key = (id(numbers), -1) if key is None else key
         if key not in self.named:
             self.named[key] = self.tables.name(numbers, f"table_{self.stored.number}_{next(self.table_numbers)}")
         return self.named[key]
