@@ -33,6 +33,12 @@ def test_layers_are_of_every_kind():
     masks = [regular.Mask(random.Random(seed), 3, 6, 4) for seed in range(100)]
     assert {mask.kind for mask in masks} == {"attention", "sum", "mean", "triangle", "decay", "product"}
     assert {mask.heads for mask in masks} == {1, 2, 3}
+    assert {mask.adds for mask in masks if mask.kind == "attention"} == {True, False}
+    fixed = [regular.Fixed(random.Random(seed), 6, 6, 4) for seed in range(100)]
+    assert {layer.kind for layer in fixed} == {"add", "multiply", "rotate", "matrix"}
+    assert {0.0, 1.0} in [{*map(abs, row)} for layer in fixed for row in layer.table]
+    blocks = [regular.Block(random.Random(seed), 3, 4, [regular.Each]) for seed in range(20)]
+    assert {type(block.layers[0]) for block in blocks} == {regular.Fixed, regular.Each}
     mask = masks[0]
     seen = {}
     for mask.sees in {mask.sees for mask in masks}:

@@ -136,7 +136,7 @@ def test_gradients_that_alternate_have_the_bits_of_the_engine(tmp_path):
     compiled = compile_program(program)
     assert max(found := [count for kernel in compiled.plain.kernels for count in turns(kernel)]) == 4, found
     (told,) = [line for line in compiled.explanation().splitlines() if "v.grad" in line]
-    assert " += sum_k(group_11[7 + 8i - k] * group_23[7 + 8j - k] + group_10[3 + 4i - k] * " in told
+    assert " += sum_k(group_10[7 + 8i - k] * group_22[7 + 8j - k] + group_9[3 + 4i - k] * " in told
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 

@@ -51,19 +51,22 @@ def simplify(graph: Graph) -> Graph:
 
 
 def _fold(graph: Graph) -> None:
-    """Makes constants of operations on constants."""
-    op, a, b = graph.op, graph.a, graph.b
-    is_constant = bytearray(graph.columns()[0] == Op.CONST) + b"\1"  # the last one for b = -1, the operand that others lack
+    """Makes constants of operations on constants, in place."""
+    column, left, right = graph.columns()
+    inner = column > Op.TARGET
+    known = np.append(column == Op.CONST, True)  # the last one for b = -1, the operand that unary ops lack
+    if not (known[left[inner]] & known[right[inner]]).any():
+        return
+    op, a, b, is_constant = graph.op, graph.a, graph.b, bytearray(known)
     last_leaf, constant = Op.TARGET, Op.CONST
     for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
         if o > last_leaf and is_constant[x] and is_constant[y]:
-            folded = _folded(graph, o, x, y)
-            if folded is not None:
-                op[n], a[n], b[n], is_constant[n] = constant, graph.constant_number(folded), -1, 1
+            number = graph.constant_number(_folded(graph, o, x, y))
+            op[n], a[n], b[n], is_constant[n] = constant, number, -1, 1
 
 
 def _merged(graph: Graph, tables: Tables | None = None) -> Graph:
-    """A new graph in which users of repeated nodes read the first one, and those of nodes that equal an operand read that.
+    """A new graph in which the first of repeated nodes is read, and an operand instead of a node that equals it.
 
     A node's replacement depends on those of its operands, so this visits the nodes one by one, in a tight loop.
     """
@@ -130,8 +133,6 @@ def _replacement(graph: Graph, op: int, a: int, b: int) -> int:
     return -1
 
 
-def _folded(graph: Graph, op: int, a: int, b: int) -> float | None:
-    if graph.op[a] != Op.CONST or (b >= 0 and graph.op[b] != Op.CONST):
-        return None
-    operands = [graph.constants[graph.a[x]] for x in (a, b) if x >= 0]
-    return ops.FUNCTIONS[op](*operands)
+def _folded(graph: Graph, op: int, a: int, b: int) -> float:
+    """The value of an operation on constants."""
+    return ops.FUNCTIONS[op](*[graph.constants[graph.a[x]] for x in (a, b) if x >= 0])

@@ -119,7 +119,10 @@ class Arrangement:
         return [group.select(rows) for rows in equal_rows(array[group.leaves])]
 
     def of_literals(self, group: Group, runs: list[Run]) -> list[Group]:
-        """The parts with different literals; one part, whose literals are a table, if that is one nest and they are not."""
+        """The parts with different literals.
+
+        If the group is one nest, it stays whole and has a table, unless it is a few blocks of literals.
+        """
         columns = [
             np.arange(run.column + k, run.column + run.count * len(run.kinds), len(run.kinds))
             for run in runs
@@ -130,12 +133,13 @@ class Arrangement:
         few = [some for some in numbers if 1 < len(np.unique(some)) <= MAX_LITERALS]
         if len(group.roots) == 1 or not few:
             return [group]
+        literals = np.hstack(few)
         if self.is_regular(group, runs):
-            literals = np.hstack(few)[np.argsort(group.roots)]
-            changes = int((literals[1:] != literals[:-1]).any(axis=1).sum())
-            if changes >= len(np.unique(literals, axis=0)):
+            in_order = literals[np.argsort(group.roots)]
+            blocks = 1 + int((in_order[1:] != in_order[:-1]).any(axis=1).sum())
+            if blocks > min(MAX_LITERALS, len(np.unique(literals, axis=0))):
                 return [group]
-        return [group.select(rows) for rows in equal_rows(np.hstack(few))]
+        return [group.select(rows) for rows in equal_rows(literals)]
 
     def sorted(self, group: Group, runs: list[Run]) -> Group:
         """Instances in the order of their leaves' indices: the walk of the loop that computes them."""

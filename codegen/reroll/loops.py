@@ -111,19 +111,35 @@ def _kernel(graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, t
 
 
 class _Tables:
-    """Tables by name, and names by the bits of their numbers."""
+    """Tables by name, and names by the bits of their numbers.
+
+    Tables of equally many constants are one, one behind the other: steps of a sequence whose constants differ read it
+    at an even distance, and can be a loop.
+    """
 
     def __init__(self) -> None:
         self.named: dict[str, list[float]] = {}
-        self.names: dict[tuple[bool, bytes], str] = {}
+        self.names: dict[bytes, str] = {}
+        self.of_length: dict[int, str] = {}
+        self.first: dict[bytes, int] = {}  # where constants begin
 
-    def name(self, numbers: list[float], name: str) -> str:
-        """The name of a table with these numbers: an older one's, or the one that is given."""
-        key = isinstance(numbers[0], int), np.array(numbers).tobytes()
+    def name(self, numbers: list[int], name: str) -> str:
+        """The name of a table with these indices: an older one's, or the one that is given."""
+        key = np.array(numbers).tobytes()
         if key not in self.names:
             self.names[key] = name
-            self.named[name] = numbers
+            self.named[name] = [*numbers]
         return self.names[key]
+
+    def constants(self, numbers: list[float], name: str) -> tuple[str, int]:
+        """The table that has these constants, and from where on. `name`: of a new one."""
+        key = np.array(numbers).tobytes()
+        name = self.of_length.setdefault(len(numbers), name)
+        table = self.named.setdefault(name, [])
+        if key not in self.first:
+            self.first[key] = len(table)
+            table += numbers
+        return name, self.first[key]
 
 
 class _Nest:
@@ -141,7 +157,7 @@ class _Nest:
         self.table_numbers = table_numbers
         self.counters = [counter(ROOT_COUNTERS, i) for i in range(len(nest.loops))]
         self.terms_counted = 0
-        self.named: dict[tuple[int, int], str] = {}  # tables of this nest, by the identity of their source
+        self.named: dict[tuple[int, int], str] = {}  # tables of this nest, by the loop and the column
 
     def body(self) -> Body:
         combine, terms = self.stored.combine, self.nest.terms
@@ -215,9 +231,10 @@ class _Nest:
             axes.append(axes.pop(lanes))
         indices = np.array(first)
         for _, loop, c in axes:
-            indices = indices[..., None] + (loop.strides[c] * np.arange(loop.count) if loop.rows is None else loop.rows[:, c])
+            distances = loop.strides[c] * np.arange(loop.count) + (0 if loop.rows is None else loop.rows[:, c])
+            indices = indices[..., None] + distances
         table = np.array(numbers)[indices]
-        names = []
+        names: list[str] = []
         for axis, (name, _, _) in reversed([*enumerate(axes)]):
             one = table.take([0], axis)
             if (one.view(np.int64) == table.view(np.int64)).all():
@@ -227,7 +244,8 @@ class _Nest:
         if not names:
             return Const(float(table))
         steps = zip([stride // table.itemsize for stride in np.ascontiguousarray(table).strides], names, strict=True)
-        return Place(self.table(table.ravel().tolist(), (id(numbers), first)), Index(0, tuple(steps)))
+        name, start = self.tables.constants(table.ravel().tolist(), self.table_name())
+        return Place(name, Index(start, tuple(steps)))
 
     def result(self) -> Place:
         array = GRAD if self.stored.group.is_gradient else VALUE
@@ -241,17 +259,22 @@ class _Nest:
             return (), ()
         steps = [(int(loop.strides[column]), name) for loop, name in zip(loops, counters, strict=True)]
         tables = [
-            (self.table(loop.rows[:, column].tolist(), (id(loop), column)), Index(0, ((1, name),)))
+            (self.table(loop, column), Index(0, ((1, name),)))
             for loop, name in zip(loops, counters, strict=True)
             if loop.rows is not None and loop.rows[:, column].any()
         ]
         return tuple([step for step in steps if step[0]]), tuple(tables)
 
-    def table(self, numbers: list[float], key: tuple[int, int] | None = None) -> str:
-        """The name of a table. Equal ones are one, as those of the layers of a stack."""
+    def table(self, loop: Loop, column: int) -> str:
+        """The name of a table of indices. Equal ones are one, as those of the layers of a stack."""
+        assert loop.rows is not None
+        key = id(loop), column
         if key not in self.named:
-            self.named[key] = self.tables.name(numbers, f"table_{self.stored.number}_{next(self.table_numbers)}")
+            self.named[key] = self.tables.name(loop.rows[:, column].tolist(), self.table_name())
         return self.named[key]
+
+    def table_name(self) -> str:
+        return f"table_{self.stored.number}_{next(self.table_numbers)}"
 
 
 def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Regions]:

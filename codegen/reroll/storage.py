@@ -32,6 +32,7 @@ from codegen.reroll.trees import Shapes
 MAX_ROUNDS = 6
 HALF = LINE // 2
 MORE_LOADS = 1.2  # as many as without grids, for fewer loop nests
+MORE_LOADS_FOR_HALF = 1.4  # for half as many loop nests or fewer
 MORE_GROUPS = 1.1  # as many as in the order of what they read, for fewer loads
 
 
@@ -78,15 +79,18 @@ def _assign_storage(graph: Graph, shapes: Shapes, assigned: Assigned) -> Layout:
     for of_gradients in (False, True):  # which are stored as the values are
         # One round may need more nests, until what reads its grids is a grid too: all rounds together must need fewer.
         with_grids, found_grids = layout, grids
-        for _ in range(MAX_ROUNDS):
-            new = _new_grids(graph, shapes, with_grids, readers, of_gradients)
-            better = assigned(families, found_grids + new) if new else with_grids
-            if not new or len(better.groups) > len(with_grids.groups):
+        rounds: list[tuple[Cost, Layout, list[Grid]]] = []
+        while len(rounds) < MAX_ROUNDS and (new := _new_grids(graph, shapes, with_grids, readers, of_gradients)):
+            better = assigned(families, found_grids + new)
+            if len(better.groups) > len(with_grids.groups):
                 break
             with_grids, found_grids = better, found_grids + new
-        if found_grids != grids:
-            before, after = _cost(graph, layout), _cost(graph, with_grids)
-            if after.nests < before.nests and after.loads <= MORE_LOADS * before.loads:
+            rounds.append((_cost(graph, better), better, found_grids))
+        if rounds:
+            before = _cost(graph, layout)
+            after, with_grids, found_grids = min(rounds, key=lambda round_: round_[0])
+            more = MORE_LOADS if after.nests > before.nests // 2 else MORE_LOADS_FOR_HALF
+            if after.nests < before.nests and after.loads <= more * before.loads:
                 layout, grids = with_grids, found_grids
     return layout
 

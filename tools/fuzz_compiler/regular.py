@@ -117,6 +117,11 @@ class Cell:
                 return lambda w, r: [x * total(r[b]) for x in r[a]]
 
 
+def _apart(rng: Random) -> Random:
+    """Other random numbers, for what came later: the rest of a seed's Program stays as it was."""
+    return Random(hash(rng.getstate()[1]))
+
+
 def rmsnorm(x: Vector, gain: Vector | None) -> Vector:
     scale = (dot(x, x) / len(x) + 1e-5) ** -0.5
     return [v * scale for v in x] if gain is None else [v * scale * g for v, g in zip(x, gain, strict=True)]
@@ -192,6 +197,7 @@ class Mask:
         self.kind = rng.choice(["attention", "attention", "attention", "sum", "mean", "triangle", "decay", "product"])
         self.heads = rng.choice([n for n in (1, 1, 2, 3, 4) if out % n == 0])
         self.window, self.per_head = rng.choice([1, 2, 3]), rng.random() < 0.4
+        self.adds = self.kind == "attention" and _apart(rng).random() < 0.4  # -inf to what is not seen
         self.shapes: Shapes = {"value": (out, width)}
         self.out = out
         if self.kind in ("attention", "product"):
@@ -227,23 +233,29 @@ class Mask:
             places = [(t, head) for t in range(len(xs)) for head in heads]
         for t, head in places:
             js = self.seen(t, len(xs))
+            hidden = [*(0.0 if j in js else -math.inf for j in range(len(xs)))] if self.adds and js else []
+            js = range(len(xs)) if hidden else js
             values = [made["value"][j][head] for j in js]
             if not values:
                 ys[t] += made["value"][t][head]
                 continue
-            shares = self._shares(w, made, t, js, head)
+            shares = self._shares(w, made, t, js, head, hidden)
             terms = [[s * v for v in value] for s, value in zip(shares, values, strict=True)] if shares else values
             ys[t] += [total(list(column)) for column in zip(*terms, strict=True)]
             if self.kind == "mean":
                 ys[t][head] = [y / len(js) for y in ys[t][head]]
         return [[dot(row, y) for row in w["mix"]] for y in ys] if "mix" in w else ys
 
-    def _shares(self, w: Weights, made: dict[str, Sequences], t: int, js: range, head: slice) -> Vector:
+    def _shares(
+        self, w: Weights, made: dict[str, Sequences], t: int, js: range, head: slice, hidden: list[float]
+    ) -> Vector:
         match self.kind:
             case "attention" | "product":
                 scores = [dot(made["query"][t][head], made["key"][j][head]) for j in js]
-                size = head.stop - head.start
-                return softmax([s / math.sqrt(size) for s in scores]) if self.kind == "attention" else scores
+                if self.kind == "product":
+                    return scores
+                scores = [s / math.sqrt(head.stop - head.start) for s in scores]
+                return softmax([s + c for s, c in zip(scores, hidden, strict=True)] if hidden else scores)
             case "triangle":
                 return [w["share"][t][j] for j in js]
             case "decay":
@@ -264,12 +276,49 @@ class Place:
         return [[a * b if self.multiplies else a + b for a, b in zip(x, p, strict=True)] for x, p in pairs]
 
 
+class Fixed:
+    """A layer of constants, among which are 0 and 1: numbers that are added or multiplied, rotations of pairs by angles
+    of each place, or a matrix over the places, as of a graph."""
+
+    def __init__(self, rng: Random, width: int, _: int, count: int) -> None:
+        self.kind = rng.choice(["add", "multiply", "rotate", "matrix"])
+        few = rng.choice([[0.0, 1.0], [0.0, 1.25], [0.0, 1.0, -1.0, 0.5], None])
+        columns = count if self.kind == "matrix" else width
+        self.table = [[rng.choice(few) if few else rng.uniform(-1, 1) for _ in range(columns)] for _ in range(count)]
+        self.shapes: Shapes = {}
+
+    def __call__(self, _: Weights, xs: Sequences) -> Sequences:
+        match self.kind:
+            case "add":
+                return [[a + c for a, c in zip(x, row, strict=True)] for x, row in zip(xs, self.table, strict=True)]
+            case "multiply":
+                return [[a * c for a, c in zip(x, row, strict=True)] for x, row in zip(xs, self.table, strict=True)]
+            case "matrix":
+                return [[total([c * x[k] for c, x in zip(row, xs, strict=True)]) for k in range(len(xs[0]))]
+                        for row in self.table]  # fmt: skip
+            case _:
+                return [self._rotated(t, x) for t, x in enumerate(xs)]
+
+    def _rotated(self, t: int, x: Vector) -> Vector:
+        half = len(x) // 2
+        turns = [(math.cos(t / (k + 1)), math.sin(t / (k + 1))) for k in range(half)]
+        pairs = [*zip(turns, x[:half], x[half:], strict=False)]
+        return [
+            *(a * cos - b * sin for (cos, sin), a, b in pairs),
+            *(a * sin + b * cos for (cos, sin), a, b in pairs),
+            *x[2 * half :],
+        ]
+
+
 class Block:
     """Layers, each perhaps with a norm before it and its input added to what comes out."""
 
     def __init__(self, rng: Random, width: int, count: int, kinds: Sequence[Callable[..., Any]]) -> None:
         self.layers = [rng.choice(kinds)(rng, width, width, count) for _ in range(rng.choice([1, 1, 2, 3]))]
         self.residual, self.normed = rng.random() < 0.6, rng.random() < 0.4
+        own = _apart(rng)
+        if own.random() < 0.3:
+            self.layers.insert(0, Fixed(own, width, width, count))
         self.shapes = {f"{i}.{name}": s for i, layer in enumerate(self.layers) for name, s in layer.shapes.items()}
 
     def __call__(self, w: Weights, xs: Sequences) -> Sequences:
