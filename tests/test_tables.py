@@ -11,6 +11,7 @@ import pytest
 from harness import compare
 from models import total
 
+from benchmarks.small.models import SMALL
 from codegen import Floats, Program
 from codegen.ir.graph import Op
 from codegen.ir.loops import is_rolled
@@ -107,9 +108,17 @@ def test_constants_that_do_not_differ_along_a_loop_are_once_in_the_table():
 
 
 def test_blocks_of_constants_stay_literals():
-    """Half of the rows times 0.5, the other half times 0.25: two nests without a table."""
-    halves = model(lambda xs, _: [[v * (0.5 if i < 4 else 0.25) for v in x] for i, x in enumerate(xs)], rows=8)
+    """Half of a row times 0.5, the other half times 0.25: two nests without a table."""
+    halves = model(lambda xs, _: [[v * (0.5 if k < 4 else 0.25) for k, v in enumerate(x)] for x in xs], 1, 8)
     assert not compile_program(halves).plain.tables
+
+
+def test_few_constants_are_a_table_where_that_is_fewer_loops():
+    """Signs in turns are a table. The means over 2, 3, 4 and 6 neighbours in a random graph are not."""
+    turns = model(lambda xs, _: [[v * (-1) ** (k + t) for k, v in enumerate(x)] for t, x in enumerate(xs)])
+    assert {len(table) for table in compile_program(turns).plain.tables.values()} == {24}
+    means = compile_program(SMALL["graph network"]()).plain.tables
+    assert not [name for name, numbers in means.items() if type(numbers[0]) is float]
 
 
 def test_what_all_have_alike_disappears():

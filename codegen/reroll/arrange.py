@@ -35,6 +35,8 @@ class Arrangement:
     family        the same for all members of a family
     by_creation   whether rows of lanes follow one another in the order in which they were created, not in that of what
                   they read; `has_choice` says whether that is another order
+    in_tables     whether a group that is one nest stays whole where a few constants take turns in it, and reads them
+                  from a table; `has_tables` says whether one does
     boxes         by offset, the groups that fill a part of a box
     sizes         by offset, how many elements a group has
     """
@@ -45,7 +47,9 @@ class Arrangement:
     family: Ints
     cache_line: int
     by_creation: bool
+    in_tables: bool
     has_choice: bool = False
+    has_tables: bool = False
     boxes: dict[int, Box] = field(default_factory=dict)
     sizes: dict[int, int] = field(default_factory=dict)
 
@@ -119,27 +123,24 @@ class Arrangement:
         return [group.select(rows) for rows in equal_rows(array[group.leaves])]
 
     def of_literals(self, group: Group, runs: list[Run]) -> list[Group]:
-        """The parts with different literals.
-
-        If the group is one nest, it stays whole and has a table, unless it is a few blocks of literals.
-        """
+        """The parts with different literals. If these are not blocks, the group may stay whole: see `in_tables`."""
         columns = [
             np.arange(run.column + k, run.column + run.count * len(run.kinds), len(run.kinds))
             for run in runs
             for k, kind in enumerate(run.kinds)
             if kind == Op.CONST
         ]
-        numbers = [self.leaf_number[group.leaves[:, some]] for some in columns]
-        few = [some for some in numbers if 1 < len(np.unique(some)) <= MAX_LITERALS]
+        few = [some for some in columns if 1 < len(np.unique(self.leaf_number[group.leaves[:, some]])) <= MAX_LITERALS]
         if len(group.roots) == 1 or not few:
             return [group]
         literals = np.hstack(few)
-        if self.is_regular(group, runs):
-            in_order = literals[np.argsort(group.roots)]
+        if self.in_tables and self.is_regular(group, runs):
+            in_order = self.leaf_number[self.sorted(group, runs).leaves[:, literals]]
             blocks = 1 + int((in_order[1:] != in_order[:-1]).any(axis=1).sum())
-            if blocks > min(MAX_LITERALS, len(np.unique(literals, axis=0))):
+            if blocks > min(MAX_LITERALS, len(np.unique(in_order, axis=0))):
+                self.has_tables = True
                 return [group]
-        return [group.select(rows) for rows in equal_rows(literals)]
+        return [group.select(rows) for rows in equal_rows(self.leaf_number[group.leaves[:, literals]])]
 
     def sorted(self, group: Group, runs: list[Run]) -> Group:
         """Instances in the order of their leaves' indices: the walk of the loop that computes them."""

@@ -103,6 +103,7 @@ class Layout:
     parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
     input_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # input -> index in value[] or token[]
     has_choice: bool = False  # whether groups would be stored in another order `by_creation`: see arrange.py
+    has_tables: bool = False  # whether groups would be split without `in_tables`
 
     @property
     def input_count(self) -> int:
@@ -129,6 +130,7 @@ def assign(
     families: list[list[Member]],
     grids: list[Grid],
     by_creation: bool,
+    in_tables: bool,
 ) -> Layout:
     """Splits and orders the groups' instances, and assigns storage to every tensor and root: see storage.py."""
     op = np.frombuffer(graph.op, dtype=np.uint8)
@@ -151,12 +153,13 @@ def assign(
     parts: list[list[GroupLayout]] = [[] for _ in groups]
     slots = _Slots(families, grids, layout)
     tensor = array.copy()
-    known = Arrangement(index, leaf_number, array, array.copy(), cache_line, by_creation)
+    known = Arrangement(index, leaf_number, array, array.copy(), cache_line, by_creation, in_tables)
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
         for group, stored in zip(groups, parts, strict=True):
             if bool(group.passes & used) == is_used:
                 runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
-                layout.readers += known.split(group, runs, tensor)
+                for some in known.split(group, runs, tensor):
+                    layout.readers += known.of_literals(some, runs)
                 for part in known.parts(group, runs):
                     grid = slots.grid(part)
                     ordered, box = known.ordered(part, runs, is_used, may_fill=grid is None)
@@ -172,7 +175,7 @@ def assign(
         if is_used:
             _place_tensors(layout, program, declared)
             index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
-    layout.has_choice = known.has_choice
+    layout.has_choice, layout.has_tables = known.has_choice, known.has_tables
     for number, placed in enumerate(layout.groups):
         placed.number = number
     if graph.gradients:

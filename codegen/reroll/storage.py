@@ -49,6 +49,15 @@ def assign_storage(
     The inputs of the parts `by_index` are in token[]: their indices begin at FIRST_TOKEN, behind those of value[].
     """
     assigned = partial(assign, graph, shapes, groups, program, cache_line, by_index)
+    layout = _assign_with_rows(graph, shapes, partial(assigned, in_tables=True))
+    if not layout.has_tables:
+        return layout
+    other = _assign_with_rows(graph, shapes, partial(assigned, in_tables=False))
+    return layout if _is_better(_cost(graph, layout), _cost(graph, other)) else other
+
+
+def _assign_with_rows(graph: Graph, shapes: Shapes, assigned: Callable[..., Layout]) -> Layout:
+    """In that order of rows of lanes in which loads are fewer."""
     layout = _assign_storage(graph, shapes, partial(assigned, by_creation=False))
     if not layout.has_choice:
         return layout
@@ -86,13 +95,17 @@ def _assign_storage(graph: Graph, shapes: Shapes, assigned: Assigned) -> Layout:
                 break
             with_grids, found_grids = better, found_grids + new
             rounds.append((_cost(graph, better), better, found_grids))
-        if rounds:
-            before = _cost(graph, layout)
-            after, with_grids, found_grids = min(rounds, key=lambda round_: round_[0])
-            more = MORE_LOADS if after.nests > before.nests // 2 else MORE_LOADS_FOR_HALF
-            if after.nests < before.nests and after.loads <= more * before.loads:
-                layout, grids = with_grids, found_grids
+        before = _cost(graph, layout) if rounds else Cost(0, 0)
+        good = [found for found in rounds if _is_better(found[0], before)]
+        if good:
+            _, layout, grids = min(good, key=lambda found: found[0])
     return layout
+
+
+def _is_better(found: Cost, before: Cost) -> bool:
+    """Whether loop nests are fewer, and loads not many more."""
+    most = MORE_LOADS if found.nests > before.nests // 2 else MORE_LOADS_FOR_HALF
+    return found.nests < before.nests and found.loads <= most * before.loads
 
 
 def _keys(families: list[list[Member]]) -> list[list[tuple[int, int]]]:
