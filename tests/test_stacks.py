@@ -28,7 +28,7 @@ GROWING: dict[str, list[Callable[[], Program]]] = {
     "convolution": [lambda: models.convolution(8, 2), lambda: models.convolution(16, 6)],
     "attention": [lambda: models.attention(3, 4), lambda: models.attention(12, 20)],
     "residual": [lambda: models.residual(8, 2), lambda: models.residual(90, 2)],
-    "gather": [lambda: models.gather(20, 9), lambda: models.gather(200, 40)],
+    "gather": [lambda: models.gather(20, 9), lambda: models.gather(80, 20)],
 }
 LARGEST_FRAME = 12 * 1024
 

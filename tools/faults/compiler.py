@@ -183,6 +183,27 @@ FAULTS = [
         "first = int(self.nest.first[column])",
     ),
     Fault(
+        "the axes of a table of constants the other way round",
+        "codegen/reroll/loops.py",
+        "names.insert(0, name)",
+        "names.append(name)",
+        test="tests/test_tables.py",
+    ),
+    Fault(
+        "constants that are in the table behind others, from its start on",
+        "codegen/reroll/loops.py",
+        "return name, self.first[key]",
+        "return name, 0",
+        test="tests/test_tables.py",
+    ),
+    Fault(
+        "a table without an axis along which some constants are alike",
+        "codegen/reroll/loops.py",
+        "if (one.view(np.int64) == table.view(np.int64)).all():",
+        "if (one.view(np.int64) == table.view(np.int64)).any():",
+        test="tests/test_tables.py",
+    ),
+    Fault(
         "a loop over two terms whose distance says nothing",
         "codegen/reroll/lower.py",
         "if piece.length == 2 and",
