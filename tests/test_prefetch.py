@@ -126,6 +126,7 @@ def wide(dtype, *hidden):
     return program, compile_program(program, "wide").files["wide_kernels.h"]
 
 
+@pytest.mark.slow
 def test_modules_of_wide_layers(tmp_path):
     """Of images side by side, and of a large gradient."""
     program, text = wide("float64", 640, 136)

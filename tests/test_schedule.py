@@ -164,6 +164,7 @@ def test_functions_of_few_numbers_apart_keep_every_bit(name, monkeypatch):
     check_batch(program)
 
 
+@pytest.mark.slow
 def test_narrow_registers_keep_every_bit():
     """Of sums that are more than they hold: lanes, tiles of gradients with rests, and images side by side."""
     program = models.mlp((3, 61, 11))
