@@ -51,7 +51,7 @@ from codegen.ir.loops import (
 from codegen.program import Program
 from codegen.reroll.affine import Loop, Piece
 from codegen.reroll.layout import FIRST_TOKEN, GroupLayout, Layout, padded
-from codegen.reroll.lower import RESULT, Nest, Terms, lower
+from codegen.reroll.lower import RESULT, Floats, Nest, Terms, lower
 from codegen.reroll.names import group_names, tensor_names
 from codegen.reroll.trees import ROOT_KIND, Shapes
 
@@ -222,7 +222,7 @@ class _Nest:
         return Place(array, Index(first, steps + inner_steps, tables + inner_tables))
 
     def constants(
-        self, numbers: list[float], first: int, column: int, k: int, loops: list[Loop], counters: list[str]
+        self, numbers: Floats, first: int, column: int, k: int, loops: list[Loop], counters: list[str]
     ) -> Expr:
         """An element of a table with an axis for each loop along which constants differ, lanes innermost."""
         axes = [*zip(self.counters, self.nest.loops, repeat(column)), *zip(counters, loops, repeat(k))]
@@ -233,7 +233,7 @@ class _Nest:
         for _, loop, c in axes:
             distances = loop.strides[c] * np.arange(loop.count) + (0 if loop.rows is None else loop.rows[:, c])
             indices = indices[..., None] + distances
-        table = np.array(numbers)[indices]
+        table = numbers[indices]
         names: list[str] = []
         for axis, (name, _, _) in reversed([*enumerate(axes)]):
             one = table.take([0], axis)

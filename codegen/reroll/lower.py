@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from codegen.ir.graph import Graph, Op
 from codegen.reroll.affine import Loop, Piece, fit, most_pieces, peel
@@ -25,6 +26,7 @@ from codegen.reroll.layout import GroupLayout, Layout
 from codegen.reroll.runs import Run, equal_rows
 from codegen.reroll.segments import MIN_TURNS, Segment, TermList
 
+Floats = npt.NDArray[np.float64]
 RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
 
 
@@ -45,7 +47,7 @@ class Nest:
     first: Ints  # the first instance's row of indices: result, then leaves
     loops: list[Loop]  # the innermost last
     terms: list[tuple[Terms, ...]]  # runs whose terms alternate are together
-    tables: dict[int, list[float]]  # column of Group.leaves -> constants in loop order
+    tables: dict[int, Floats]  # column of Group.leaves -> the constants of all instances and terms
     literals: dict[int, float]  # column of Group.leaves -> the one constant
 
 
@@ -171,11 +173,9 @@ def _results(layout: Layout, stored: GroupLayout) -> Ints:
     return layout.index[roots] if stored.group.is_gradient else stored.places + stored.offset
 
 
-def _constants(
-    graph: Graph, stored: GroupLayout, indices: Ints
-) -> tuple[dict[int, list[float]], dict[int, float], Ints]:
-    """Constant leaves: a literal if the constant is the same everywhere, else a table in loop order."""
-    tables: dict[int, list[float]] = {}
+def _constants(graph: Graph, stored: GroupLayout, indices: Ints) -> tuple[dict[int, Floats], dict[int, float], Ints]:
+    """Constant leaves: a literal if the constant is the same everywhere, else a table, and where in it each one is."""
+    tables: dict[int, Floats] = {}
     literals: dict[int, float] = {}
     indices = indices.copy()
     for run in stored.runs:
@@ -189,7 +189,7 @@ def _constants(
                 literals.update(dict.fromkeys(columns, graph.constants[int(numbers[0, 0])]))
                 indices[:, columns] = 0
             else:
-                table = [graph.constants[i] for i in numbers.ravel().tolist()]
+                table = np.array([graph.constants[i] for i in numbers.ravel().tolist()])
                 tables.update(dict.fromkeys(columns, table))
                 indices[:, columns] = np.arange(numbers.size).reshape(numbers.shape)
     return tables, literals, indices
