@@ -102,8 +102,8 @@ struct output_room; /* see outputs.h */
 struct chunk {
     const struct batch_view *batch;
     const struct batch_passes *passes; /* NULL if there are no images side by side */
-    /* The results of `count` images, at most IMAGES_AT_ONCE, from `at` on. */
-    void (*compute)(struct inference *, const struct chunk *, int at, int count);
+    /* The results of `count` images, at most IMAGES_AT_ONCE, from `at` on, whose workspaces have their inputs. */
+    void (*compute)(struct inference *, struct workspace *, const struct chunk *, int at, int count);
     int threads;
     Py_ssize_t first;
     int count;
@@ -120,7 +120,7 @@ struct chunk {
     void *memory;               /* of `once` */
 };
 
-enum { IMAGES_PER_PIECE = 16 };
+enum { IMAGES_PER_PIECE = IMAGES_TOGETHER > 16 ? IMAGES_TOGETHER : 16 };
 
 static int begin_chunks(struct chunk *chunk)
 {
@@ -136,39 +136,29 @@ static int begin_chunks(struct chunk *chunk)
 }
 
 #if SIDE_BY_SIDE
-/* Some images, whose inputs and targets have been set in their workspaces. */
-static const struct images *run_side_by_side(struct inference *memory, const struct chunk *chunk, int count)
+static const struct images *run_side_by_side(struct inference *memory, struct workspace *w, const struct chunk *chunk,
+                                             int count)
 {
-    compute_side_by_side(&memory->side_by_side, chunk->passes, memory->images, count, chunk->once);
+    compute_side_by_side(&memory->side_by_side, chunk->passes, w, count, chunk->once);
     return &memory->side_by_side;
 }
 #endif
 
-static void predict_images(struct inference *memory, const struct chunk *chunk, int at, int count)
+static void predict_images(struct inference *memory, struct workspace *w, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = workspaces_of(memory);
 #if SIDE_BY_SIDE && HAS_PREDICTION
     if (count >= FEWEST_SIDE_BY_SIDE) {
         unsigned char classes[SIDE_BY_SIDE];
-        for (int k = 0; k < count; k++)
-            level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
-        classes_side_by_side(run_side_by_side(memory, chunk, count), &outputs[PREDICTION], classes);
+        classes_side_by_side(run_side_by_side(memory, w, chunk, count), &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
         return;
     }
 #endif
-    for (int k = 0; k < count; k++)
-        chunk->classes[at + k] = (unsigned char)classify(w, image_at(chunk->batch, chunk->first + at + k));
-}
-
-static void compute_piece(int worker, int piece, void *argument)
-{
-    const struct chunk *const chunk = argument;
-    const int first = piece * IMAGES_PER_PIECE, end = at_most(chunk->count, first + IMAGES_PER_PIECE);
-    const int place = take_inference(worker);
-    for (int at = first; at < end; at += IMAGES_AT_ONCE)
-        chunk->compute(&inference[place], chunk, at, at_most(end - at, IMAGES_AT_ONCE));
-    release_inference(place);
+    for (int k = 0; k < count; k++) {
+        level->compute_prediction(&w[k]);
+        chunk->classes[at + k] = (unsigned char)class_of(&w[k], &outputs[PREDICTION]);
+    }
+    (void)memory;
 }
 
 #if !FROZEN
@@ -176,6 +166,42 @@ static const target_type *target_at(const struct batch_view *b, Py_ssize_t i)
 {
     return b->has_labels ? (const target_type *)b->labels.buf + i * TARGETS_PER_IMAGE : NULL;
 }
+#endif
+
+/* Sets the inputs of some images, their targets if they have any, and the sums of those that will be side by side. */
+static void begin_images(struct workspace *w, const struct chunk *chunk, int at, int count)
+{
+    for (int k = 0; k < count; k++) {
+        level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
+#if !FROZEN
+        if (chunk->batch->has_labels)
+            set_targets(&w[k], target_at(chunk->batch, chunk->first + at + k));
+#endif
+    }
+#if FEW_IMAGES && SIDE_BY_SIDE
+    const int rest = count % IMAGES_AT_ONCE;
+    if (chunk->metrics == NULL) /* which are computed one by one */
+        sum_rows(w, rest < FEWEST_SIDE_BY_SIDE ? count - rest : count);
+#endif
+}
+
+static void compute_piece(int worker, int piece, void *argument)
+{
+    const struct chunk *const chunk = argument;
+    const int first = piece * IMAGES_PER_PIECE, end = at_most(chunk->count, first + IMAGES_PER_PIECE);
+    const int place = take_inference(worker);
+    struct inference *const memory = &inference[place];
+    for (int at = first; at < end; at += IMAGES_TOGETHER) {
+        const int count = at_most(end - at, IMAGES_TOGETHER);
+        struct workspace *const w = workspaces_of(memory, count);
+        begin_images(w, chunk, at, count);
+        for (int k = 0; k < count; k += IMAGES_AT_ONCE)
+            chunk->compute(memory, &w[k], chunk, at + k, at_most(count - k, IMAGES_AT_ONCE));
+    }
+    release_inference(place);
+}
+
+#if !FROZEN
 
 /* The class that is right: a label, or whether a float is above the threshold; -1 if it is none. */
 static int target_class(const target_type *targets)
@@ -384,17 +410,12 @@ static int parse_batch_call(PyObject *module, const char *function, PyObject *co
     return call->threads < 0 ? -1 : get_batch(values[0], values[1], &call->batch);
 }
 
-static void evaluate_images(struct inference *memory, const struct chunk *chunk, int at, int count)
+static void evaluate_images(struct inference *memory, struct workspace *w, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = workspaces_of(memory);
-    for (int k = 0; k < count; k++) {
-        level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
-        set_targets(&w[k], target_at(chunk->batch, chunk->first + at + k));
-    }
 #if SIDE_BY_SIDE
     if (count >= FEWEST_SIDE_BY_SIDE) {
         unsigned char classes[SIDE_BY_SIDE] = {0};
-        const struct images *const images = run_side_by_side(memory, chunk, count);
+        const struct images *const images = run_side_by_side(memory, w, chunk, count);
         if (HAS_PREDICTION)
             classes_side_by_side(images, &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
@@ -408,6 +429,7 @@ static void evaluate_images(struct inference *memory, const struct chunk *chunk,
         chunk->losses[at + k] = w[k].value[LOSS];
         chunk->classes[at + k] = HAS_PREDICTION ? (unsigned char)class_of(&w[k], &outputs[PREDICTION]) : 0;
     }
+    (void)memory;
 }
 
 static PyObject *api_evaluate(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)

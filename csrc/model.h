@@ -55,12 +55,15 @@ static double model_rate = LEARNING_RATE;
 #define module_of(self) (self)
 #endif
 
-enum { IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1 };
+enum {
+    IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1,
+    IMAGES_TOGETHER = FEW_IMAGES && SIDE_BY_SIDE ? 32 : IMAGES_AT_ONCE, /* while rows of weights are in the caches */
+};
 
-/* What a thread computes images in: a workspace for each, and their values side by side. */
+/* What a thread computes images in: a workspace for each, and the values of some side by side. */
 struct inference {
-    struct workspace images[IMAGES_AT_ONCE];
-    struct active_list lists[IMAGES_AT_ONCE];
+    struct workspace images[IMAGES_TOGETHER];
+    struct active_list lists[IMAGES_TOGETHER];
 #if SIDE_BY_SIDE
     struct images side_by_side;
 #endif
@@ -68,9 +71,10 @@ struct inference {
 
 static struct inference inference[MAX_WORKERS];
 
-static struct workspace *workspaces_of(struct inference *memory)
+/* For `count` images, at most IMAGES_TOGETHER. */
+static struct workspace *workspaces_of(struct inference *memory, int count)
 {
-    for (int k = 0; k < IMAGES_AT_ONCE; k++)
+    for (int k = 0; k < count; k++)
         with_list(&memory->images[k], &memory->lists[k]);
     return memory->images;
 }

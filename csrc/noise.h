@@ -65,7 +65,7 @@ static void draw_noise(struct workspace *w, struct random_state *random)
 /* What predictions and evaluations compute in; nothing else is ever written there. */
 static void set_mean_noise(struct inference *memory)
 {
-    for (int image = 0; image < IMAGES_AT_ONCE; image++) {
+    for (int image = 0; image < IMAGES_TOGETHER; image++) {
         real *to = memory->images[image].value + NOISE;
         for (int n = 0; n < NOISES; n++)
             for (int i = 0; i < noises[n].count; i++)

@@ -25,14 +25,11 @@ static real *room_of(const struct chunk *chunk, int output, int image)
     return room == NULL ? NULL : room + (chunk->first + image) * outputs[output].count;
 }
 
-static void outputs_of_images(struct inference *memory, const struct chunk *chunk, int at, int count)
+static void outputs_of_images(struct inference *memory, struct workspace *w, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = workspaces_of(memory);
 #if SIDE_BY_SIDE && OUTPUT_COUNT
     if (count >= FEWEST_SIDE_BY_SIDE) {
-        for (int k = 0; k < count; k++)
-            level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
-        const struct images *const images = run_side_by_side(memory, chunk, count);
+        const struct images *const images = run_side_by_side(memory, w, chunk, count);
         for (int o = 0; o < OUTPUT_COUNT; o++) {
             real *const room = room_of(chunk, o, at);
             if (room != NULL)
@@ -42,14 +39,14 @@ static void outputs_of_images(struct inference *memory, const struct chunk *chun
     }
 #endif
     for (int k = 0; k < count; k++) {
-        level->set_inputs(w, image_at(chunk->batch, chunk->first + at + k));
-        level->compute_outputs(w);
+        level->compute_outputs(&w[k]);
         for (int o = 0; o < OUTPUT_COUNT; o++) {
             real *const room = room_of(chunk, o, at + k);
             for (int i = 0; room != NULL && i < outputs[o].count; i++)
-                room[i] = output_element(w, &outputs[o], i);
+                room[i] = output_element(&w[k], &outputs[o], i);
         }
     }
+    (void)memory;
 }
 
 static void release_room(struct output_room *room)
@@ -232,16 +229,14 @@ static PyObject *api_probabilities_batch(PyObject *module, PyObject *const *args
 /* metrics(): the means of numbers that may depend on targets, over many images. */
 
 #if METRIC_COUNT
-static void metrics_of_images(struct inference *memory, const struct chunk *chunk, int at, int count)
+static void metrics_of_images(struct inference *memory, struct workspace *w, const struct chunk *chunk, int at, int count)
 {
-    struct workspace *const w = workspaces_of(memory);
     for (int k = 0; k < count; k++) {
-        level->set_inputs(&w[k], image_at(chunk->batch, chunk->first + at + k));
-        set_targets(&w[k], target_at(chunk->batch, chunk->first + at + k));
         level->compute_metrics(&w[k]);
         for (int m = 0; m < METRIC_COUNT; m++)
             chunk->metrics[(at + k) * METRIC_COUNT + m] = w[k].value[metrics[m].place];
     }
+    (void)memory;
 }
 
 static PyObject *metric_means(const double *totals, Py_ssize_t count)

@@ -131,20 +131,38 @@ static int are_dense(const struct workspace *images, int last)
 }
 #endif
 
-/* Adds the rows of active inputs from `chunk` on, before chunk `last`, to as many images as go together; returns how many. */
-static int add_rows(int image, int end, int chunk, int last)
+/*
+ * Adds the rows of active inputs from `chunk` on, before chunk `last`, to as many of `count` images as go together;
+ * returns how many.
+ */
+static int add_rows(struct workspace *images, int count, int chunk, int last)
 {
-    const int *const before = block[image].active_before;
+    const int *const before = images->active_before;
 #if FEW_IMAGES
-    if (image + FEW_IMAGES <= end && are_dense(&block[image], last)) {
-        level->add_dense_rows(&block[image], before[chunk], before[last]);
+    if (count >= FEW_IMAGES && are_dense(images, last)) {
+        level->add_dense_rows(images, before[chunk], before[last]);
         return FEW_IMAGES;
     }
 #endif
-    level->add_rows(&block[image], before[chunk], before[last]);
-    (void)end;
+    level->add_rows(images, before[chunk], before[last]);
+    (void)count;
     return 1;
 }
+
+enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), CHUNKS_IN_TILE = TILE_BYTES / ROWS_BYTES };
+enum { TILE_CHUNKS = CHUNKS_IN_TILE > 1 ? CHUNKS_IN_TILE : 1 };
+
+#if FEW_IMAGES
+/* The sums over active inputs of some images. The rows of a tile of inputs stay in the L1 cache while all add theirs. */
+static void sum_rows(struct workspace *images, int count)
+{
+    for (int image = 0; image < count; image++)
+        level->start_row_sums(&images[image]);
+    for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS)
+        for (int image = 0; image < count;)
+            image += add_rows(&images[image], count - image, chunk, at_most(chunk + TILE_CHUNKS, CHUNKS));
+}
+#endif
 
 /*
  * Computes the sums over active inputs of images first .. end - 1. The rows of a tile of inputs stay in the L1 cache
@@ -152,8 +170,6 @@ static int add_rows(int image, int end, int chunk, int last)
  */
 static void compute_row_sums(int worker, int first, int end)
 {
-    enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), IN_TILE = TILE_BYTES / ROWS_BYTES };
-    enum { TILE_CHUNKS = IN_TILE > 1 ? IN_TILE : 1 };
     for (int image = first; image < end; image++) {
         set_image(image, &lists[worker][image - first]);
         level->start_row_sums(&block[image]);
@@ -162,7 +178,7 @@ static void compute_row_sums(int worker, int first, int end)
         const int last = at_most(chunk + TILE_CHUNKS, CHUNKS);
         for (int image = first, next = first; image < end; image++) {
             if (image == next)
-                next += add_rows(image, end, chunk, last);
+                next += add_rows(&block[image], end - image, chunk, last);
             prefetch_later(image, chunk * CHUNK_INPUTS, last * CHUNK_INPUTS);
         }
     }

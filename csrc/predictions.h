@@ -119,7 +119,7 @@ static PyObject *api_predict(PyObject *module, PyObject *object)
     if (image == NULL)
         return NULL;
     const struct reading reading = begin_reading();
-    const int best = classify(workspaces_of(reading.memory), image);
+    const int best = classify(workspaces_of(reading.memory, 1), image);
     end_reading(&reading);
     if (held)
         PyBuffer_Release(&view);
@@ -141,7 +141,7 @@ static double *all_outputs(PyObject *object)
         PyErr_NoMemory();
     else {
         const struct reading reading = begin_reading();
-        struct workspace *const w = workspaces_of(reading.memory);
+        struct workspace *const w = workspaces_of(reading.memory, 1);
         level->set_inputs(w, image);
         level->compute_outputs(w);
         double *to = copy;

@@ -125,3 +125,23 @@ def test_accumulated_gradients_of_dense_rows(tmp_path):
         module.zero_grad()
         module.accumulate(inputs, targets, threads=threads)
         assert bits(module.flat_grad()) == expected
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_predictions_of_a_batch_have_the_bits_of_single_images(dtype, tmp_path):
+    """Of 32 images and a rest, of which some have zeros, on any number of threads."""
+    program = replace(wide_rows(False), dtype=dtype, fma=dtype == "float32")
+    first = Extension(program, tmp_path, "loops", levels=True, flags=["-O0"])
+    inputs, targets = (x.astype(dtype) for x in some_zeros(93))
+    for level in LEVELS:
+        with suppress(ImportError):
+            module = first.at_level(level).module
+            module.train(inputs, targets, batch_size=20, learning_rate=0.01)
+            losses = [module.forward(target, image) for target, image in zip(targets, inputs, strict=True)]
+            for count, threads in product((93, 33, 12, 1), (1, 2)):
+                outputs = module.outputs_batch(inputs[:count], threads=threads)
+                for name, numbers in outputs.items():
+                    alone = [module.outputs(image)[name] for image in inputs[:count]]
+                    assert np.asarray(numbers).tobytes() == np.array(alone, dtype).tobytes()
+                mean, _ = module.evaluate(inputs[:count], targets[:count], threads=threads)
+                assert mean == sum(losses[:count]) / count

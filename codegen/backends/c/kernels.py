@@ -444,7 +444,7 @@ def batch_functions(functions: Functions, batch: Batch | None, names: Iterable[s
         entries = []
         for phase, (title, parameters) in PHASES.items():
             called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name]]
-            if name == "training":
+            if name == "training" or functions.dense_calls:  # whose sums are there before: sum_rows() in passes.h
                 called = [call for call in called if not call.has_rows]
             entries.append(f"AT_LEVEL({name}_{title})" if called else "NULL")
             lines += _calling(f"{name}_{title}", parameters, called) if called else []
