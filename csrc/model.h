@@ -57,7 +57,7 @@ static double model_rate = LEARNING_RATE;
 
 enum {
     IMAGES_AT_ONCE = SIDE_BY_SIDE ? SIDE_BY_SIDE : 1,
-    IMAGES_TOGETHER = FEW_IMAGES && SIDE_BY_SIDE ? 32 : IMAGES_AT_ONCE, /* while rows of weights are in the caches */
+    IMAGES_TOGETHER = FEW_IMAGES > 0 && SIDE_BY_SIDE > 0 ? 32 : IMAGES_AT_ONCE, /* while rows of weights are in the caches */
 };
 
 /* What a thread computes images in: a workspace for each, and the values of some side by side. */

@@ -59,7 +59,7 @@ static void write_tensors(const real *array, const char *when, const char *what)
 
 static void write_outputs(void)
 {
-    struct workspace *const w = workspaces_of(&inference[0]);
+    struct workspace *const w = workspaces_of(&inference[0], 1);
     for (int image = 0; image < PREDICTED; image++) {
         level->set_inputs(w, images[image]);
         level->compute_outputs(w);
@@ -73,7 +73,7 @@ static void write_outputs(void)
 
 static void write_classes(void)
 {
-    struct workspace *const w = workspaces_of(&inference[0]);
+    struct workspace *const w = workspaces_of(&inference[0], 1);
     for (int image = 0; image < IMAGES; image++) {
         level->set_inputs(w, images[image]);
         level->compute_prediction(w);
