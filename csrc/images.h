@@ -202,7 +202,6 @@ static void compute_piece(int worker, int piece, void *argument)
 }
 
 #if !FROZEN
-
 /* The class that is right: a label, or whether a float is above the threshold; -1 if it is none. */
 static int target_class(const target_type *targets)
 {

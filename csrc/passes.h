@@ -152,7 +152,7 @@ static int add_rows(struct workspace *images, int count, int chunk, int last)
 enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), CHUNKS_IN_TILE = TILE_BYTES / ROWS_BYTES };
 enum { TILE_CHUNKS = CHUNKS_IN_TILE > 1 ? CHUNKS_IN_TILE : 1 };
 
-#if FEW_IMAGES
+#if FEW_IMAGES && SIDE_BY_SIDE
 /* The sums over active inputs of some images. The rows of a tile of inputs stay in the L1 cache while all add theirs. */
 static void sum_rows(struct workspace *images, int count)
 {
