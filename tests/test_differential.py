@@ -3,8 +3,9 @@
 from random import Random
 
 import models
+import numpy as np
 import pytest
-from harness import Extension, compare, nightly_but, slow_but
+from harness import Extension, bits, compare, nightly_but, slow_but
 
 from benchmarks.small.models import MODELS, gru
 from codegen import Floats, Program
@@ -73,3 +74,21 @@ def test_what_one_group_reads_of_parameters_alone_and_of_inputs(tmp_path):
     program = Program(Floats(x), None, {"start": start, "scale": scale, "mix": mix}, loss)
     assert any(kernel.roots == 12 for kernel in compile_program(program).plain.kernels)  # both tokens by one nest
     compare(program, tmp_path, steps=2, flags=["-O0"])
+
+
+@pytest.mark.parametrize("chain", [1, 3])
+def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain, tmp_path):
+    """The third, first and second number of an image, as statements: gcc 12 -O3 added them as they lie in memory."""
+    x, w = models.values(3 * chain), models.weights(Random(1), chain)
+    a = [v.tanh() for v in x]
+    loss = models.total([w[lane] * a[3 * lane + i] for i in (1, 0, 2) for lane in range(chain)])
+    module = Extension(Program(Floats(x), None, {"w": w}, loss), tmp_path, "loops", flags=["-O3"]).module
+    images = np.random.default_rng(2).normal(size=(200, 3 * chain))
+    module.zero_grad()
+    for image in images:
+        module.forward(None, image)
+        module.backward()
+    expected = bits(module.flat_grad())
+    module.zero_grad()
+    module.accumulate(images, None)
+    assert bits(module.flat_grad()) == expected

@@ -165,6 +165,7 @@ class For:
     steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
     near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.marks
     unrolled: bool = False  # its sums would be in memory otherwise: see schedule.in_registers
+    in_order: bool = False  # C would add its terms in another order: see schedule.marks
     last: int = 0  # in a loop over kernels, how many statements the last iteration has; 0 if it has all of them
 
     @property

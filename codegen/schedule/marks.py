@@ -11,7 +11,13 @@ becomes:
         sum += mul(-1, value[930 - k])
 
 gcc 12 vectorises such a sum if it continues in an outer loop, and adds the wrong elements. A sum whose order must be
-kept gains nothing from vectors anyway.
+kept gains nothing from vectors anyway. It does the same to terms that are statements, as in
+
+    images image:
+        sum += value[41]
+        sum += value[40]
+
+where it adds value[40] first, because it lies in front of value[41]. That becomes a loop of `images in order`.
 
 
 Lanes that lie side by side in memory -> lanes that the C compiler must turn into vectors, not unroll.
@@ -57,14 +63,18 @@ from dataclasses import replace
 
 from codegen.ir.loops import (
     BESIDE,
+    Accumulate,
     Apply,
     Body,
     Expr,
     For,
     Kernel,
     Kind,
+    Let,
     Loops,
+    Name,
     Nest,
+    Place,
     Stmt,
     Store,
     expressions,
@@ -78,32 +88,59 @@ from micrograd import ops
 from micrograd.definitions import NEAR_FORMS
 
 NEAR_OPS = {row.number for row in ops.ROWS if row.name in NEAR_FORMS}
+CLOSE = 64  # numbers that gcc may load as a group
 MAX_UNROLLED = 16  # lanes or images: gcc unrolls at most this many before it looks for sums to vectorise
 
 
 def keep_order(loops: Loops) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
-        return tuple([_in_order(stmt) for stmt in nest]) if _has_terms(nest) else nest
+        return tuple([_in_order(stmt) for stmt in nest])
 
     return each_nest(loops, change)
-
-
-def _has_terms(nest: Body) -> bool:
-    return any(isinstance(stmt, For) and stmt.kind == Kind.SEQUENTIAL for stmt in statements(nest))
 
 
 def _in_order(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
     """`around`: the counters of the loops over terms around it, which gcc may unroll together with this one."""
     if not isinstance(stmt, For):
         return stmt
+    if stmt.kind in (Kind.IMAGES, Kind.GROUPS):
+        inner = tuple([_in_order(inner) for inner in stmt.body])
+        return replace(stmt, body=inner, in_order=_goes_back(stmt.body))
     is_over_terms = stmt.kind == Kind.SEQUENTIAL and not _stores(stmt.body)
     counters = (*around, stmt.counter) if is_over_terms else ()
     if any(isinstance(inner, For) and inner.kind not in BESIDE for inner in stmt.body):
         return replace(stmt, body=tuple([_in_order(inner, counters) for inner in stmt.body]))
     lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
     places = [place for inner in statements(stmt.body) for place in reads(inner)]
-    goes_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
+    goes_back = any(place.index.stride(counter) < 0 for place in places for counter in counters) or _goes_back(
+        stmt.body
+    )
     return replace(stmt, kind=Kind.IN_ORDER) if is_over_terms and lanes <= MAX_UNROLLED and goes_back else stmt
+
+
+def _goes_back(body: Body) -> bool:
+    """Whether what is added to one sum reads a number, and later one that lies closely before it."""
+    added: dict[Expr, list[Place]] = {}
+    named: dict[str, list[Place]] = {}
+    for stmt in body:
+        for inner in stmt.body if isinstance(stmt, For) and stmt.kind in BESIDE else (stmt,):
+            if isinstance(inner, Let):
+                named[inner.name] = list(reads(inner))
+            if isinstance(inner, Accumulate):
+                earlier = added.setdefault(inner.target, [])
+                found = list(reads(inner))
+                for part in subexpressions(inner.value):
+                    found += named.get(part.name, []) if isinstance(part, Name) else []
+                if any(_is_before(place, other) for place in found for other in earlier):
+                    return True
+                earlier += found
+    return False
+
+
+def _is_before(place: Place, other: Place) -> bool:
+    """Whether it lies a few numbers before another one, for all values of the counters."""
+    distance = other.index.base - place.index.base
+    return 0 < distance <= CLOSE and replace(place, index=replace(place.index, base=other.index.base)) == other
 
 
 def _stores(body: Body) -> bool:

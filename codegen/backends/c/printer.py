@@ -224,6 +224,8 @@ class Printer:
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         if loop.unrolled:
             head[0] = f"UNROLLED({count}) {head[0]}"
+        if loop.in_order:
+            inside.insert(0, "NOT_VECTORISED;")
         around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
         body = self.by_rows(loop.body) if self.has_rows(loop) else loop.body
         always, rest = replace(loop, body=body).halves
