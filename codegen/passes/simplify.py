@@ -40,8 +40,8 @@ _MINUS_ZERO = pack("<d", -0.0)
 def simplify(graph: Graph) -> Graph:
     """A new graph that computes the same observables, with the live nodes in the same order."""
     live = _without_dead_nodes(graph)
-    _fold(live)
-    live = _without_dead_nodes(live)
+    if _fold(live):
+        live = _without_dead_nodes(live)
     tables = find_tables(live)
     smallest = _merged(live)
     if tables is None:
@@ -50,19 +50,20 @@ def simplify(graph: Graph) -> Graph:
     return regular if len(regular) <= MOST_NODES * len(smallest) else smallest
 
 
-def _fold(graph: Graph) -> None:
-    """Makes constants of operations on constants, in place."""
+def _fold(graph: Graph) -> bool:
+    """Makes constants of operations on constants, in place. Returns whether there were any."""
     column, left, right = graph.columns()
     inner = column > Op.TARGET
     known = np.append(column == Op.CONST, True)  # the last one for b = -1, the operand that unary ops lack
     if not (known[left[inner]] & known[right[inner]]).any():
-        return
+        return False
     op, a, b, is_constant = graph.op, graph.a, graph.b, bytearray(known)
     last_leaf, constant = Op.TARGET, Op.CONST
     for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
         if o > last_leaf and is_constant[x] and is_constant[y]:
             number = graph.constant_number(_folded(graph, o, x, y))
             op[n], a[n], b[n], is_constant[n] = constant, number, -1, 1
+    return True
 
 
 def _merged(graph: Graph, tables: Tables | None = None) -> Graph:

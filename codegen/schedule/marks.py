@@ -112,9 +112,8 @@ def _in_order(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
         return replace(stmt, body=tuple([_in_order(inner, counters) for inner in stmt.body]))
     lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
     places = [place for inner in statements(stmt.body) for place in reads(inner)]
-    goes_back = any(place.index.stride(counter) < 0 for place in places for counter in counters) or _goes_back(
-        stmt.body
-    )
+    walks_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
+    goes_back = walks_back or _goes_back(stmt.body)
     return replace(stmt, kind=Kind.IN_ORDER) if is_over_terms and lanes <= MAX_UNROLLED and goes_back else stmt
 
 
