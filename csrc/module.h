@@ -9,6 +9,7 @@
 #include "arguments.h"
 #include "docs.h"
 #include "images.h"
+#include "large_pages.h"
 #include "level.h"
 #include "lock.h"
 #include "model.h"
@@ -411,6 +412,7 @@ static int module_exec(PyObject *module)
     if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
         choose_level() < 0 || make_locks() < 0)
         return -1;
+    prefer_large_pages(inference, sizeof inference);
 #if INSTANCES
     if (add_model_type(module, methods, DOC_MODULE) < 0)
         return -1;
@@ -418,6 +420,9 @@ static int module_exec(PyObject *module)
 #if !FROZEN
     if (add_view_types(module) < 0)
         return -1;
+    prefer_large_pages(block, sizeof block);
+    prefer_large_pages(data, sizeof data);
+    prefer_large_pages(grad, sizeof grad);
     set_mean_noise(&at_model_lock);
     for (int place = 0; place < MAX_WORKERS; place++)
         set_mean_noise(&inference[place]);

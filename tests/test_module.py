@@ -8,6 +8,7 @@ import importlib.util
 import inspect
 import math
 import mmap
+import os
 import re
 import shutil
 import subprocess
@@ -471,3 +472,19 @@ def test_the_library_exports_nothing_but_its_init_function(name):
 def test_nm_finds_one_exported_symbol():
     lines = subprocess.run(["nm", "-D", "--defined-only", nn.__file__], capture_output=True, text=True, check=True)
     assert [line.split()[-1] for line in lines.stdout.splitlines()] == ["PyInit_nn"]
+
+
+LARGE_PAGES = """
+import nn
+
+flags = [line for line in open("/proc/self/smaps") if line.startswith("VmFlags")]
+print(sum("hg" in line.split() for line in flags))
+"""
+
+
+@pytest.mark.skipif(
+    not os.path.isdir("/sys/kernel/mm/transparent_hugepage"), reason="large pages for the asking are Linux's"
+)
+def test_large_arrays_ask_for_large_pages() -> None:
+    found = subprocess.run([sys.executable, "-c", LARGE_PAGES], capture_output=True, text=True, check=True)
+    assert int(found.stdout) >= 1
