@@ -36,6 +36,7 @@ from dataclasses import replace
 import numpy as np
 
 from codegen.ir.loops import (
+    DATA,
     SHARED,
     VALUE,
     Accumulate,
@@ -102,7 +103,7 @@ def _nests(nest: Body, target: Target) -> list[Body]:
     side_by_side = For(IMAGE, target.cache_line, (), Kind.SIDE_BY_SIDE)
     row = _row(found, body) if any(type(stmt) is Let for stmt in body) else None
     if row is None:
-        return [around(found, distributed(body, [side_by_side]))]
+        return [around(_parameters_outside(found, body), distributed(body, [side_by_side]))]
     outer = [loop for loop in found if loop is not row]
     size = _block_size(row.count, target.registers.roots)
     blocks, rest = divmod(row.count, size)
@@ -116,6 +117,12 @@ def _nests(nest: Body, target: Target) -> list[Body]:
         tile = distributed(substituted(body, row.counter, start), [replace(row, count=rest), side_by_side])
         result.append(around(outer, tile))
     return result
+
+
+def _parameters_outside(found: list[For], body: Body) -> list[For]:
+    """The loops over roots, those first whose iterations read other parameters: the others read the same ones."""
+    read = [place for stmt in statements(body) for place in reads(stmt) if place.array == DATA]
+    return sorted(found, key=lambda loop: not any(place.depends_on(loop.counter) for place in read))
 
 
 def _row(found: list[For], body: Body) -> For | None:
