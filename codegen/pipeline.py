@@ -30,6 +30,7 @@ from codegen.ir.loops import Loops
 from codegen.kinds import MAX_VOCABULARY, Part, types_text
 from codegen.passes.autodiff import add_output_gradients, checked_output, differentiate
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
+from codegen.passes.padding import store_padding
 from codegen.passes.powers import expand_powers
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
@@ -304,8 +305,11 @@ def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
 
 def later_passes(graph: Graph, program: Program) -> Iterator[tuple[str, Graph]]:
     """The same for all passes after the trace."""
+    forward = len(graph)
     differentiate(graph, program.input_gradients)  # adjoint nodes appended, gradients accumulated in the engine's order
     yield "autodiff", graph
+    graph = store_padding(graph, program, forward)  # constants around values stored with them
+    yield "padding", graph
     graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
     yield "simplify", graph
     graph = expand_powers(graph)  # x**2 and the like as products

@@ -9,6 +9,7 @@ import pytest
 
 from codegen import Floats, compile_program
 from codegen.ir.loops import is_rolled
+from codegen.pipeline import build_graph
 from micrograd.order import creation
 from tools.fuzz_compiler import regular
 from tools.fuzz_compiler.__main__ import kind_of, main
@@ -39,6 +40,10 @@ def test_layers_are_of_every_kind():
     assert {0.0, 1.0} in [{*map(abs, row)} for layer in fixed for row in layer.table]
     blocks = [regular.Block(random.Random(seed), 3, 4, [regular.Each]) for seed in range(20)]
     assert {type(block.layers[0]) for block in blocks} == {regular.Fixed, regular.Each}
+    padded = [regular.Padded(random.Random(seed), 3) for seed in range(100)]
+    assert {(layer.before, layer.size) for layer in padded} == {(0, 2), (1, 2), (1, 3), (2, 3), (2, 5), (4, 5)}
+    assert {layer.per_channel for layer in padded} == {True, False}
+    assert sum(bool(build_graph(program).padded) for program in programs(40)) >= 3
     mask = masks[0]
     seen = {}
     for mask.sees in {mask.sees for mask in masks}:

@@ -57,12 +57,21 @@ Column = npt.NDArray[np.intc]
 
 
 @dataclass
+class Padded:
+    """Copies that are stored as one array, and where in it: see codegen/passes/padding.py."""
+
+    nodes: list[int]
+    places: list[int]
+
+
+@dataclass
 class Graph:
     """The nodes as columns, and which of them are observable.
 
     `loss` is a node, or -1 in a model that only predicts. `outputs` names lists of nodes, `metrics` nodes. `gradients`
     maps a parameter to the node that is its new gradient; a parameter that is missing there keeps its gradient.
     `input_gradients` maps an input to the loss's derivative by it; without an entry, that is 0 or nobody asked for it.
+    `padded` are not observable, but stored.
     """
 
     op: bytearray = field(default_factory=bytearray)
@@ -74,6 +83,7 @@ class Graph:
     metrics: dict[str, int] = field(default_factory=dict)
     gradients: dict[int, int] = field(default_factory=dict)
     input_gradients: dict[int, int] = field(default_factory=dict)
+    padded: list[Padded] = field(default_factory=list)
     _constant_numbers: dict[bytes, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -110,12 +120,21 @@ class Graph:
             yield from named.values()
 
     def observe(self, graph: Graph, new: Sequence[int]) -> None:
-        """Takes over the observables of another graph, under their new numbers."""
+        """Takes over the observables of another graph under their new numbers, and what is padded, except for a -1."""
         self.loss = new[graph.loss] if graph.loss >= 0 else -1
         self.outputs = {name: [new[n] for n in nodes] for name, nodes in graph.outputs.items()}
         self.metrics = {name: new[n] for name, n in graph.metrics.items()}
         self.gradients = {parameter: new[n] for parameter, n in graph.gradients.items()}
         self.input_gradients = {i: new[n] for i, n in graph.input_gradients.items()}
+        self.padded = []
+        for padded in graph.padded:
+            left = [(new[n], place) for n, place in zip(padded.nodes, padded.places, strict=True) if new[n] >= 0]
+            self.padded += [Padded([n for n, _ in left], [place for _, place in left])] if left else []
+
+    def copies(self) -> Iterator[int]:
+        """What is padded."""
+        for padded in self.padded:
+            yield from padded.nodes
 
     def columns(self) -> tuple[npt.NDArray[np.uint8], Column, Column]:
         """op, a and b for NumPy, without a copy: no node can be added while one of these views is alive."""

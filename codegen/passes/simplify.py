@@ -58,9 +58,9 @@ def _fold(graph: Graph) -> bool:
     if not (known[left[inner]] & known[right[inner]]).any():
         return False
     op, a, b, is_constant = graph.op, graph.a, graph.b, bytearray(known)
-    last_leaf, constant = Op.TARGET, Op.CONST
+    last_leaf, constant, copies = Op.TARGET, Op.CONST, set(graph.copies())
     for n, (o, x, y) in enumerate(zip(op, a, b, strict=True)):
-        if o > last_leaf and is_constant[x] and is_constant[y]:
+        if o > last_leaf and is_constant[x] and is_constant[y] and n not in copies:
             number = graph.constant_number(_folded(graph, o, x, y))
             op[n], a[n], b[n], is_constant[n] = constant, number, -1, 1
     return True
@@ -75,7 +75,9 @@ def _merged(graph: Graph, tables: Tables | None = None) -> Graph:
     op, a, b = merged.op, merged.a, merged.b
     last_leaf, constant, detach = Op.TARGET, Op.CONST, Op.DETACH
     size = len(graph)
-    whole, apart = (tables.whole, tables.apart) if tables else (bytes(size), bytes(size))
+    whole, apart = (bytearray(tables.whole), bytearray(tables.apart)) if tables else (bytearray(size), bytearray(size))
+    for n in graph.copies():
+        whole[n] = apart[n] = 1
     # For each node, the one that is read instead, and whether it is a constant. Both have an extra
     # last element for b = -1, the operand that leaves and unary ops lack.
     same = array("i", np.append(np.arange(size, dtype=np.intc), np.intc(-1)).tobytes())
@@ -102,7 +104,7 @@ def _merged(graph: Graph, tables: Tables | None = None) -> Graph:
 def _without_dead_nodes(graph: Graph) -> Graph:
     """The nodes that something observable depends on, and the constants among them, both in the same order."""
     live = np.frombuffer(graph.reachable(*graph.roots()), dtype=bool)
-    new = np.cumsum(live, dtype=np.intc) - 1
+    new = np.where(live, np.cumsum(live, dtype=np.intc) - 1, np.intc(-1)).astype(np.intc)
     op, a, b = (column[live] for column in graph.columns())
     inner, binary, constant = op > Op.TARGET, b >= 0, op == Op.CONST
     a[inner], b[binary] = new[a[inner]], new[b[binary]]

@@ -51,18 +51,20 @@ def find_groups(graph: Graph, trees: Trees, prediction: str | None, tensor_of: I
     """The groups, each after every group that it reads from. `tensor_of`: the tensor of each parameter, by number."""
     gradients = {n for parameter, n in graph.gradients.items() if trees.leaves_of[n] != (n,)}
     masks = passes_of(graph, prediction)
-    members: dict[tuple[int, int, bool], list[int]] = {}
+    members: dict[tuple[int, int, bool, int], list[int]] = {}
     observed = set(graph.input_gradients.values())
+    array_of = {n: number for number, array in enumerate(graph.padded) for n in array.nodes}
     for n in trees.roots:
         if n in gradients or n in observed or masks[n] & ~Pass.GRADIENTS or trees.leaves_of[n] != (n,):
-            members.setdefault((trees.shape_of[n], masks[n], n in gradients), []).append(n)
+            key = trees.shape_of[n], masks[n], n in gradients, array_of.get(n, -1)
+            members.setdefault(key, []).append(n)
     groups = [_group(trees, key, roots) for key, roots in members.items()]
     places = _Places(graph, tensor_of, groups)
     groups = [part for component in _components(len(graph), groups) for part in _acyclic(len(graph), component, places)]
     return _in_order(len(graph), groups)
 
 
-def _group(trees: Trees, key: tuple[int, int, bool], roots: list[int]) -> Group:
+def _group(trees: Trees, key: tuple[int, int, bool, int], roots: list[int]) -> Group:
     leaves = np.array([trees.leaves_of[n] for n in roots], dtype=np.int64)
     return Group(key[0], Pass(key[1]), key[2], np.array(roots, dtype=np.int64), leaves)
 

@@ -48,7 +48,12 @@ def assign_storage(
 
     The inputs of the parts `by_index` are in token[]: their indices begin at FIRST_TOKEN, behind those of value[].
     """
-    assigned = partial(assign, graph, shapes, groups, program, cache_line, by_index)
+    arrays = [Grid(np.array(array.nodes), np.array(array.places)) for array in graph.padded]
+
+    def assigned(families: list[list[Member]], grids: list[Grid], by_creation: bool, in_tables: bool) -> Layout:
+        known = [*arrays, *grids]
+        return assign(graph, shapes, groups, program, cache_line, by_index, families, known, by_creation, in_tables)
+
     layout = _assign_with_rows(graph, shapes, partial(assigned, in_tables=True))
     if not layout.has_tables:
         return layout
@@ -75,7 +80,8 @@ def _assign_storage(graph: Graph, shapes: Shapes, assigned: Assigned) -> Layout:
     readers = layout.readers
     families: list[list[Member]] = []
     for _ in range(MAX_ROUNDS):
-        found = find_families(len(graph), readers, _members(shapes, layout.groups))
+        outside = [stored for stored in layout.groups if stored.grid is None]  # of arrays with padding
+        found = find_families(len(graph), readers, _members(shapes, outside))
         if _keys(found) == _keys(families):
             break
         better = assigned(found, [])

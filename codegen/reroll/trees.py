@@ -179,7 +179,7 @@ class _Nodes:
         op, a, b = graph.columns()
         operation, binary = op > Op.TARGET, b >= 0
         observed = np.zeros(len(op), dtype=bool)
-        observed[list(graph.roots())] = True
+        observed[[*graph.roots(), *graph.copies()]] = True
         used_once = (graph.use_counts(len(op)) == 1) & ~observed
         inner = np.zeros(len(op), dtype=bool)
         for chain in (Op.ADD, Op.MAX):

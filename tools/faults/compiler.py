@@ -183,6 +183,27 @@ FAULTS = [
         "first = int(self.nest.first[column])",
     ),
     Fault(
+        "two constants in one place of an array with padding",
+        "codegen/passes/padding.py",
+        "if (of_place[places] != source).any():",
+        "if False:",
+        test="tests/test_padding.py",
+    ),
+    Fault(
+        "padding that is merged, as it is the same constant everywhere",
+        "codegen/passes/simplify.py",
+        "whole[n] = apart[n] = 1",
+        "whole[n] = 1",
+        test="tests/test_padding.py",
+    ),
+    Fault(
+        "constants among the values taken for padding",
+        "codegen/passes/padding.py",
+        "return cells if (is_outside == ~is_value).all() else None",
+        "return cells",
+        test="tests/test_padding.py",
+    ),
+    Fault(
         "the axes of a table of constants the other way round",
         "codegen/reroll/loops.py",
         "names.insert(0, name)",

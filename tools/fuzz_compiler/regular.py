@@ -310,6 +310,28 @@ class Fixed:
         ]
 
 
+class Padded:
+    """A convolution over places, which reads numbers where there are none: 0 or others, on one side or on both."""
+
+    def __init__(self, rng: Random, width: int) -> None:
+        self.size = rng.choice([2, 3, 3, 5])
+        self.before = rng.choice([(self.size - 1) // 2, self.size - 1])
+        self.border = rng.choice([0.0, 0.0, 1.0, -0.5])
+        self.per_channel = rng.random() < 0.4
+        self.shapes: Shapes = {"kernel": (width, self.size) if self.per_channel else (width, width, self.size)}
+
+    def __call__(self, w: Weights, xs: Sequences) -> Sequences:
+        border = [[self.border] * len(xs[0])]
+        around: list[Any] = [*border * self.before, *xs, *border * (self.size - 1 - self.before)]
+        return [self._place(w["kernel"], around[t : t + self.size]) for t in range(len(xs))]
+
+    def _place(self, kernel: Any, near: Sequence[Sequence[Any]]) -> Vector:
+        if self.per_channel:
+            return [total([a * x[i] for a, x in zip(taps, near, strict=True)]) for i, taps in enumerate(kernel)]
+        pairs = [(j, k) for j in range(len(near[0])) for k in range(self.size)]
+        return [total([taps[j][k] * near[k][j] for j, k in pairs]) for taps in kernel]
+
+
 class Block:
     """Layers, each perhaps with a norm before it and its input added to what comes out."""
 
@@ -359,7 +381,7 @@ def blocks(part: Part, xs: Sequences) -> Sequences:
     width = rng.choice(WIDTHS)
     kinds: list[Callable[..., Any]] = [Each, Each, Scan, Scan, Mask]
     first = rng.choice(kinds)(rng, len(xs[0]), width, count)
-    xs = first(weights(part, "first", first.shapes), xs)
+    xs = convolved(part, first(weights(part, "first", first.shapes), convolved(part, xs, "pad")), "pad0")
     block = Block(rng, width, count, rng.choice([[Each, Mask], [Mask], [Scan], [Each, Scan, Mask, Place], [Each]]))
     for w in repeated(part, "block", block, rng.choice([0, 1, 1, 2, 3, 4, 6])):
         xs = block(w, xs)
@@ -374,6 +396,15 @@ def blocks(part: Part, xs: Sequences) -> Sequences:
             return [head(w, x)[0] for x in xs]
         case _:
             return xs
+
+
+def convolved(part: Part, xs: Sequences, name: str) -> Sequences:
+    """The sequence, or behind a convolution with padding. Only then are more random numbers drawn."""
+    own = _apart(part.rng)
+    if own.random() > 0.4:
+        return xs
+    layer = Padded(own, len(xs[0]))
+    return layer(weights(part, name, layer.shapes), xs)
 
 
 def stack(part: Part, xs: Sequences) -> Sequences:

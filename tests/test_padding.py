@@ -1,0 +1,178 @@
+"""Padding: constants around values that a parameter is multiplied with, stored with them as one array."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+import models
+import numpy as np
+import pytest
+from harness import compare
+from models import dot, total
+
+from codegen import Floats, Program, compile_program
+from codegen.ir.graph import Graph, Op
+from codegen.passes.autodiff import differentiate
+from codegen.passes.padding import store_padding
+from codegen.passes.trace import trace
+from codegen.pipeline import build_graph
+from micrograd.arrays import array
+from micrograd.engine import Value
+
+
+def image(channels: int, sides: tuple[int, ...], kernels: int, size: int, around: int, stride: int = 1) -> Program:
+    """Two convolutions of as many axes as `sides`, each behind a border of zeros."""
+    rng = random.Random(1)
+    x = models.values(channels * int(np.prod(sides)))
+    first = models.weights(rng, kernels, channels, *[size for _ in sides])
+    second = models.weights(rng, kernels, kernels, *[size for _ in sides])
+    maps = np.tanh(convolved(array(x).reshape(channels, *sides), array(first), size, (around, around), stride))
+    out = convolved(maps, array(second), size, (around, around), stride)
+    loss = (out * out).sum() + total([w * w for w in flat(second)]) * 0.01
+    return Program(Floats(x), None, {"first": first, "second": second}, loss, {"loss": [loss]}, 0.01)
+
+
+def convolved(maps, kernels, size, around, stride=1):
+    sides = maps.shape[1:]
+    maps = np.pad(maps, [(0, 0), *[around for _ in sides]])
+    reach = [side + sum(around) - size + 1 for side in sides]
+    found = None
+    for tap in np.ndindex(*[size for _ in sides]):
+        seen = maps[(slice(None), *[slice(t, t + r, stride) for t, r in zip(tap, reach, strict=True)])]
+        part = np.tensordot(kernels[(slice(None), slice(None), *tap)], seen, axes=1)
+        found = part if found is None else found + part
+    return found
+
+
+def flat(nested) -> list[Value]:
+    return [v for inner in nested for v in flat(inner)] if isinstance(nested, list) else [nested]
+
+
+def causal(steps: int = 9, width: int = 3) -> Program:
+    """Each place reads itself, the place before and the one before that; a place that is not there is 0.5."""
+    rng = random.Random(1)
+    x = models.values(steps * width)
+    parameters = {name: models.weights(rng, width, 3 * width) for name in ("first", "second")}
+    places = [x[i : i + width] for i in range(0, len(x), width)]
+    for kernel in parameters.values():
+        behind = [[0.5] * width, [0.5] * width, *places]
+        near = [flat(behind[t : t + 3]) for t in range(steps)]
+        places = [[dot(row, read).tanh() for row in kernel] for read in near]
+    loss = total([v * v for place in places for v in place])
+    return Program(Floats(x), None, parameters, loss, {"loss": [loss]}, 0.01)
+
+
+def depthwise(side: int = 4, channels: int = 5) -> Program:
+    """Each channel has a kernel of its own; channels are the last axis."""
+    rng = random.Random(1)
+    x = models.values(side * side * channels)
+    mix, kernel = models.weights(rng, channels, channels), models.weights(rng, channels, 3, 3)
+    maps = np.maximum(array(x).reshape(side, side, channels) @ array(mix), 0)
+    maps = np.pad(maps, [(1, 1), (1, 1), (0, 0)])
+    taps = [(u, v) for u in range(3) for v in range(3)]
+    out = sum(maps[u : u + side, v : v + side] * array(kernel)[:, u, v] for u, v in taps)
+    return Program(Floats(x), None, {"mix": mix, "kernel": kernel}, (out * out).sum(), {"out": [*out.ravel()]}, 0.01)
+
+
+PADDED = {
+    "one axis": lambda: image(2, (7,), 3, 3, 1),
+    "two axes": lambda: image(2, (4, 5), 3, 3, 1),
+    "stride": lambda: image(1, (6, 6), 3, 3, 1, stride=2),
+    "large kernel": lambda: image(1, (6, 6), 2, 5, 2),
+    "causal": causal,
+    "depthwise": depthwise,
+}
+
+
+@pytest.mark.parametrize("name", PADDED)
+def test_bits(name, tmp_path):
+    program = PADDED[name]()
+    assert build_graph(program).padded
+    compare(program, tmp_path, steps=2, flags=["-O0"])
+
+
+def test_frozen_models_have_padding_too():
+    program = image(1, (5, 5), 2, 3, 1)
+    frozen = replace(program, targets=None, loss=None)
+    assert len(build_graph(frozen).padded) == 2
+
+
+def padded(program: Program) -> Graph:
+    graph = trace(program)
+    forward = len(graph)
+    differentiate(graph, False)
+    return store_padding(graph, program, forward)
+
+
+def row(border: list[float], weight=None, extra=None) -> Program:
+    """Three weights on four numbers between two constants."""
+    x, w = models.values(4), models.values(3)
+    around = [border[0], *x, border[1]]
+    w_ = weight(w) if weight else w
+    sums = [total([a * b for a, b in zip(w_, around[i : i + 3], strict=True)]) for i in range(len(around) - 2)]
+    loss = total([s * s for s in sums]) + (extra(w, x) if extra else 0.0)
+    return Program(Floats(x), None, {"w": w}, loss, {"sums": sums}, 0.01)
+
+
+def test_the_array_of_the_example():
+    graph = padded(row([0.0, 0.0]))
+    (found,) = graph.padded
+    read = [graph.op[graph.a[n]] for n in found.nodes]
+    assert found.places == [0, 1, 2, 3, 4, 5]
+    assert read == [Op.CONST, Op.INPUT, Op.INPUT, Op.INPUT, Op.INPUT, Op.CONST]
+    assert [graph.a[graph.a[n]] for n in found.nodes[1:5]] == [0, 1, 2, 3]
+    place = {n: i for i, n in zip(found.places, found.nodes, strict=True)}
+    taps = {}
+    for op, a, b in zip(graph.op, graph.a, graph.b, strict=True):
+        if op == Op.MUL and graph.op[a] == Op.PARAM and b in place:
+            taps.setdefault(graph.a[a], []).append(place[b])
+    assert taps == {0: [0, 1, 2, 3], 1: [1, 2, 3, 4], 2: [2, 3, 4, 5]}
+
+
+def test_constants_may_differ_from_place_to_place():
+    (found,) = padded(row([0.25, -1.0])).padded
+    assert len(found.nodes) == 6
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        row([0.0, 0.0], extra=lambda w, x: w[0] * 2.0 + w[1] * x[1]),  # not as often as the others
+        row([0.0, 0.0], weight=lambda w: [w[0], w[1] * 1.5, w[2]]),  # a product, no parameter
+        row([0.0, 0.0], extra=lambda w, x: total([a * b for a, b in zip(w, [x[2], 3.0, x[0]], strict=True)])),
+    ],
+)
+def test_other_constants_stay_where_they_are(program):
+    assert not padded(program).padded
+
+
+def test_states_of_a_recurrence_are_no_array():
+    """Each step reads the state before, with a zero on either side; nothing is stored before it is known."""
+    x, w = models.values(5), models.values(3)
+    state, sums = x, []
+    for _ in range(3):
+        around = [0.0, *state, 0.0]
+        state = [dot(w, around[i : i + 3]).tanh() for i in range(5)]
+        sums += state
+    program = Program(Floats(x), None, {"w": w}, total(sums), {"sums": sums}, 0.01)
+    assert not padded(program).padded
+
+
+def test_two_constants_in_one_place_are_no_padding():
+    x, w = models.values(4), models.values(3)
+    sums = [[w[0] * 0.0, w[1] * x[0], w[2] * x[1]], [w[0] * x[0], w[1] * x[1], w[2] * x[2]],
+            [w[0] * x[1], w[1] * x[2], w[2] * x[3]], [w[0] * x[2], w[1] * x[3], w[2] * 0.0]]  # fmt: skip
+    more = [[w[0] * 1.0, w[1] * x[0], w[2] * x[1]]]
+    for terms, count in ((sums, 1), (sums + more, 0)):
+        loss = total([total(some) for some in terms])
+        assert len(padded(Program(Floats(x), None, {"w": w}, loss, {}, 0.01)).padded) == count
+
+
+@pytest.mark.parametrize("name", ["one axis", "two axes"])
+def test_a_border_costs_no_kernels(name):
+    """Nor does a larger image; without the array, each side and corner would be kernels of its own, and all behind."""
+    sizes = {"one axis": [(7,), (11,)], "two axes": [(5, 5), (7, 8)]}[name]
+    counts = [len(compile_program(image(2, sides, 3, 3, 1)).plain.kernels) for sides in sizes]
+    assert counts[0] == counts[1]
+    assert counts[0] <= {"one axis": 18, "two axes": 20}[name]
