@@ -253,6 +253,7 @@ def main() -> None:
         print(f"{name} is not installed, and left out")
     curves = measured(chosen, options.steps)
     text = document(curves, options.steps)
+    options.output.mkdir(parents=True, exist_ok=True)
     (options.output / "microgpt.md").write_text(text, encoding="utf-8")
     print(text)
     picture(curves, options.output)

@@ -220,7 +220,7 @@ def test_several_trainers_at_one_file(data: Path, tmp_path: Path, what: str) -> 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("times", nightly_but([40], [40, 200]))
+@pytest.mark.parametrize("times", nightly_but([20], [20, 200]))
 def test_killed_many_times(times: int, tmp_path: Path) -> None:
     """On the built-in digits, thirty checkpoints an epoch."""
     data = write_data(tmp_path, 6000, 1000)

@@ -88,16 +88,10 @@ def _array_of(graph: Graph, numbers: Ints, products: Ints) -> _Array | None:
     if is_value.all() or not is_value.any(axis=1).all() or read[is_value].max() > products.min():
         return None
     distinct, row_of = np.unique(np.where(is_value, read, -1), axis=0, return_inverse=True)
-    cells = _cells_of(distinct)
-    if cells is None:
+    found = _places_of(distinct)
+    if found is None:
         return None
-    low, high = cells.min(axis=(0, 1)), cells.max(axis=(0, 1))
-    values = cells[distinct >= 0]
-    is_padded = (low < values.min(axis=0)) | (high > values.max(axis=0))
-    shape = high - low + 1
-    axes = np.argsort(~is_padded & (shape[~is_padded].prod() % LINE == 0), kind="stable")  # as channels, the last
-    shape = shape[axes]
-    places = np.ravel_multi_index(tuple(np.moveaxis((cells - low)[..., axes], -1, 0)), tuple(shape))[row_of.reshape(-1)]
+    places = found[row_of.reshape(-1)]
     source = np.where(is_value, read, _earliest(graph)[np.where(is_value, 0, a[read])])
     of_place = np.zeros(int(places.max()) + 1, np.int64)
     of_place[places] = source
@@ -119,6 +113,23 @@ def _earliest(graph: Graph) -> Ints:
     found = np.full(len(graph.constants), len(graph), np.int64)
     np.minimum.at(found, number[nodes], nodes)
     return found
+
+
+def _places_of(rows: Ints) -> Ints | None:
+    """Where what each row reads is in an array; None if it is none. -1 stands for a constant.
+
+    Axes without padding, as channels, are the last if they fill cache lines: then rows of these are neighbours.
+    """
+    cells = _cells_of(rows)
+    if cells is None:
+        return None
+    low, high = cells.min(axis=(0, 1)), cells.max(axis=(0, 1))
+    values = cells[rows >= 0]
+    is_padded = (low < values.min(axis=0)) | (high > values.max(axis=0))
+    shape = high - low + 1
+    axes = np.argsort(~is_padded & (shape[~is_padded].prod() % LINE == 0), kind="stable")
+    places: Ints = np.ravel_multi_index(tuple(np.moveaxis((cells - low)[..., axes], -1, 0)), tuple(shape[axes]))
+    return places
 
 
 def _cells_of(rows: Ints) -> Ints | None:

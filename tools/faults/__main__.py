@@ -18,9 +18,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", default="", metavar="TEXT", help="faults with this text in their name")
     parser.add_argument("--count", type=int, default=300, metavar="N", help="Programs at most (default: 300)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, metavar="N", help="faults at a time")
+    parser.add_argument("--every", type=int, default=1, metavar="N", help="each Nth of these faults (default: 1)")
     options = parser.parse_args(arguments)
     survivors = 0
-    faults = [fault for fault in FAULTS if options.only in fault.name]
+    faults = [fault for fault in FAULTS if options.only in fault.name][:: options.every]
     for fault in [fault for fault in faults if fault.level and fault.level not in levels()]:
         print(f"{fault.name} ({fault.file})\n    not planted: the processor has no {fault.level}", flush=True)
         faults.remove(fault)
