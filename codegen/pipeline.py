@@ -308,8 +308,10 @@ def later_passes(graph: Graph, program: Program) -> Iterator[tuple[str, Graph]]:
     forward = len(graph)
     differentiate(graph, program.input_gradients)  # adjoint nodes appended, gradients accumulated in the engine's order
     yield "autodiff", graph
-    graph = store_padding(graph, program, forward)  # constants around values stored with them
-    yield "padding", graph
+    padded = store_padding(graph, program, forward)  # constants around values stored with them
+    if padded is not graph:
+        graph = padded
+        yield "padding", graph
     graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
     yield "simplify", graph
     graph = expand_powers(graph)  # x**2 and the like as products
