@@ -43,7 +43,8 @@ def test_layers_are_of_every_kind():
     padded = [regular.Padded(random.Random(seed), 3) for seed in range(100)]
     assert {(layer.before, layer.size) for layer in padded} == {(0, 2), (1, 2), (1, 3), (2, 3), (2, 5), (4, 5)}
     assert {layer.per_channel for layer in padded} == {True, False}
-    assert sum(bool(build_graph(program).padded) for program in programs(40)) >= 3
+    assert {layer.border for layer in padded} == {0.0, 1.0, -0.5, "nearest", "other side"}
+    assert sum(bool(build_graph(program).padded) for program in programs(40)) >= 2
     mask = masks[0]
     seen = {}
     for mask.sees in {mask.sees for mask in masks}:

@@ -16,26 +16,30 @@ from codegen.ir.graph import Graph, Op
 from codegen.passes.autodiff import differentiate
 from codegen.passes.padding import store_padding
 from codegen.passes.trace import trace
+from codegen.passes.windows import find_windows
 from codegen.pipeline import build_graph
 from micrograd.arrays import array
 from micrograd.engine import Value
 
 
-def image(channels: int, sides: tuple[int, ...], kernels: int, size: int, around: int, stride: int = 1) -> Program:
-    """Two convolutions of as many axes as `sides`, each behind a border of zeros."""
+def image(
+    channels: int, sides: tuple[int, ...], kernels: int, size: int, around: int, stride: int = 1, mode: str = "constant"
+) -> Program:
+    """Two convolutions of as many axes as `sides`, each behind a border: zeros, if not of another mode of np.pad."""
     rng = random.Random(1)
     x = models.values(channels * int(np.prod(sides)))
     first = models.weights(rng, kernels, channels, *[size for _ in sides])
     second = models.weights(rng, kernels, kernels, *[size for _ in sides])
-    maps = np.tanh(convolved(array(x).reshape(channels, *sides), array(first), size, (around, around), stride))
-    out = convolved(maps, array(second), size, (around, around), stride)
+    given = array(x).reshape(channels, *sides)
+    maps = np.tanh(convolved(given, array(first), size, (around, around), stride, mode))
+    out = convolved(maps, array(second), size, (around, around), stride, mode)
     loss = (out * out).sum() + total([w * w for w in flat(second)]) * 0.01
     return Program(Floats(x), None, {"first": first, "second": second}, loss, {"loss": [loss]}, 0.01)
 
 
-def convolved(maps, kernels, size, around, stride=1):
+def convolved(maps, kernels, size, around, stride=1, mode="constant"):
     sides = maps.shape[1:]
-    maps = np.pad(maps, [(0, 0), *[around for _ in sides]])
+    maps = np.pad(maps, [(0, 0), *[around for _ in sides]], mode=mode)
     reach = [side + sum(around) - size + 1 for side in sides]
     found = None
     for tap in np.ndindex(*[size for _ in sides]):
@@ -75,11 +79,25 @@ def depthwise(side: int = 4, channels: int = 5) -> Program:
     return Program(Floats(x), None, {"mix": mix, "kernel": kernel}, (out * out).sum(), {"out": [*out.ravel()]}, 0.01)
 
 
+def enlarged(side: int = 3, channels: int = 2) -> Program:
+    """A convolution of an image whose pixels are repeated, twice in each direction."""
+    rng = random.Random(1)
+    x = models.values(channels * side * side)
+    kernels = models.weights(rng, channels, channels, 3, 3)
+    maps = np.repeat(np.repeat(array(x).reshape(channels, side, side), 2, axis=1), 2, axis=2)
+    out = np.tanh(convolved(maps, array(kernels), 3, (1, 1)))
+    return Program(Floats(x), None, {"kernels": kernels}, (out * out).sum(), {"out": [*out.ravel()]}, 0.01)
+
+
 PADDED = {
     "one axis": lambda: image(2, (7,), 3, 3, 1),
     "two axes": lambda: image(2, (4, 5), 3, 3, 1),
     "stride": lambda: image(1, (6, 6), 3, 3, 1, stride=2),
     "large kernel": lambda: image(1, (6, 6), 2, 5, 2),
+    "other side": lambda: image(2, (4, 5), 3, 3, 1, mode="wrap"),
+    "nearest": lambda: image(2, (8,), 3, 3, 1, mode="edge"),
+    "mirrored": lambda: image(1, (5, 4), 2, 3, 1, mode="reflect"),
+    "enlarged": enlarged,
     "causal": causal,
     "depthwise": depthwise,
 }
@@ -167,6 +185,24 @@ def test_two_constants_in_one_place_are_no_padding():
     for terms, count in ((sums, 1), (sums + more, 0)):
         loss = total([total(some) for some in terms])
         assert len(padded(Program(Floats(x), None, {"w": w}, loss, {}, 0.01)).padded) == count
+
+
+WINDOWS = [[0, 1, 2, 3], [1, 2, 3, 4], [2, 3, 4, 5]]
+
+
+@pytest.mark.parametrize("border", [(-1, -1), (-1, -2), (4, 7), (7, 4), (8, 9)])
+def test_windows(border):
+    """Constants, the other side, the nearest element, the mirrored one."""
+    array = np.array([border[0], 7, 8, 9, 4, border[1]])
+    assert find_windows(array[WINDOWS]).tolist() == WINDOWS
+
+
+def test_windows_of_elements_as_they_are_need_no_array():
+    elements = np.arange(12)
+    assert find_windows(elements[WINDOWS]) is None  # 0 to 5
+    assert find_windows(np.array([[5, 6, 7, 8], [9, 10, 11, 12]])) is None
+    assert find_windows(np.array([[5, 5, 5, 5], [6, 6, 6, 6]])) is None  # the same each time: multiplied once
+    assert find_windows(np.array([[5, 6, 7, 8, 9, 10, 11, -1], [9, 5, -1, 8, 11, 6, 10, 7]])) is None
 
 
 @pytest.mark.parametrize("name", ["one axis", "two axes"])

@@ -1,4 +1,4 @@
-"""Constants around values -> arrays in which both are stored: padding, as in a convolution that keeps an image's size.
+"""Constants around values -> an array that has both: padding, as of a convolution that keeps the size of an image.
 
 Example input: three weights on four numbers with a zero on either side; products in the order of the sums
 
@@ -13,31 +13,25 @@ becomes the array  0.0 x0 x1 x2 x3 0.0  of copies, and
     w2 * array[2]   w2 * array[3]   w2 * array[4]   w2 * array[5]
 
 Without it, sums at a border would differ from those inside, and so would all that reads them: a loop for each side and
-each corner. The gradients of weights are sums of the same products, and read the array too. No bit changes.
+each corner. The gradients of weights are sums of the same products, and read the array too. No bit changes. The border
+may also be elements again, as the nearest ones or those of the other side, and elements may be repeated inside, as in
+an image that was made larger: see windows.py.
 
-What a parameter is multiplied with, use after use, is a row of a matrix. One row has no constant, that of the tap in
-the middle: it says where each use stands. The other rows read at a constant distance from there, in the axes of a box
-that has just the values; their constants must lie outside of it. All values come before all products: the states of a
-recurrence are no array.
+All values come before all products: the states of a recurrence are no array.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.graph import Graph, Op, Padded
+from codegen.passes.windows import FEWEST_USES, find_windows
 from codegen.program import Program
 
 Ints = npt.NDArray[np.int64]
-MOST_AXES = 4
-FEWEST_VALUES = 4
-MOST_PLACES = 4  # times as many as values
-LINE = 8  # neighbours that are loaded together
-SOME_ROWS = 8  # which most boxes do not fit
 
 
 def store_padding(graph: Graph, program: Program, forward: int) -> Graph:
@@ -55,17 +49,17 @@ def store_padding(graph: Graph, program: Program, forward: int) -> Graph:
 
 
 def _products(graph: Graph, forward: int) -> dict[int, Ints]:
-    """The forward products of each parameter with something else, if it is multiplied with a constant anywhere."""
+    """The forward products of each parameter that has a few with something else."""
     op, a, b = graph.columns()
     nodes = np.flatnonzero(op[:forward] == Op.MUL)
     left, right = op[a[nodes]] == Op.PARAM, op[b[nodes]] == Op.PARAM
     nodes, left = nodes[left != right], left[left != right]
     parameter = a[np.where(left, a[nodes], b[nodes])]
-    constant = op[np.where(left, b[nodes], a[nodes])] == Op.CONST
-    if not constant.any():
+    has_few = np.bincount(parameter)[parameter] >= FEWEST_USES if len(nodes) else np.zeros(0, bool)
+    if not has_few.any():
         return {}
     live = np.frombuffer(graph.reachable(*graph.roots()), dtype=bool)[nodes]
-    nodes, parameter = nodes[live], parameter[live]
+    nodes, parameter = nodes[has_few & live], parameter[has_few & live]
     order = np.argsort(parameter, kind="stable")
     numbers, starts = np.unique(parameter[order], return_index=True)
     return dict(zip(numbers.tolist(), np.split(nodes[order].astype(np.int64), starts[1:]), strict=True))
@@ -85,18 +79,16 @@ def _array_of(graph: Graph, numbers: Ints, products: Ints) -> _Array | None:
     is_first = op[a[products]] != Op.PARAM
     read = np.where(is_first, a[products], b[products]).astype(np.int64)
     is_value = op[read] != Op.CONST
-    if is_value.all() or not is_value.any(axis=1).all() or read[is_value].max() > products.min():
+    if not is_value.any() or read[is_value].max() > products.min():
         return None
-    distinct, row_of = np.unique(np.where(is_value, read, -1), axis=0, return_inverse=True)
-    found = _places_of(distinct)
-    if found is None:
+    places = find_windows(np.where(is_value, read, -1 - a[read]))
+    if places is None:
         return None
-    places = found[row_of.reshape(-1)]
     source = np.where(is_value, read, _earliest(graph)[np.where(is_value, 0, a[read])])
     of_place = np.zeros(int(places.max()) + 1, np.int64)
     of_place[places] = source
     if (of_place[places] != source).any():
-        return None  # two constants in the same place
+        return None  # two nodes in the same place
     readers = [(products, is_first)]
     if graph.gradients:
         terms = _terms(graph, numbers, products.shape[1])
@@ -113,67 +105,6 @@ def _earliest(graph: Graph) -> Ints:
     found = np.full(len(graph.constants), len(graph), np.int64)
     np.minimum.at(found, number[nodes], nodes)
     return found
-
-
-def _places_of(rows: Ints) -> Ints | None:
-    """Where what each row reads is in an array; None if it is none. -1 stands for a constant.
-
-    Axes without padding, as channels, are the last if they fill cache lines: then rows of these are neighbours.
-    """
-    cells = _cells_of(rows)
-    if cells is None:
-        return None
-    low, high = cells.min(axis=(0, 1)), cells.max(axis=(0, 1))
-    values = cells[rows >= 0]
-    is_padded = (low < values.min(axis=0)) | (high > values.max(axis=0))
-    shape = high - low + 1
-    axes = np.argsort(~is_padded & (shape[~is_padded].prod() % LINE == 0), kind="stable")
-    places: Ints = np.ravel_multi_index(tuple(np.moveaxis((cells - low)[..., axes], -1, 0)), tuple(shape[axes]))
-    return places
-
-
-def _cells_of(rows: Ints) -> Ints | None:
-    """The coordinates of what each row reads, values in a box with as few axes as possible; None if there is none."""
-    is_value = rows >= 0
-    elements = np.unique(rows[is_value])
-    if len(elements) < FEWEST_VALUES or not is_value.all(axis=1).any():
-        return None
-    middle = int(is_value.all(axis=1).argmax())
-    some = np.unique([middle, *range(0, len(rows), 1 + len(rows) // SOME_ROWS)])
-    for axes in range(1, MOST_AXES + 1):
-        for shape in _factors(len(elements), axes):
-            if _cells(rows[some], elements, rows[middle], shape) is not None:
-                cells = _cells(rows, elements, rows[middle], shape)
-                if cells is not None:
-                    size = cells.max(axis=(0, 1)) - cells.min(axis=(0, 1)) + 1
-                    return cells if size.prod() <= MOST_PLACES * len(elements) else None
-    return None
-
-
-def _factors(size: int, count: int) -> Iterator[tuple[int, ...]]:
-    """The ways to write a size as a product of so many numbers greater than 1."""
-    if count == 1 and size > 1:
-        yield (size,)
-    for first in range(2, size // 2 + 1) if count > 1 else ():
-        if size % first == 0:
-            for rest in _factors(size // first, count - 1):
-                yield first, *rest
-
-
-def _cells(rows: Ints, elements: Ints, middle: Ints, shape: tuple[int, ...]) -> Ints | None:
-    """The coordinates of what each row reads, if the elements fill a box of this shape and constants lie outside."""
-
-    def coordinates(nodes: Ints) -> Ints:
-        return np.stack(np.unravel_index(np.searchsorted(elements, nodes.clip(elements[0])), shape), axis=-1)
-
-    is_value = rows >= 0
-    distance = coordinates(rows) - coordinates(middle)
-    first = distance[np.arange(len(rows)), is_value.argmax(axis=1)][:, None]
-    if (distance != first)[is_value].any():
-        return None
-    cells: Ints = coordinates(middle) + first
-    is_outside = ((cells < 0) | (cells >= np.array(shape))).any(axis=-1)
-    return cells if (is_outside == ~is_value).all() else None
 
 
 def _terms(graph: Graph, numbers: Ints, uses: int) -> Ints | None:

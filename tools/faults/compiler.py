@@ -190,6 +190,13 @@ FAULTS = [
         test="tests/test_padding.py",
     ),
     Fault(
+        "a window that fits another one at a border only",
+        "codegen/passes/windows.py",
+        "if (base[np.ravel_multi_index(tuple(found[is_inside].T), shape)] == row[is_inside]).all():",
+        "if (base[np.ravel_multi_index(tuple(found[is_inside].T), shape)] == row[is_inside]).any():",
+        test="tests/test_padding.py",
+    ),
+    Fault(
         "padding that is merged, as it is the same constant everywhere",
         "codegen/passes/simplify.py",
         "whole[n] = apart[n] = 1",
@@ -198,7 +205,7 @@ FAULTS = [
     ),
     Fault(
         "constants among the values taken for padding",
-        "codegen/passes/padding.py",
+        "codegen/passes/windows.py",
         "return cells if (is_outside == ~is_value).all() else None",
         "return cells",
         test="tests/test_padding.py",

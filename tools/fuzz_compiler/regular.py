@@ -311,19 +311,26 @@ class Fixed:
 
 
 class Padded:
-    """A convolution over places, which reads numbers where there are none: 0 or others, on one side or on both."""
+    """A convolution over places. Where there are none, on one side or on both, it reads 0 or another number, the
+    nearest place, or those of the other side."""
 
     def __init__(self, rng: Random, width: int) -> None:
         self.size = rng.choice([2, 3, 3, 5])
         self.before = rng.choice([(self.size - 1) // 2, self.size - 1])
-        self.border = rng.choice([0.0, 0.0, 1.0, -0.5])
+        self.border = rng.choice([0.0, 0.0, 1.0, -0.5, "nearest", "other side"])
         self.per_channel = rng.random() < 0.4
         self.shapes: Shapes = {"kernel": (width, self.size) if self.per_channel else (width, width, self.size)}
 
     def __call__(self, w: Weights, xs: Sequences) -> Sequences:
-        border = [[self.border] * len(xs[0])]
-        around: list[Any] = [*border * self.before, *xs, *border * (self.size - 1 - self.before)]
+        around = [self._at(t, xs) for t in range(-self.before, len(xs) + self.size - 1 - self.before)]
         return [self._place(w["kernel"], around[t : t + self.size]) for t in range(len(xs))]
+
+    def _at(self, t: int, xs: Sequences) -> Sequence[Any]:
+        if self.border == "nearest":
+            return xs[max(0, min(t, len(xs) - 1))]
+        if self.border == "other side":
+            return xs[t % len(xs)]
+        return xs[t] if 0 <= t < len(xs) else [self.border] * len(xs[0])
 
     def _place(self, kernel: Any, near: Sequence[Sequence[Any]]) -> Vector:
         if self.per_channel:
