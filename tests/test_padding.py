@@ -8,7 +8,7 @@ from dataclasses import replace
 import models
 import numpy as np
 import pytest
-from harness import compare
+from harness import compare, slow_but
 from models import dot, total
 
 from codegen import Floats, Program, compile_program
@@ -103,7 +103,7 @@ PADDED = {
 }
 
 
-@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("name", slow_but(["stride", "mirrored"], PADDED))
 def test_bits(name, tmp_path):
     program = PADDED[name]()
     assert build_graph(program).padded

@@ -22,7 +22,8 @@ All values come before all products: the states of a recurrence are no array.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from array import array
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -70,7 +71,7 @@ class _Array:
     """What some nodes read, and where that is in an array."""
 
     readers: list[tuple[Ints, npt.NDArray[np.bool_]]]  # products, and whether it is the first operand
-    read: Ints
+    source: Ints
     places: Ints
 
 
@@ -124,34 +125,33 @@ def _terms(graph: Graph, numbers: Ints, uses: int) -> Ints | None:
 
 def _with_arrays(graph: Graph, arrays: list[_Array]) -> Graph:
     """A new graph with a copy behind each node that is read, and arrays of these copies."""
-    op, a, b = graph.columns()
-    copied = [np.unique(array.places, return_index=True) for array in arrays]
-    source = np.concatenate([array.read.ravel()[first] for array, (_, first) in zip(arrays, copied, strict=True)])
-    order = np.argsort(source, kind="stable")
-    after = source[order]
-    old = np.arange(len(graph))
-    new = old + np.searchsorted(after, old)
-    copy = np.zeros(len(source), np.int64)
-    copy[order] = new[after] + 1 + np.arange(len(after)) - np.searchsorted(after, after)
-    out = Graph(constants=graph.constants[:], _constant_numbers=dict(graph._constant_numbers))
-    size = len(graph) + len(source)
-    ops, left, right = np.full(size, Op.DETACH, np.uint8), np.zeros(size, np.intc), np.full(size, -1, np.intc)
-    inner, binary = op > Op.TARGET, b >= 0
-    ops[new] = op
-    left[new] = np.where(inner, new[a], a)
-    right[new[binary]] = new[b[binary]]
-    left[copy] = new[source]
-    out.observe(graph, new.tolist())
-    start = 0
-    for array, (places, _) in zip(arrays, copied, strict=True):
-        nodes = copy[start : start + len(places)]
-        start += len(places)
-        out.padded.append(Padded(nodes.tolist(), places.tolist()))
-        element = nodes[np.searchsorted(places, array.places)]
-        for readers, is_first in array.readers:
-            left[new[readers[is_first]]] = element[is_first]
-            right[new[readers[~is_first]]] = element[~is_first]
-    out.op = bytearray(ops.tobytes())
-    out.a.frombytes(left.tobytes())
-    out.b.frombytes(right.tobytes())
+    places = [np.unique(read.places, return_index=True) for read in arrays]
+    sources = [read.source.ravel()[first] for read, (_, first) in zip(arrays, places, strict=True)]
+    out, new, copies = _with_copies(graph, np.concatenate(sources))
+    _, a, b = out.columns()
+    ends = np.cumsum([len(some) for some in sources])
+    for read, (found, _), nodes in zip(arrays, places, np.split(copies, ends[:-1]), strict=True):
+        out.padded.append(Padded(nodes.tolist(), found.tolist()))
+        element = nodes[np.searchsorted(found, read.places)]
+        for readers, is_first in read.readers:
+            a[new[readers[is_first]]] = element[is_first]
+            b[new[readers[~is_first]]] = element[~is_first]
     return out
+
+
+def _with_copies(graph: Graph, sources: Ints) -> tuple[Graph, Ints, Ints]:
+    """A new graph in which copies of nodes stand behind these; the new numbers of old nodes, and those of copies."""
+    order = np.argsort(sources, kind="stable")
+    after, nodes = sources[order], np.arange(len(graph))
+    new = nodes + np.searchsorted(after, nodes)
+    copies = np.zeros(len(sources), np.int64)
+    copies[order] = new[after] + 1 + np.arange(len(after)) - np.searchsorted(after, after)
+    old_op, old_a, old_b = graph.columns()
+    inner, binary = old_op > Op.TARGET, old_b >= 0
+    size = len(graph) + len(sources)
+    op, a, b = np.full(size, Op.DETACH, np.uint8), np.zeros(size, np.intc), np.full(size, -1, np.intc)
+    op[new], a[new] = old_op, np.where(inner, new[old_a], old_a)
+    a[copies], b[new[binary]] = new[sources], new[old_b[binary]]
+    out = replace(graph, op=bytearray(op.tobytes()), a=array("i", a.tobytes()), b=array("i", b.tobytes()))
+    out.observe(graph, new.tolist())
+    return out, new, copies
