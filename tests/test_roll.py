@@ -7,6 +7,7 @@ same after this pass, as after each, is tested in test_schedule.py, and for whol
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 
 import models
@@ -277,6 +278,13 @@ def test_bits_of_a_loop_over_many_kernels(blocks, tmp_path):
     assert "_part_1)(struct workspace *restrict w, ptrdiff_t t)" in text
     assert "_side_by_side_part_1)" in text
     compare(program, tmp_path, steps=2, flags=["-O0"])
+
+
+def test_parts_of_two_loops_in_one_function_have_their_own_names(monkeypatch):
+    monkeypatch.setattr("codegen.backends.c.kernels.MAX_STATEMENTS", 2)
+    text = compile_program(attending(3, tokens=3), "deep").files["deep_kernels.h"]
+    names = re.findall(r"NOT_INLINED void AT_LEVEL\((\w+_part_\d+)\)", text)
+    assert len(names) == len({*names}) > 90
 
 
 def test_width_costs_no_kernels():

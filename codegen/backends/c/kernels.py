@@ -23,6 +23,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import count
 
 from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer, apart
 from codegen.backends.expressions import Arithmetic
@@ -325,11 +326,12 @@ def kernel_functions(
         takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
         body: list[str] = []
         own: list[Body] = []  # nests that are not in functions of their own
+        part_numbers = count()
         for kernel in kernels:
             about = ["/* Where sums begin. */"] if passes & Pass.ROW_STARTS else comments[kernel.number]
             body += over_kernels(kernel) or about
             for nest in kernel.nests:
-                parts, text = _in_parts(printer, kernel, nest, name, takes)
+                parts, text = _in_parts(printer, kernel, nest, name, takes, part_numbers)
                 lines += parts
                 body += text
                 own += [] if parts else [nest]
@@ -339,8 +341,10 @@ def kernel_functions(
     return lines, calls
 
 
-def _in_parts(printer: Printer, kernel: Kernel, nest: Body, name: str, takes: str) -> tuple[list[str], list[str]]:
-    """A nest, with functions for parts of its body if it is a loop over many kernels.
+def _in_parts(
+    printer: Printer, kernel: Kernel, nest: Body, name: str, takes: str, numbers: Iterator[int]
+) -> tuple[list[str], list[str]]:
+    """A nest, with functions for parts of its body, numbered on, if it is a loop over many kernels.
 
     In one function of them all gcc keeps the sums of lanes in memory.
     """
@@ -350,8 +354,8 @@ def _in_parts(printer: Printer, kernel: Kernel, nest: Body, name: str, takes: st
     arguments = ", ".join([*_names(takes), loop.counter])
     functions: list[str] = []
     calls: list[str] = []
-    for part, (start, end) in enumerate(_parts(loop)):
-        body, function = loop.body[start:end], f"{name}_part_{part}"
+    for start, end in _parts(loop):
+        body, function = loop.body[start:end], f"{name}_part_{next(numbers)}"
         arrays = _arrays(takes, [body], printer.arithmetic)
         if not _depends_on(body, loop.counter):  # a part that runs once: all but the last of two steps have it
             arrays.append(f"{INDENT}(void){loop.counter};")
