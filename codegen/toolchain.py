@@ -39,12 +39,11 @@ SMALL_FLAGS = ["-O2", "-DKERNELS_O3=1"]
 WHEEL_FLAGS = ["-fno-inline-functions", "-fno-plt", "-fno-asynchronous-unwind-tables", "-fno-ident"]
 # And 17 KB less from gcc, which compiles the kernels with -O3 whatever it is told of the rest, fills no pages, makes no
 # copies of loops for their first or last iterations, and leaves instructions in the order in which they deflate best.
+_LEFT_OUT = ["split-loops", "peel-loops", "inline-small-functions", "caller-saves", "schedule-insns2"]
 GCC_WHEEL_FLAGS = (
-    ["-Os", *(f"-fno-{name}" for name in (
-        "split-loops", "peel-loops", "inline-small-functions", "caller-saves", "schedule-insns2",
-        "align-loops", "align-jumps", "align-functions"))],
+    ["-Os", *[f"-fno-{name}" for name in (*_LEFT_OUT, "align-loops", "align-jumps", "align-functions")]],
     ["-Wl,--build-id=none,-z,noseparate-code"],
-)  # fmt: skip
+)
 MSVC_FLAGS = ["/std:c11", "/O2", "/fp:precise"]
 JOBS = 8  # of gcc at once: each takes up to 200 MB
 # zig compiles for the present processor, and with traps for undefined behaviour, unless it is told otherwise.

@@ -132,7 +132,7 @@ class Graph:
             self.padded += [Padded([n for n, _ in left], [place for _, place in left])] if left else []
 
     def copies(self) -> Iterator[int]:
-        """What is padded."""
+        """The nodes of all padded arrays."""
         for padded in self.padded:
             yield from padded.nodes
 

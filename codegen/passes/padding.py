@@ -29,20 +29,17 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.graph import Graph, Op, Padded
-from codegen.passes.windows import FEWEST_USES, find_windows
+from codegen.passes.windows import FEWEST_USES, Ints, find_windows
 from codegen.program import Program
-
-Ints = npt.NDArray[np.int64]
 
 
 def store_padding(graph: Graph, program: Program, forward: int) -> Graph:
     """The graph itself if it has no padding. `forward`: how many nodes come before the adjoints."""
     products = _products(graph, forward)
     arrays: list[_Array] = []
-    for tensor in program.tensors if products else ():
-        uses = [products.get(number) for number in tensor.numbers]
-        lengths = {len(found) if found is not None else 0 for found in uses}
-        if len(lengths) == 1 and lengths != {0}:
+    for tensor in program.tensors:
+        uses = [products[number] for number in tensor.numbers if number in products]
+        if len(uses) == len(tensor.numbers) and len({*map(len, uses)}) == 1:
             found = _array_of(graph, np.array(tensor.numbers), np.array(uses))
             if found is not None:
                 arrays.append(found)
@@ -50,17 +47,17 @@ def store_padding(graph: Graph, program: Program, forward: int) -> Graph:
 
 
 def _products(graph: Graph, forward: int) -> dict[int, Ints]:
-    """The forward products of each parameter that has a few with something else."""
+    """The forward products with something else of each parameter that has enough for windows."""
     op, a, b = graph.columns()
     nodes = np.flatnonzero(op[:forward] == Op.MUL)
     left, right = op[a[nodes]] == Op.PARAM, op[b[nodes]] == Op.PARAM
     nodes, left = nodes[left != right], left[left != right]
     parameter = a[np.where(left, a[nodes], b[nodes])]
-    has_few = np.bincount(parameter)[parameter] >= FEWEST_USES if len(nodes) else np.zeros(0, bool)
-    if not has_few.any():
+    is_used_often = np.bincount(parameter)[parameter] >= FEWEST_USES
+    if not is_used_often.any():
         return {}
     live = np.frombuffer(graph.reachable(*graph.roots()), dtype=bool)[nodes]
-    nodes, parameter = nodes[has_few & live], parameter[has_few & live]
+    nodes, parameter = nodes[is_used_often & live], parameter[is_used_often & live]
     order = np.argsort(parameter, kind="stable")
     numbers, starts = np.unique(parameter[order], return_index=True)
     return dict(zip(numbers.tolist(), np.split(nodes[order].astype(np.int64), starts[1:]), strict=True))

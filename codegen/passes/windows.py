@@ -83,10 +83,11 @@ def _by_elements(rows: Ints) -> Ints | None:
     middle = int(is_value.all(axis=1).argmax())
     some = np.unique([middle, *range(0, len(rows), 1 + len(rows) // SOME_ROWS)])
     for shape in _boxes(len(elements)):
-        if _in_box(rows[some], elements, rows[middle], shape) is not None:
-            cells = _in_box(rows, elements, rows[middle], shape)
-            if cells is not None:
-                return cells
+        if _in_box(rows[some], elements, rows[middle], shape) is None:
+            continue
+        cells = _in_box(rows, elements, rows[middle], shape)
+        if cells is not None:
+            return cells
     return None
 
 
@@ -117,15 +118,12 @@ def _by_uses(rows: Ints) -> Ints | None:
         return None
     planes.sort(key=lambda members: int(rows[members].max()))
     for shape in _boxes(rows.shape[1], MOST_AXES - 1):
-        found = [_shifted(rows[members], shape) for members in planes[:1]]
-        if found[0] is None:
-            continue
-        found += [_shifted(rows[members], shape) for members in planes[1:]]
         cells = np.zeros((*rows.shape, 1 + len(shape)), np.int64)
-        for number, (members, part) in enumerate(zip(planes, found, strict=True)):
-            if part is None:
+        for number, members in enumerate(planes):
+            found = _shifted(rows[members], shape)
+            if found is None:
                 break
-            cells[members, :, 0], cells[members, :, 1:] = number, part
+            cells[members, :, 0], cells[members, :, 1:] = number, found
         else:
             return cells if _is_more_than_elements(rows, cells) else None
     return None
