@@ -27,13 +27,15 @@ def fresh():
 OVERFLOW = """
 import nn, greenlet, sys, threading; C = 831; big = bytes(784 * C * 50); small = bytes(784 * (C + 1))
 def other():
-    while True: nn.predict_batch(big)
-for _ in 1, 2: threading.Thread(target=other, daemon=True).start()
+    while not ended: nn.predict_batch(big)
+ended, others = False, [threading.Thread(target=other) for _ in (1, 2)]
+for thread in others: thread.start()
 def B():
     while True: nn.predict_batch(small, progress=lambda *a: A.switch()); A.switch()
 def f():
     for i in range(int(sys.argv[1])): nn.predict_batch(small[:784], progress=lambda *a: g.switch()); g.switch()
-A = greenlet.greenlet(f); g = greenlet.greenlet(B); A.switch()
+A = greenlet.greenlet(f); g = greenlet.greenlet(B); A.switch(); ended = True
+for thread in others: thread.join()  # daemons may crash CPython as it ends
 print("done")
 """
 
