@@ -116,6 +116,7 @@ def test_counts_that_grow_are_told_once():
     assert lines[told - 2] == "5 times, t < 5"
 
 
+@pytest.mark.slow
 def test_blocks_behind_a_mask_share_loops():
     lines = [
         compile_program(attention(6, block_count=blocks), "masked").files["masked_kernels.h"].count("\n")

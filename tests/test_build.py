@@ -144,6 +144,7 @@ def test_text_in_the_declaration_cannot_break_the_c(tmp_path):
     assert codegen.load_extension(path, "quoted").info()["architecture"] == program.description
 
 
+@pytest.mark.slow
 def test_a_model_of_parameters_alone_compiles_without_a_warning(tmp_path):
     p = [Value(1.5), Value(2.0)]
     program = Program(Floats([]), None, {"p": p}, loss=p[0], outputs={"out": [p[1]]})
@@ -153,6 +154,7 @@ def test_a_model_of_parameters_alone_compiles_without_a_warning(tmp_path):
     assert (module.grad(0), module.grad(1)) == (1.0, 0.0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", ["clang", "tcc"])
 def test_every_compiler_gives_the_same_bits(compiler, tmp_path):
     """gcc does in test_differential.py."""

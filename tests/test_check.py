@@ -43,6 +43,7 @@ def expected() -> Numbers:
 # ---- what is right
 
 
+@pytest.mark.slow
 def test_it_passes_with_the_standard_library_alone(tmp_path: Path) -> None:
     script = """
 import sys

@@ -244,6 +244,7 @@ def test_what_is_computed_later_is_not_copied():
     assert copy_columns(late, 4, {}) is late
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", [physics_loss, lstm])
 def test_copies_in_modules(write, tmp_path):
     """Of values and of parameters, for single images, for images side by side, and for steps."""
@@ -252,6 +253,7 @@ def test_copies_in_modules(write, tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_backward_reads_the_parameters_of_the_moment(tmp_path, monkeypatch):
     """As it does without a copy: they may change after forward."""
     found = []

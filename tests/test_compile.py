@@ -336,6 +336,7 @@ def in_child(model: codegen.Model, queue: object) -> None:
     queue.put((model.data(0), other.data(0)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted({"fork", "spawn"} & set(multiprocessing.get_all_start_methods())))
 def test_other_processes_have_models_of_their_own(method):
     model = codegen.compile(line())
@@ -360,6 +361,7 @@ def test_a_level_by_the_environment(monkeypatch):
     step(codegen.compile(line()))
 
 
+@pytest.mark.slow
 def test_options():
     assert codegen.compile(line(), dtype="float32").info()["dtype"] == "float32"
     assert codegen.compile(line(), reorder=True).info()["reorder"] is True

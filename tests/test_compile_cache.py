@@ -58,6 +58,7 @@ print(model.data(0).hex())
 """
 
 
+@pytest.mark.slow
 def test_processes_compile_one_program(empty):
     arguments = [sys.executable, "-c", RACE, str(ROOT), str(ROOT / "tests")]
     racers = [subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) for _ in range(3)]

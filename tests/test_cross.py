@@ -233,6 +233,7 @@ def test_the_modules_need_no_mathematical_function(name):
     assert symbols.needed(Path(importlib.import_module(name).__file__)) == []
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_a_program_without_python_and_generated_python_compute_what_the_module_does(tmp_path):
     here = builds.Target("here")

@@ -45,7 +45,8 @@ def rows(lanes: int, pixels: bool = False) -> Program:
 CASES = [*product([3, 32, 40, 130], ["float64", "float32"])]
 
 
-@pytest.mark.parametrize("case", slow_but([(40, "float64"), (130, "float32")], CASES))
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CASES)
 def test_a_few_images_have_the_sums_of_each(case):
     """Fewer lanes than a tile has, a whole one, a rest, and several with a rest."""
     lanes, dtype = case
@@ -112,6 +113,7 @@ def test_batches_have_the_bits_of_one_image_after_the_other(dtype, rule, tmp_pat
                 assert after[1:] == after[:1] * 2, (level, batch_size)
 
 
+@pytest.mark.slow
 def test_accumulated_gradients_of_dense_rows(tmp_path):
     module = Extension(wide_rows(False), tmp_path, "loops", flags=["-O0"]).module
     inputs, targets = some_zeros(70)
@@ -127,6 +129,7 @@ def test_accumulated_gradients_of_dense_rows(tmp_path):
         assert bits(module.flat_grad()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_predictions_of_a_batch_have_the_bits_of_single_images(dtype, tmp_path):
     """Of 32 images and a rest, of which some have zeros, on any number of threads."""

@@ -17,10 +17,12 @@ def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
 
 
+@pytest.mark.slow
 def test_a_convolution_without_optimisation(tmp_path):
     compare(models.convolution(), tmp_path, steps=6, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_columns_of_a_matrix_at_every_level(tmp_path):
     """Eight and twelve units behind one another: gradients read the weights between them in transposed tiles."""
     program = models.mlp((6, 12, 8, 3))
@@ -28,6 +30,7 @@ def test_columns_of_a_matrix_at_every_level(tmp_path):
     compare(program, tmp_path, steps=3, flags=["-O1"])
 
 
+@pytest.mark.slow
 def test_many_points_of_a_small_network(tmp_path):
     text = compile_program(models.points(), "points").files["points_kernels.h"]
     assert "transpose_rows)" in text
@@ -35,6 +38,7 @@ def test_many_points_of_a_small_network(tmp_path):
     compare(models.points(), tmp_path, steps=3, flags=["-O1"])
 
 
+@pytest.mark.slow
 def test_two_loops_over_the_terms_of_a_sum_are_not_interchanged(tmp_path):
     """The adjoints of three gates of 20 units: gcc -O3 would add them in another order than -O1."""
     program = gru(models.values(12), models.values(2), steps=6, hidden=20)

@@ -124,6 +124,7 @@ def test_the_page_about_a_model_of_ones_own_runs(tmp_path, unoptimized, monkeypa
     assert len(list((tmp_path / "models").iterdir())) == 4
 
 
+@pytest.mark.slow
 def test_the_page_about_training_runs(unoptimized):
     names: dict[str, object] = {}
     for listing in fenced((ROOT / "docs" / "training.md").read_text(encoding="utf-8"), "python"):

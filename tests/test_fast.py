@@ -87,7 +87,8 @@ def test_fast_modes_stay_close_to_strict_mode(name, mode, strict_mode, tmp_path)
         assert distance(strict.data, fast.data) < tolerance
 
 
-@pytest.mark.parametrize("name", slow_but(["points"], ["mlp", "convolution", "recurrence", "points"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mlp", "convolution", "recurrence", "points"])
 def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number_of_threads(name, tmp_path):
     first = Extension(declared(name, dtype="float32"), tmp_path, "loops", levels=True)
     systems = [first]
@@ -138,6 +139,7 @@ def test_short_lanes_of_gradients_are_groups_of_images():
     assert not beside & twelve_lanes
 
 
+@pytest.mark.slow
 def test_blocks_of_a_large_model_are_two_groups_of_images(tmp_path):
     """Fewer would be no groups. Blocks of 32, 32 and 18 images, and of 32 and 4."""
     program = replace(recurrence(steps=140, hidden=12), dtype="float32", reorder=True)

@@ -455,6 +455,7 @@ def test_the_example_reads_a_picture(tmp_path):
         assert message in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compiler", [c for c in ("gcc", "clang") if shutil.which(c)])
 def test_weights_that_no_output_depends_on_are_no_warning(compiler, tmp_path):
     x, w = [Value(0.0), Value(0.0)], [Value(0.5), Value(0.1)]

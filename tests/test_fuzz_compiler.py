@@ -42,6 +42,7 @@ def test_a_seed_is_a_program():
     assert len({Recipe.of(random_program(random.Random(seed))).text() for seed in range(30)}) == 30
 
 
+@pytest.mark.slow
 def test_programs_have_what_compilers_get_wrong():
     """Everything that is promised turns up within 400 seeds."""
     programs = [random_program(random.Random(seed)) for seed in range(400)]
@@ -148,6 +149,7 @@ def test_a_crash_and_an_endless_case_are_failures(tmp_path, monkeypatch):
     assert not [path for path in tmp_path.iterdir() if path.suffix == ".json"]
 
 
+@pytest.mark.slow
 @needs_fork
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
 def test_the_command(capfd):

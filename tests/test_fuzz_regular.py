@@ -27,6 +27,7 @@ def test_a_seed_is_a_program():
     assert len(set(texts[0])) == 12
 
 
+@pytest.mark.slow
 def test_layers_are_of_every_kind():
     scans = [regular.Scan(random.Random(seed), 3, 6, 4) for seed in range(100)]
     assert {scan.start for scan in scans} == {"shared", "zeros", "learned", "first", "input"}
@@ -74,6 +75,7 @@ def test_programs_are_of_every_shape(monkeypatch):
     assert any(program.update for program in made)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::codegen.ModelWarning")
 def test_programs_are_regular():
     """Most are loops over kernels."""

@@ -6,6 +6,7 @@ import math
 import sys
 from collections import Counter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -79,6 +80,7 @@ def test_simplify_keeps_every_bit_and_leaves_nothing_to_do(graph):
         assert want[old].hex() == found[new].hex()
 
 
+@pytest.mark.slow
 def test_no_pass_recurses():
     """And the C grows with the graph, no faster."""
     x = w = Value(0.5)

@@ -45,6 +45,7 @@ def test_gradients_are_stored_as_the_values_are():
     assert [kernel.nests[0][0].count for kernel in slopes] == [144, 144]
 
 
+@pytest.mark.slow
 def test_layers_of_convolutions_are_loops():
     lines = [
         compile_program(models.borders((4,) * layers, 5), "borders").files["borders_kernels.h"].count("\n")
@@ -86,6 +87,7 @@ def test_gradients_that_a_sum_adds_up_are_a_grid():
     assert "table" not in compile_program(windows(), "windows").files["windows_kernels.h"]
 
 
+@pytest.mark.slow
 def test_a_grid_with_empty_places_has_the_bits_of_the_engine(tmp_path):
     compare(windows(), tmp_path, steps=2, flags=["-O0"])
 
@@ -99,6 +101,7 @@ def in_a_ring(units=8):
     return Program(Floats(x), None, {"kernels": kernels}, (h * h).sum(), {"h": h}, 0.01)
 
 
+@pytest.mark.slow
 def test_rows_follow_one_another_as_they_were_created_if_that_loads_less(tmp_path):
     """Places are lanes. In the order of the kernels that they read, those of a sum would lie between one another."""
     found, _ = grids(in_a_ring())
@@ -111,6 +114,7 @@ def test_rows_follow_one_another_as_they_were_created_if_that_loads_less(tmp_pat
     compare(in_a_ring(), tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_a_family_has_no_room_for_a_box_that_grids_make():
     """Behind a mask gradients of scores fill a triangle if what they read is a grid, and else do not."""
     rng = random.Random(1)
@@ -140,6 +144,7 @@ def test_rows_that_repeat_are_covered_once():
     assert len(pieces) == 2
 
 
+@pytest.mark.slow
 def test_every_pass_keeps_the_numbers():
     check(models.borders((1, 4), 4), steps=1)
     check_batch(models.borders((1, 4), 4))

@@ -63,6 +63,7 @@ def test_other_distances_are_left_alone(units):
     assert "apart[" not in line, line
 
 
+@pytest.mark.slow
 def test_each_image_has_a_pointer_of_its_own(tmp_path):
     rng = np.random.default_rng(0)
     for dtype, number in (("float64", np.float64), ("float32", np.float32)):
@@ -163,6 +164,7 @@ def test_gcc_keeps_sums_of_shared_weights(tmp_path):
     assert sums_in_memory(build(program, tmp_path, "model", flags=["-DONLY_LEVEL=1"])) == []
 
 
+@pytest.mark.slow
 @READS_ASSEMBLY
 def test_gcc_keeps_sums_of_a_stack_of_blocks(tmp_path):
     """One loop runs them, so its counter goes into the addresses of weights too."""
@@ -170,6 +172,7 @@ def test_gcc_keeps_sums_of_a_stack_of_blocks(tmp_path):
     assert sums_in_memory(build(program, tmp_path, "model", flags=["-DONLY_LEVEL=1"])) == []
 
 
+@pytest.mark.slow
 @READS_ASSEMBLY
 def test_gcc_keeps_sums_of_dense_rows(tmp_path):
     """Weights of floats, a row of which a few images read together."""
@@ -191,6 +194,7 @@ def calls_with_upper_halves(module):
     return found
 
 
+@pytest.mark.slow
 @READS_ASSEMBLY
 def test_gcc_clears_upper_halves_before_a_function_of_one_number(tmp_path):
     """The loss is a logarithm behind a sum over all weights. Intel's processors take 0.05 us for such a call."""

@@ -94,6 +94,7 @@ def kill(mpi: Mpi, kills: int, folder: Path, ranks: tuple[int, ...], *options: o
             file.unlink()
 
 
+@pytest.mark.slow
 def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
     kill(MPICH, 3, tmp_path, (1, 2), "--mpi", "--data", data)
 

@@ -359,6 +359,7 @@ def test_a_comment_ends_where_it_should(text):
         assert other not in shown
 
 
+@pytest.mark.slow
 @needs_compiler
 @settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(anything, min_size=5, max_size=12, unique=True), identifiers)

@@ -327,6 +327,7 @@ def test_numbers_do_not_depend_on_other_values_in_the_process():
     assert build(lambda value: value.exp().backward()) == quiet
 
 
+@pytest.mark.slow
 def test_the_text_is_the_same_in_every_process():
     names = ["mlp", "convolution", "recurrence", "gather", "edges"]
     script = (

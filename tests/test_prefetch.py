@@ -145,6 +145,7 @@ def test_modules_of_wide_layers(tmp_path):
     assert any(batch)
 
 
+@pytest.mark.slow
 def test_layers_in_a_loop_over_kernels():
     _, text = wide("float32", 272, 272)
     assert "PREFETCH_LATER(data[P_W0 + 272 * k + 16 * block + 4624 * t], 4352);" in text

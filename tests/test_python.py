@@ -202,6 +202,7 @@ def test_the_text_is_the_same_each_time_and_the_file_rewritten_only_when_it_chan
     assert path.stat().st_mtime_ns == before
 
 
+@pytest.mark.slow
 def test_a_small_graph_becomes_statements_and_a_large_one_loops(compiled_mnist):
     assert "value[:3]" in compile_program(models.xor(), target="python").text
     assert "LOWERING = 'straightline'" in compile_program(models.mlp(), target="python").text  # 919 nodes

@@ -301,6 +301,7 @@ def crowded_of(x: float) -> float:
 crowded = ops.register("crowded", crowded_of, [0.5])
 
 
+@pytest.mark.slow
 def test_a_long_function_runs_in_stages(tmp_path):
     x, w = [Value(0.0) for _ in range(32)], [Value(0.1 * i) for i in range(32)]
     y = [crowded(a * b) for a, b in zip(x, w, strict=True)]

@@ -253,13 +253,15 @@ def test_depth_costs_no_kernels(name):
     assert found[1] <= 1.02 * found[0]
 
 
+@pytest.mark.slow
 def test_depth_costs_no_kernels_where_the_last_token_alone_counts():
     """The last block computes one token, and the block before it gets gradients from one and from all."""
     found = [compile_program(classified(blocks, 5), "deep").files["deep_kernels.h"].count("\n") for blocks in (2, 4)]
     assert found[1] <= 1.1 * found[0]
 
 
-@pytest.mark.parametrize("tokens", [4, pytest.param(8, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("tokens", [4, 8])
 def test_blocks_of_attention_cost_no_kernels(tokens):
     """Where a group has nests whose distances are their own in each block, and sums of what many groups compute."""
     few, many = [
@@ -269,6 +271,7 @@ def test_blocks_of_attention_cost_no_kernels(tokens):
     assert few <= 1.02 * many  # four are no other kind of model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("blocks", [2, 3])
 def test_bits_of_a_loop_over_many_kernels(blocks, tmp_path):
     """Its body is in functions of bounded length, which have no more variables than they use. Of two blocks one alone
@@ -287,6 +290,7 @@ def test_parts_of_two_loops_in_one_function_have_their_own_names(monkeypatch):
     assert len(names) == len({*names}) > 90
 
 
+@pytest.mark.slow
 def test_width_costs_no_kernels():
     """Of more lanes than in_order.MAX_UNROLLED, as fewer have marks against gcc's vectors, and enough for stages."""
     found = [

@@ -153,6 +153,7 @@ def test_any_pass_can_be_switched_off(name):
     compare(systems, Random(1), steps=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["xor", "recurrence", "residual", "attention"])
 def test_functions_of_few_numbers_apart_keep_every_bit(name, monkeypatch):
     """In loops over kernels, images and lanes that are too short for it."""

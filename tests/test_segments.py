@@ -131,6 +131,7 @@ def turns(kernel):
     return [len(loop.body) for loop in over_terms]
 
 
+@pytest.mark.slow
 def test_gradients_that_alternate_have_the_bits_of_the_engine(tmp_path):
     program = in_turns(5, 2)
     compiled = compile_program(program)

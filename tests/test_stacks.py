@@ -104,6 +104,7 @@ print(done)
 """
 
 
+@pytest.mark.slow
 def test_everything_runs_in_threads_with_stacks_of_64_kilobytes(run_python, tmp_path):
     extension = Extension(models.mlp((70, 300, 2)), tmp_path, "loops", flags=["-O0"])  # whole tiles of rows
     assert run_python(SMALL_STACKS, str(extension.path), extension.name, str(64 * 1024)).strip() == "[1]"

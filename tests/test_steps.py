@@ -101,7 +101,8 @@ def test_sums_over_points_add_terms_in_vectors():
     assert [p for p in state.data if p is not None] == pytest.approx([p for p in stepped if p is not None], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", slow_but(["product", "terms"], STORING))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STORING)
 def test_gradients_that_read_other_parameters_or_have_many_terms_are_stored(name, tmp_path):
     program = STORING[name]()
     found = reroll(build_graph(program), program, 8)

@@ -154,6 +154,7 @@ def test_steps_of_a_recurrence_are_told_once():
     assert lines.index("    all but the last time") < lines.index("9 times", lines.index("9 times") + 1)
 
 
+@pytest.mark.slow
 def test_blocks_are_told_once():
     """Of four blocks of attention, where groups have nests of which some are in loops: one block, and the last."""
     compiled = compile_program(classified(4, 5))

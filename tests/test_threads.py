@@ -48,6 +48,7 @@ def test_train_has_the_bits_of_the_loop_by_hand_with_any_number_of_threads(name,
         assert state(extension.module) == expected, threads
 
 
+@pytest.mark.slow
 def test_workers_of_a_large_model_take_a_few_images_of_a_batch_at_a_time(tmp_path):
     model = Extension(recurrence(steps=48, hidden=12), tmp_path, "loops", flags=["-O0"])
     assert "WORKER_IMAGES 16" in next(tmp_path.rglob("model.c")).read_text()

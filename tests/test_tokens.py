@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import bits, gradients, parameters, slow_but
+from harness import bits, gradients, parameters
 from models import total, values, weights
 from test_schedule import check
 
@@ -187,7 +187,8 @@ def test_what_is_read_by_index():
     assert "e.grad[3i + j] += sum_k(token[22 + i - 11k]" in explained
 
 
-@pytest.mark.parametrize("make", slow_but([recurrent], [mean, recurrent]), ids=lambda make: make.__name__)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [mean, recurrent], ids=lambda make: make.__name__)
 def test_each_pass_keeps_every_bit(make):
     check(made(make), steps=1)
 

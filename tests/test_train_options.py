@@ -200,6 +200,7 @@ def test_the_rule_of_an_optimizer(name: str) -> None:
     assert rule(0.5, 0.75, state, 3.0, 0.1) == expected(0.5, 0.75, state, 3.0, 0.1)
 
 
+@pytest.mark.slow
 def test_an_optimizer_goes_on_from_what_it_keeps(
     train: Train, quick: None, path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

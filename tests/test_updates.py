@@ -264,6 +264,7 @@ def test_check_finite_takes_back_the_state_too(built):
             module.train(*data, check_finite=True)
 
 
+@pytest.mark.slow
 def test_what_is_not_finite_is_seen_in_rows_of_zeros(tmp_path):
     """0 * inf is nan: rows with an inf are not skipped, from the step on that makes it."""
     to_inf = optim.Rule(lambda p, g, state, step, rate: (p + 1e308 * (step * 10.0), state))
@@ -351,6 +352,7 @@ def test_a_program_that_only_predicts_has_no_update():
         Program(program.inputs, None, program.parameters, None, program.outputs, update=optim.adam())
 
 
+@pytest.mark.slow
 def test_fields_that_are_set_later_count():
     """docs/training.md sets them so."""
     from micrograd.noise import Noise

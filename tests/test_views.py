@@ -435,6 +435,7 @@ COPIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", COPIES)
 @pytest.mark.parametrize("module", ["nn", "instance", "in_python"])
 def test_state_dicts_pickle_and_copy(module, how, request):
