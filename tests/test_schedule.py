@@ -62,6 +62,10 @@ STRICT = Target()
 EVERYTHING = Pass.LOSS | Pass.OUTPUTS | Pass.PREDICTION | Pass.GRADIENTS
 
 
+def is_over(stmt, counter: str) -> bool:
+    return isinstance(stmt, For) and stmt.counter == counter
+
+
 def is_images(stmt):
     return isinstance(stmt, For) and stmt.kind == Kind.IMAGES
 
@@ -339,6 +343,44 @@ def test_tiles_of_rows(shape):
     sums = [models.dot([row[j] for row in w], hidden) for j in range(lanes)]
     errors = [(s - t).tanh() for s, t in zip(sums, y, strict=True)]
     check(Program(Floats(x), Floats(y), {"w": w}, models.total([e * e for e in errors]), {"out": sums}), steps=1)
+
+
+def layer_of_tokens(tokens: int, lanes: int) -> Program:
+    x = models.values(4 * tokens)
+    w = [[Value(0.1 * (i - j)) for j in range(4)] for i in range(lanes)]
+    out = [models.dot(row, x[4 * t : 4 * t + 4]) for t in range(tokens) for row in w]
+    return Program(Floats(x), None, {"w": w}, models.total([(v * 0.5).tanh() for v in out]), {"out": out})
+
+
+@pytest.mark.parametrize("registers", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("shape", [(12, 8), (4, 24), (7, 10)])
+def test_tiles_of_tokens(shape, registers):
+    check(layer_of_tokens(*shape), STRICT.at(registers), steps=1)
+
+
+def test_tokens_that_share_weights_are_added_some_at_a_time():
+    program = layer_of_tokens(12, 8)
+    found = reroll(build_graph(program), program, 8)
+    (term,) = [s for s in statements(schedule(found, c_passes(found, STRICT)).kernels[0].nests[0]) if is_over(s, "k")]
+    assert [*body_lines((term,))] == [
+        "for k < 4:",
+        "    unrolled lanes row < 6:",
+        "        let x = value[k + 24i + 4row]",
+        "        vectors j < 8:",
+        "            sum[8row + j] += mul(data[8k + j], x)",
+    ]
+
+
+@pytest.mark.parametrize("tokens", [11, 12])
+def test_tokens_with_weights_of_their_own_share_nothing(tokens):
+    """And of eleven there are no whole tiles."""
+    program = layer_of_tokens(tokens, 8)
+    if tokens == 12:
+        x, w = models.values(4 * tokens), [[Value(0.1 * i) for i in range(4)] for _ in range(8 * tokens)]
+        out = [models.dot(row, x[4 * (i // 8) : 4 * (i // 8) + 4]) for i, row in enumerate(w)]
+        program = Program(Floats(x), None, {"w": w}, models.total(out), {"out": out})
+    found = reroll(build_graph(program), program, 8)
+    assert "tile values" not in [name for name, _ in changed(found, c_passes(found, STRICT))]
 
 
 def test_short_rows_of_gradients_become_columns():

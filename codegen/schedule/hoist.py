@@ -56,6 +56,7 @@ C compilers give up on vectors where they see the stride, and the function takes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 from codegen.ir.loops import (
@@ -109,7 +110,7 @@ def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES, Kind.SIDE_BY_SIDE
             return [loop]
         body = map_body(loop.body, name)
         lets = [Let(name.name, place) for place, name in found.items()]
-        return [*lets, For(loop.counter, loop.count, body, loop.kind, loop.input)]
+        return [*lets, replace(loop, body=body)]
 
     return _each_innermost(loops, "x", change, at_top)
 
@@ -130,7 +131,7 @@ def name_addresses(loops: Loops) -> Loops:
 
         body = map_body(loop.body, name)
         lets = [Let(name, index) for index, name in found.items()]
-        return [*lets, For(loop.counter, loop.count, body, loop.kind, loop.input)]
+        return [*lets, replace(loop, body=body)]
 
     return _each_innermost(loops, "at", change, at_top=True)
 
@@ -147,7 +148,7 @@ def _each_innermost(loops: Loops, prefix: str, change: Change, at_top: bool) -> 
                 if not isinstance(stmt, For):
                     result.append(stmt)
                 elif any(isinstance(inner, For) for inner in stmt.body):
-                    result.append(For(stmt.counter, stmt.count, visit(stmt.body, True), stmt.kind, stmt.input))
+                    result.append(replace(stmt, body=visit(stmt.body, True)))
                 else:
                     result += change(stmt, names) if is_inside else [stmt]
             return tuple(result)
@@ -186,7 +187,7 @@ def _collected(body: Body, arrays: set[str]) -> Body:
 
 def _loop(loop: For, arrays: set[str]) -> Body:
     if loop.kind != Kind.LANES or any(type(stmt) is not Store for stmt in loop.body):
-        return (For(loop.counter, loop.count, _collected(loop.body, arrays), loop.kind, loop.input),)
+        return (replace(loop, body=_collected(loop.body, arrays)),)
     if not MIN_LANES <= loop.count <= MAX_LANES or not any(map(_calls, loop.body)):
         return (loop,)
     far: dict[Place, Place] = {}

@@ -58,7 +58,7 @@ def is_copy(nest: Body) -> bool:
 def around(loops: Iterable[For], body: Body) -> Body:
     """The body inside copies of these loops, outermost first."""
     for loop in reversed(list(loops)):
-        body = (For(loop.counter, loop.count, body, loop.kind, loop.input),)
+        body = (replace(loop, body=body),)
     return body
 
 

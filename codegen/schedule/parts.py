@@ -120,7 +120,7 @@ def _split_at_sum(body: Body, target: Target) -> Body:
     if not isinstance(declaration, Let | Local):
         (loop,) = body
         assert isinstance(loop, For)
-        return (For(loop.counter, loop.count, _split_at_sum(loop.body, target), loop.kind, loop.input),)
+        return (replace(loop, body=_split_at_sum(loop.body, target)),)
     name = declaration.name
     starts = 1 if isinstance(declaration, Let) else 2  # a Local is filled by a loop over lanes
     result: list[Stmt] = list(body[:starts])
@@ -177,7 +177,7 @@ def _runs(body: Body, name: str, target: Target) -> Body:
                 tail = substituted(stmt.body, stmt.counter, Index(count * PARTS, ((1, stmt.counter),)))
                 result.append(For(stmt.counter, rest, tail))
         else:
-            result.append(For(stmt.counter, stmt.count, _runs(stmt.body, name, target), stmt.kind, stmt.input))
+            result.append(replace(stmt, body=_runs(stmt.body, name, target)))
     return tuple(result)
 
 

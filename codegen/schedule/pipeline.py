@@ -30,7 +30,7 @@ from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import rows_of_images, skip_zeros, split_row_sums
 from codegen.schedule.steps import gradients_from_zero, take_steps
 from codegen.schedule.target import Target
-from codegen.schedule.tile import tile_lanes, tile_rows
+from codegen.schedule.tile import tile_lanes, tile_rows, tile_values
 from codegen.schedule.tokens import TokenTable
 from codegen.schedule.transpose import transpose
 from codegen.schedule.unroll import fuse_products, unroll
@@ -93,6 +93,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "dots": lambda loops: add_terms_in_vectors(loops, target),  # terms side by side
         "lanes": split_into_lanes,  # roots side by side in vector registers
         "pad": lambda loops: pad_lanes(loops, target),  # whole vectors
+        "tile values": lambda loops: tile_values(loops, target),  # sums that read some numbers together
         "parts": lambda loops: split_sums(loops, target),  # several sums at a time
         "transpose": lambda loops: transpose(loops, target, tiles),  # columns of a matrix as rows
         "tile rows": lambda loops: tile_rows(loops, target),  # gradients in several rows at a time

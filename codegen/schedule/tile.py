@@ -33,6 +33,26 @@ products. All rows of a block of lanes come before the next block, so what the b
 first-level cache.
 
 
+Sums of values -> tiles of a few rows that read some numbers together: tokens that share weights, pixels a kernel.
+
+Example input, whose sums are filled and stored as above:
+
+    for i < 16:
+        for k < 8:
+            lanes j < 32:
+                sum[j] += mul(data[32k + j], value[8i + k])
+
+becomes:
+
+    for i < 4:
+        for k < 8:
+            unrolled lanes row < 4:
+                lanes j < 32:
+                    sum[32row + j] += mul(data[32k + j], value[32i + 8row + k])
+
+All rows fill whole tiles. While an addition waits for the one before in its sum, those of other sums begin.
+
+
 More lanes than registers can hold -> blocks of lanes.
 
 Example input, with 16 lanes at most:
@@ -64,11 +84,12 @@ If no width divides the lanes, a shorter block follows the loop. Lanes that accu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from codegen.ir.loops import (
     PARAMETER_GRADIENTS,
+    Accumulate,
     Body,
     Expr,
     For,
@@ -78,6 +99,7 @@ from codegen.ir.loops import (
     Local,
     Loops,
     Place,
+    Store,
     map_body,
     moved,
     reads,
@@ -87,6 +109,14 @@ from codegen.schedule.nest import each_nest, with_lanes
 from codegen.schedule.target import Target
 
 ROW, BLOCK = "row", "block"
+MAX_ROWS = 8  # of a tile of values: so many additions are in flight
+
+
+def tile_values(loops: Loops, target: Target) -> Loops:
+    def change(kernel: Kernel, nest: Body) -> Body:
+        return nest if kernel.passes in PARAMETER_GRADIENTS else _shared(nest, target)
+
+    return each_nest(loops, change)
 
 
 def tile_rows(loops: Loops, target: Target) -> Loops:
@@ -126,13 +156,19 @@ def parts_of(loop: For, outside: str, inside: str, size: int) -> list[Part]:
     return [*parts, Part(loop, outside, inside, tiles * size, 1, rest)] if rest else parts
 
 
-def _tiled(nest: Body, target: Target) -> Iterator[Body]:
-    """The nest as nests of tiles: of whole ones, and of the rests at the ends of its loops."""
+def _inside(nest: Body) -> tuple[list[For], Body]:
+    """The loops around the statements of a nest, outermost first, and these statements."""
     outer: list[For] = []
     body = nest
-    while isinstance(loop := body[0], For) and loop.kind == Kind.SEQUENTIAL:
+    while len(body) == 1 and isinstance(loop := body[0], For) and loop.kind == Kind.SEQUENTIAL:
         outer.append(loop)
         body = loop.body
+    return outer, body
+
+
+def _tiled(nest: Body, target: Target) -> Iterator[Body]:
+    """The nest as nests of tiles: of whole ones, and of the rests at the ends of its loops."""
+    outer, body = _inside(nest)
     if not outer or not isinstance(body[0], Local):
         yield nest
         return
@@ -144,6 +180,33 @@ def _tiled(nest: Body, target: Target) -> Iterator[Body]:
         choices.append(parts_of(loop, loop.counter, f"{ROW}_{number}" if number else ROW, size))
     for lanes, *rows in product(*choices):
         yield _nest(outer, lanes, rows, body)
+
+
+def _shared(nest: Body, target: Target) -> Body:
+    """The nest in tiles whose rows read some numbers of each term together; as it was, if there are none."""
+    outer, body = _inside(nest)
+    if not outer or not _is_row_of_sums(body):
+        return nest
+    lane = body[1]
+    assert isinstance(lane, For)
+    read = [place for stmt in statements(body) if isinstance(stmt, Accumulate) for place in reads(stmt)]
+    loop = min(outer, key=lambda loop: sum(place.depends_on(loop.counter) for place in read))
+    most = min(loop.count, target.tile_rows(lane.count), MAX_ROWS)
+    size = next((n for n in range(most, 1, -1) if loop.count % n == 0), 1)
+    is_shared = not all(place.depends_on(loop.counter) for place in read)
+    if size == 1 or not is_shared or not all(place.index.is_contiguous(lane.counter) for place in read):
+        return nest
+    rows = [Part(loop, loop.counter, ROW, 0, loop.count // size, size)]
+    return _nest(outer, Part(lane, BLOCK, lane.counter, 0, 1, lane.count), rows, body, unrolled=True)
+
+
+def _is_row_of_sums(body: Body) -> bool:
+    """Whether a body fills one row of sums, adds terms to it in loops, and stores it."""
+    if len(body) < 4 or not isinstance(body[0], Local):
+        return False
+    inside = [stmt for stmt in statements(body[1:]) if not isinstance(stmt, Accumulate | Store)]
+    kinds = {stmt.kind if isinstance(stmt, For) else None for stmt in inside}
+    return kinds <= {Kind.SEQUENTIAL, Kind.LANES} and all(isinstance(stmt, For) for stmt in body[1:])
 
 
 def _rows(outer: list[For], body: Body, lane: For, most: int) -> list[tuple[For, int]]:
@@ -162,10 +225,10 @@ def _rows(outer: list[For], body: Body, lane: For, most: int) -> list[tuple[For,
     return sizes
 
 
-def _nest(outer: list[For], lanes: Part, rows: Sequence[Part], body: Body) -> Body:
+def _nest(outer: list[For], lanes: Part, rows: Sequence[Part], body: Body, unrolled: bool = False) -> Body:
     """The loops over tiles, and a tile inside."""
     tiles = {row.loop.counter: row.tiles for row in rows}
-    inner = _tile(body, lanes, [row for row in rows if row.size > 1], [lanes, *rows])
+    inner = _tile(body, lanes, [row for row in rows if row.size > 1], [lanes, *rows], unrolled)
     for loop in reversed(outer):
         count = tiles.get(loop.counter, loop.count)
         if count > 1 or loop.counter not in tiles:
@@ -173,7 +236,7 @@ def _nest(outer: list[For], lanes: Part, rows: Sequence[Part], body: Body) -> Bo
     return (For(BLOCK, lanes.tiles, inner),) if lanes.tiles > 1 else inner
 
 
-def _tile(body: Body, lanes: Part, rows: Sequence[Part], parts: Sequence[Part]) -> Body:
+def _tile(body: Body, lanes: Part, rows: Sequence[Part], parts: Sequence[Part], unrolled: bool = False) -> Body:
     """The statements of a tile: loops over its rows around every loop over lanes."""
     locals_ = {stmt.name for stmt in body if isinstance(stmt, Local)}
     length, steps = lanes.size, [(1, lanes.inside)]
@@ -199,11 +262,12 @@ def _tile(body: Body, lanes: Part, rows: Sequence[Part], parts: Sequence[Part]) 
                 continue
             assert isinstance(stmt, For)
             if stmt.kind != Kind.LANES:
-                yield For(stmt.counter, stmt.count, tuple(visit(stmt.body)), stmt.kind)
+                yield replace(stmt, body=tuple(visit(stmt.body)))
                 continue
             loop = For(lanes.inside, lanes.size, map_body(stmt.body, change), Kind.LANES)
+            adds = unrolled and isinstance(stmt.body[0], Accumulate)
             for row in reversed(rows):
-                loop = For(row.inside, row.size, (loop,), Kind.LANES)
+                loop = For(row.inside, row.size, (loop,), Kind.LANES, unrolled=adds)
             yield loop
 
     return tuple(visit(body))
@@ -217,7 +281,7 @@ def _in_blocks(body: Body, target: Target) -> Body:
     local = next((stmt for stmt in body if type(stmt) is Local), None)
     if local is None:
         if len(body) == 1 and isinstance(loop := body[0], For) and loop.kind != Kind.LANES:
-            return (For(loop.counter, loop.count, _in_blocks(loop.body, target), loop.kind, loop.input),)
+            return (replace(loop, body=_in_blocks(loop.body, target)),)
         return body
     width = target.lane_block(local.length)
     if width == local.length:

@@ -100,7 +100,7 @@ def _copied(nest: Body) -> Body:
 def _nest(body: Body, kind: Kind) -> Body:
     first = body[0]
     if isinstance(first, For) and len(body) == 1 and first.kind == Kind.SEQUENTIAL:
-        return (For(first.counter, first.count, _nest(first.body, kind), first.kind, first.input),)
+        return (replace(first, body=_nest(first.body, kind)),)
     if not isinstance(first, Local):
         return body
     width = next((width for width in LANES if first.length % width == 0), 0)
@@ -143,7 +143,7 @@ def _terms(stmt: Stmt, names: Iterator[str], kind: Kind) -> Body:
     columns = _columns(stmt)
     if columns is None:
         inner = tuple([part for inner in stmt.body for part in _terms(inner, names, kind)])
-        return (For(stmt.counter, stmt.count, inner, stmt.kind, stmt.input),)
+        return (replace(stmt, body=inner),)
     (lanes,) = stmt.body
     assert isinstance(lanes, For)
     name = next(names)

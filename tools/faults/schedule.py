@@ -56,6 +56,12 @@ FAULTS = [
         seed=466,
     ),
     Fault(
+        "rows that are left out of tiles of values",
+        "codegen/schedule/tile.py",
+        "if loop.count % n == 0), 1)",
+        "if n < 8), 1)",
+    ),
+    Fault(
         "a look-up taken out of the loop that it depends on",
         "codegen/schedule/hoist.py",
         "or expr.depends_on(loop.counter):",
