@@ -275,7 +275,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
     const Py_ssize_t count = run->batch.count;
     Py_ssize_t refused = -1; /* the first image of a step that was rolled back */
     double total = 0.0;
-    for (Py_ssize_t i = 0; i < count;) {
+    for (Py_ssize_t i = 0, first = 0; i < count;) {
         const Py_ssize_t end = chunk_end(i, count);
         Py_BEGIN_ALLOW_THREADS
         lock_chunk();
@@ -283,7 +283,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
         version++;
         notice_writes(run, i);
         while (i < end && refused < 0) {
-            const Py_ssize_t first = i - i % run->batch_size, size = batch_size_at(run, first);
+            const Py_ssize_t size = batch_size_at(run, first);
 #if TAKES_STEPS
             at_once = size == 1 && i + 1 < end && run->check.before == NULL;
 #endif
@@ -295,6 +295,7 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
                 continue;
             if (take_step(run, epoch, first, size) < 0)
                 refused = first;
+            first = i;
         }
         run->mean = total / (double)i;
         if (is_given(run->progress))

@@ -353,9 +353,8 @@ def layer_of_tokens(tokens: int, lanes: int) -> Program:
 
 
 @pytest.mark.parametrize("registers", [WIDE, NARROW], ids=["wide", "narrow"])
-@pytest.mark.parametrize("shape", [(12, 8), (4, 24), (7, 10)])
-def test_tiles_of_tokens(shape, registers):
-    check(layer_of_tokens(*shape), STRICT.at(registers), steps=1)
+def test_tiles_of_tokens(registers):
+    check(layer_of_tokens(4, 10), STRICT.at(registers), steps=1)
 
 
 def test_tokens_that_share_weights_are_added_some_at_a_time():
