@@ -352,9 +352,9 @@ def layer_of_tokens(tokens: int, lanes: int) -> Program:
     return Program(Floats(x), None, {"w": w}, models.total([(v * 0.5).tanh() for v in out]), {"out": out})
 
 
-@pytest.mark.parametrize("registers", [WIDE, NARROW], ids=["wide", "narrow"])
-def test_tiles_of_tokens(registers):
-    check(layer_of_tokens(4, 10), STRICT.at(registers), steps=1)
+@pytest.mark.parametrize(("lanes", "registers"), [(10, WIDE), (16, NARROW)], ids=["a part of a line", "two blocks"])
+def test_tiles_of_tokens(lanes, registers):
+    check(layer_of_tokens(4, lanes), STRICT.at(registers), steps=1)
 
 
 def test_tokens_that_share_weights_are_added_some_at_a_time():

@@ -191,13 +191,15 @@ def _shared(nest: Body, target: Target) -> Body:
     assert isinstance(lane, For)
     read = [place for stmt in statements(body) if isinstance(stmt, Accumulate) for place in reads(stmt)]
     loop = min(outer, key=lambda loop: sum(place.depends_on(loop.counter) for place in read))
-    most = min(loop.count, target.tile_rows(lane.count), MAX_ROWS)
+    width = target.tile_width(lane.count)
+    width = width if lane.count % width == 0 else lane.count
+    most = min(loop.count, target.tile_rows(width), MAX_ROWS)
     size = next((n for n in range(most, 1, -1) if loop.count % n == 0), 1)
     is_shared = not all(place.depends_on(loop.counter) for place in read)
     if size == 1 or not is_shared or not all(place.index.is_contiguous(lane.counter) for place in read):
         return nest
     rows = [Part(loop, loop.counter, ROW, 0, loop.count // size, size)]
-    return _nest(outer, Part(lane, BLOCK, lane.counter, 0, 1, lane.count), rows, body, unrolled=True)
+    return _nest(outer, Part(lane, BLOCK, lane.counter, 0, lane.count // width, width), rows, body, unrolled=True)
 
 
 def _is_row_of_sums(body: Body) -> bool:
