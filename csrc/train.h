@@ -198,6 +198,14 @@ static void fill_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t 
     }
 }
 
+/* The forward pass of one image: its loss. */
+static inline double run_image(const struct training_run *run, Py_ssize_t i)
+{
+    fill_block(run, i, 1);
+    prefetch_later(0, 0, INPUT_COUNT);
+    return run_forward(block_images.targets[0], block_images.inputs[0], run->random);
+}
+
 /*
  * Forward and backward of the next images of the batch first .. first + size; returns how many. A batch of several blocks
  * pauses at `end`, where the caller reports progress.
@@ -206,16 +214,15 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t e
                       double *total)
 {
     const Py_ssize_t last = first + size, rest = (size > BLOCK_IMAGES && end < last ? end : last) - i;
+    forward_done = 1;
+    if (size == 1) {
+        *total += run_image(run, i);
+        run_backward();
+        return 1;
+    }
     const int most = WORKER_IMAGES ? at_most(WORKER_IMAGES * pool_workers(), BLOCK_IMAGES) : BLOCK_IMAGES;
     fill_block(run, i, rest < most ? rest : most);
-    if (size == 1) {
-        prefetch_later(0, 0, INPUT_COUNT);
-        *total += run_forward(block_images.targets[0], block_images.inputs[0], run->random);
-        run_backward();
-    }
-    else
-        *total = run_block(*total, block_images.count == size && !run->keeps_gradients, run->random);
-    forward_done = 1;
+    *total = run_block(*total, block_images.count == size && !run->keeps_gradients, run->random);
     return block_images.count;
 }
 
@@ -282,6 +289,14 @@ static int train_epoch(struct training_run *run, Py_ssize_t epoch)
         const int pooled = take_pool(run->threads);
         version++;
         notice_writes(run, i);
+#if TAKES_STEPS
+        if (run->batch_size == 1 && run->check.before == NULL && !HAS_ROWS)
+            for (at_once = 1; i + 1 < end; first = ++i) { /* nothing to clear, nothing that a step could wait for */
+                total += run_image(run, i);
+                level->compute_adjoints(training);
+                take_step(run, epoch, i, 1);
+            }
+#endif
         while (i < end && refused < 0) {
             const Py_ssize_t size = batch_size_at(run, first);
 #if TAKES_STEPS

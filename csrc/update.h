@@ -190,8 +190,8 @@ static void run_zero_grad(void)
 static struct step make_step(double rate, double batch)
 {
     int exponent;
-    return (struct step){.rate = rate, .batch = batch, .share = frexp(batch, &exponent) == 0.5 ? 1.0 / batch : 0.0,
-                         .skips = 1};
+    const int is_power = batch == 1 || frexp(batch, &exponent) == 0.5; /* of two */
+    return (struct step){.rate = rate, .batch = batch, .share = is_power ? 1.0 / batch : 0.0, .skips = 1};
 }
 
 /* A part of each dense tensor, and of the rows of dirty words. */
