@@ -239,7 +239,20 @@ def test_inputs_that_a_later_step_reads_are_seen():
     assert [reads_inputs(back(last)) for last in (0, 80)] == [True, False]
 
 
+def filtered(steps, size=6):
+    """A state and a gain, which depends on parameters alone: between two steps of one stands a step of the other."""
+    rng = random.Random(1)
+    x, weight, gain = models.values(size * steps), models.weights(rng, size, size), models.weights(rng, size)
+    state, now = x[:size], gain
+    for t in range(1, steps):
+        now = [models.dot(row, now).tanh() for row in weight]
+        state = [(k * s + seen).tanh() for k, s, seen in zip(now, state, x[size * t : size * (t + 1)], strict=True)]
+    loss = models.total([s * s for s in state])
+    return Program(Floats(x), None, {"weight": weight, "gain": gain}, loss, {"state": state}, 0.01)
+
+
 DEEP = {
+    "filter": filtered,
     "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), depth, hidden=6),
     "GRU": lambda depth: gru(models.values(4 * depth), models.values(2), depth, hidden=6),
     "residual": lambda depth: residual_network(models.values(8), models.values(8), blocks=depth),
@@ -251,6 +264,12 @@ def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
+
+
+def test_what_a_batch_computes_once_comes_first(tmp_path):
+    program = filtered(4)
+    assert "groups_0_to_2" in compile_program(program, "deep").files["deep_kernels.h"]
+    compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
 @pytest.mark.slow

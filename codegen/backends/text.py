@@ -43,6 +43,7 @@ from codegen.reroll.loops import is_neutral
 from codegen.schedule.copies import Batch
 from codegen.schedule.forms import OVER_TERMS, with_counts
 from codegen.schedule.nest import root_loops
+from codegen.schedule.phases import once_first
 from codegen.schedule.roll import roll
 
 REDUCTIONS = {int(Op.ADD): "sum", int(Op.MAX): "max"}
@@ -97,6 +98,7 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
     So are groups whose sums grow, as those of the tokens behind a mask: `k < 3 + t`.
     """
     phases = batch.phases if batch is not None else {}
+    loops = once_first(loops, phases)
     kernels = {kernel.number: kernel for kernel in loops.kernels}
 
     def about(kernel: Kernel) -> list[str]:

@@ -18,8 +18,9 @@ are copied from and to the workspaces of single images: see csrc/side_by_side.h.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
 from math import prod
 
 import numpy as np
@@ -128,6 +129,17 @@ def _phases(
     for kernel in gradients:
         mixed |= mixed_in(indices_read(loops, kernel))
     return phases, mixed - {-1}
+
+
+def once_first(loops: Loops, phases: Mapping[int, Phase] | None) -> Loops:
+    """Of neighbours that the same passes need, what a batch computes once before the others, as in the batch.
+
+    So it does not stand between steps of a recurrence that repeat without it: see roll.py.
+    """
+    phases, kernels = phases or {}, []
+    for _, together in groupby(loops.kernels, key=lambda kernel: (kernel.passes, kernel.is_gradient)):
+        kernels += sorted(together, key=lambda kernel: phases.get(kernel.number) != Phase.ONCE)
+    return loops.with_kernels(kernels)
 
 
 def indices_read(loops: Loops, kernel: Kernel) -> Iterator[Ints]:

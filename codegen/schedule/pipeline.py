@@ -22,7 +22,7 @@ from codegen.schedule.in_registers import read_apart
 from codegen.schedule.lanes import pad_lanes, split_into_lanes
 from codegen.schedule.marks import keep_order, mark_near, mark_vectors
 from codegen.schedule.parts import interleave_sums, split_sums
-from codegen.schedule.phases import set_phases
+from codegen.schedule.phases import once_first, set_phases
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.roll import roll
 from codegen.schedule.rows import RowTensor
@@ -104,6 +104,7 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "vectors": mark_vectors,  # lanes that gcc would unroll
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
+        "once first": lambda loops: once_first(loops, phases),  # as in a batch
         "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
         "each": lambda loops: apply_to_each(loops, target),  # long functions of many numbers
         "near": mark_near,  # short forms of functions
