@@ -30,8 +30,8 @@ SPECIALISED void AT_LEVEL(join_masks)(uint64_t *restrict images, int first, int 
     }
     for (int r = 0; r < TILE_ROWS; r++) {
         uint64_t joined = 0;
-        if (LEVEL == 0)
-            NOT_VECTORISED; /* SSE2 takes many instructions to widen bytes */
+        if (LEVEL < 2)
+            NOT_VECTORISED; /* SSE2 and AVX2 take many instructions to widen bytes */
         for (int m = 0; m < most; m++)
             joined |= (uint64_t)rows[m][r] << (ROW_MASK_IMAGES * m);
         images[r] = joined;
