@@ -89,6 +89,23 @@ def enlarged(side: int = 3, channels: int = 2) -> Program:
     return Program(Floats(x), None, {"kernels": kernels}, (out * out).sum(), {"out": [*out.ravel()]}, 0.01)
 
 
+def recurrent(steps: int = 3, side: int = 4, channels: int = 2) -> Program:
+    """A recurrence whose state is an image, with a gate: two convolutions of the input and of the state before it."""
+    rng = random.Random(1)
+    x = models.values(steps * side * side)
+    parameters = {name: models.weights(rng, channels, 1 + channels, 3, 3) for name in ("gate", "new")}
+    gate, new = (array(parameters[name]) for name in ("gate", "new"))
+    state = None
+    for seen in array(x).reshape(steps, 1, side, side):
+        if state is None:  # a zero state: nothing is multiplied with the other weights
+            state = np.tanh(convolved(seen, new[:, :1], 3, (1, 1)))
+            continue
+        kept = 1 / (1 + np.exp(-convolved(np.concatenate([seen, state]), gate, 3, (1, 1))))
+        added = np.tanh(convolved(np.concatenate([seen, kept * state]), new, 3, (1, 1)))
+        state = kept * state + added
+    return Program(Floats(x), None, parameters, (state * state).sum(), {"out": [*state.ravel()]}, 0.01)
+
+
 PADDED = {
     "one axis": lambda: image(2, (7,), 3, 3, 1),
     "two axes": lambda: image(2, (4, 5), 3, 3, 1),
@@ -100,6 +117,7 @@ PADDED = {
     "enlarged": enlarged,
     "causal": causal,
     "depthwise": depthwise,
+    "recurrent": recurrent,
 }
 
 
@@ -165,16 +183,26 @@ def test_other_constants_stay_where_they_are(program):
     assert not padded(program).padded
 
 
-def test_states_of_a_recurrence_are_no_array():
-    """Each step reads the state before, with a zero on either side; nothing is stored before it is known."""
+def test_each_state_of_a_recurrence_is_an_array():
+    """Each step reads the state before, with a zero on either side: a copy of it, which stands behind it."""
     x, w = models.values(5), models.values(3)
     state, sums = x, []
     for _ in range(3):
         around = [0.0, *state, 0.0]
         state = [dot(w, around[i : i + 3]).tanh() for i in range(5)]
         sums += state
-    program = Program(Floats(x), None, {"w": w}, total(sums), {"sums": sums}, 0.01)
-    assert not padded(program).padded
+    graph = padded(Program(Floats(x), None, {"w": w}, total(sums), {"sums": sums}, 0.01))
+    assert [found.places for found in graph.padded] == [[*range(7)]] * 3
+    read = [{graph.op[graph.a[n]] == Op.INPUT for n in found.nodes[1:6]} for found in graph.padded]
+    assert read == [{True}, {False}, {False}]
+
+
+def test_weights_that_read_the_same_share_an_array():
+    x, weights = models.values(5), [models.values(3), models.values(3)]
+    around = [0.0, *x, 0.0]
+    sums = [dot(w, around[i : i + 3]) for w in weights for i in range(5)]
+    program = Program(Floats(x), None, dict(zip("ab", weights, strict=True)), total(sums), {"sums": sums}, 0.01)
+    assert len(padded(program).padded) == 1
 
 
 def test_two_constants_in_one_place_are_no_padding():
@@ -212,3 +240,10 @@ def test_a_border_costs_no_kernels(name):
     counts = [len(compile_program(image(2, sides, 3, 3, 1)).plain.kernels) for sides in sizes]
     assert counts[0] == counts[1]
     assert counts[0] <= {"one axis": 18, "two axes": 20}[name]
+
+
+def test_steps_of_a_recurrence_of_images_cost_no_kernels():
+    """Sums that read the border alone depend on no state, and are still of the step whose array they read."""
+    compiled = [compile_program(recurrent(steps), "m") for steps in (4, 7)]
+    lines = [found.files["m_kernels.h"].count("\n") for found in compiled]
+    assert lines[1] <= 1.01 * lines[0]

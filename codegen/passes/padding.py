@@ -17,12 +17,13 @@ each corner. The gradients of weights are sums of the same products, and read th
 may also be elements again, as the nearest ones or those of the other side, and elements may be repeated inside, as in
 an image that was made larger: see windows.py.
 
-All values come before all products: the states of a recurrence are no array.
+All values of an array come before all products that read it: each state of a recurrence is an array of its own.
 """
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -39,10 +40,8 @@ def store_padding(graph: Graph, program: Program, forward: int) -> Graph:
     arrays: list[_Array] = []
     for tensor in program.tensors:
         uses = [products[number] for number in tensor.numbers if number in products]
-        if len(uses) == len(tensor.numbers) and len({*map(len, uses)}) == 1:
-            found = _array_of(graph, np.array(tensor.numbers), np.array(uses))
-            if found is not None:
-                arrays.append(found)
+        if len(uses) == len(tensor.numbers):
+            arrays += _arrays_of(graph, np.array(tensor.numbers), uses)
     return _with_arrays(graph, arrays) if arrays else graph
 
 
@@ -72,28 +71,44 @@ class _Array:
     places: Ints
 
 
-def _array_of(graph: Graph, numbers: Ints, products: Ints) -> _Array | None:
+def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array]:
+    """What the weights of a tensor are multiplied with. A weight with fewer uses than others has the later ones."""
     op, a, b = graph.columns()
+    most = max(map(len, uses))
+    products = np.array([np.pad(some, (most - len(some), 0), constant_values=-1) for some in uses])
     is_first = op[a[products]] != Op.PARAM
     read = np.where(is_first, a[products], b[products]).astype(np.int64)
-    is_value = op[read] != Op.CONST
-    if not is_value.any() or read[is_value].max() > products.min():
-        return None
-    places = find_windows(np.where(is_value, read, -1 - a[read]))
-    if places is None:
-        return None
-    source = np.where(is_value, read, _earliest(graph)[np.where(is_value, 0, a[read])])
-    of_place = np.zeros(int(places.max()) + 1, np.int64)
-    of_place[places] = source
-    if (of_place[places] != source).any():
-        return None  # two nodes in the same place
-    readers = [(products, is_first)]
-    if graph.gradients:
-        terms = _terms(graph, numbers, products.shape[1])
-        if terms is None or (op[terms] != Op.MUL).any() or ((a[terms] == read) == (b[terms] == read)).any():
-            return None
-        readers.append((terms, a[terms] == read))
-    return _Array(readers, source, places)
+    is_value = (products >= 0) & (op[read] != Op.CONST)
+    terms = _terms(graph, numbers, products >= 0) if graph.gradients else products
+    for start, end in _states(np.where(is_value, read, -1), np.where(products >= 0, products, len(op))):
+        rows = np.flatnonzero(is_value[:, start:end].any(axis=1))
+        here = rows[:, None], np.arange(start, end)
+        nodes, term, kept = read[here], terms[here], is_value[here]
+        places = find_windows(np.where(kept, nodes, -1 - a[nodes])) if (products[here] >= 0).all() else None
+        if places is None:
+            continue
+        source = np.where(kept, nodes, _earliest(graph)[np.where(kept, 0, a[nodes])])
+        of_place = np.zeros(int(places.max()) + 1, np.int64)
+        of_place[places] = source
+        if (of_place[places] != source).any():
+            continue  # two nodes in the same place
+        readers = [(products[here], is_first[here])]
+        if graph.gradients:
+            if (op[term] != Op.MUL).any() or ((a[term] == nodes) == (b[term] == nodes)).any():
+                continue
+            readers.append((term, a[term] == nodes))
+        yield _Array(readers, source, places)
+
+
+def _states(read: Ints, products: Ints) -> Iterator[tuple[int, int]]:
+    """Where uses start and end whose products all come after all values that they read: steps of a recurrence."""
+    newest, oldest = read.max(axis=0), products.min(axis=0)
+    start = 0
+    for end in range(1, len(newest) + 1):
+        if end == len(newest) or newest[end] > oldest[start:end].min():
+            if newest[start:end].max() < oldest[start:end].min():
+                yield start, end
+            start = end
 
 
 def _earliest(graph: Graph) -> Ints:
@@ -105,31 +120,34 @@ def _earliest(graph: Graph) -> Ints:
     return found
 
 
-def _terms(graph: Graph, numbers: Ints, uses: int) -> Ints | None:
-    """The last terms of these parameters' gradients, one for each use, the last use first; None if they are fewer."""
+def _terms(graph: Graph, numbers: Ints, is_used: npt.NDArray[np.bool_]) -> Ints:
+    """The last terms of these parameters' gradients, one for each use, the last use first; 0 where they are fewer."""
     op, a, b = graph.columns()
-    if not all(int(number) in graph.gradients for number in numbers):
-        return None
-    node = np.array([graph.gradients[int(number)] for number in numbers])
-    terms = np.zeros((len(numbers), uses), np.int64)
-    for use in range(uses):
-        if (op[node] != Op.ADD).any():
-            return None
-        terms[:, use] = b[node]
-        node = a[node]
+    node = np.array([graph.gradients.get(int(number), 0) for number in numbers], np.int64)
+    terms = np.zeros(is_used.shape, np.int64)
+    for use in range(is_used.shape[1]):
+        rows = np.flatnonzero(is_used[:, use] & (op[node] == Op.ADD))
+        terms[rows, use], node[rows] = b[node[rows]], a[node[rows]]
     return terms
 
 
 def _with_arrays(graph: Graph, arrays: list[_Array]) -> Graph:
-    """A new graph with a copy behind each node that is read, and arrays of these copies."""
-    places = [np.unique(read.places, return_index=True) for read in arrays]
-    sources = [read.source.ravel()[first] for read, (_, first) in zip(arrays, places, strict=True)]
-    out, new, copies = _with_copies(graph, np.concatenate(sources))
+    """A new graph with a copy behind each node that is read, and arrays of these copies, none of them twice."""
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    contents: list[tuple[Ints, Ints]] = []
+    number_of: list[int] = []
+    for read in arrays:
+        found, first = np.unique(read.places, return_index=True)
+        sources = read.source.ravel()[first]
+        number_of.append(numbers.setdefault((found.tobytes(), sources.tobytes()), len(numbers)))
+        contents += [(found, sources)] if len(numbers) > len(contents) else []
+    out, new, copies = _with_copies(graph, np.concatenate([sources for _, sources in contents]))
     _, a, b = out.columns()
-    ends = np.cumsum([len(some) for some in sources])
-    for read, (found, _), nodes in zip(arrays, places, np.split(copies, ends[:-1]), strict=True):
+    parts = np.split(copies, np.cumsum([len(sources) for _, sources in contents])[:-1])
+    for (found, _), nodes in zip(contents, parts, strict=True):
         out.padded.append(Padded(nodes.tolist(), found.tolist()))
-        element = nodes[np.searchsorted(found, read.places)]
+    for read, number in zip(arrays, number_of, strict=True):
+        element = parts[number][np.searchsorted(contents[number][0], read.places)]
         for readers, is_first in read.readers:
             a[new[readers[is_first]]] = element[is_first]
             b[new[readers[~is_first]]] = element[~is_first]

@@ -101,8 +101,9 @@ def read_together(size: int, reads: Iterable[Ints], parts: list[Part]) -> list[l
         read = owner[nodes]
         for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
             together = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
-            steps = [parts[i].group for i in together if parts[i].group.step >= 0]
-            if len({group.step for group in steps}) > 1 or len({group.shape for group in steps}) < len(steps):
+            steps = {parts[i].group.number: parts[i].group for i in together if parts[i].group.step >= 0}
+            kinds = {(group.step, group.shape) for group in steps.values()}
+            if len({step for step, _ in kinds}) > 1 or len(kinds) < len(steps):
                 together = [i for i in together if parts[i].group.step < 0]
             for i in together[1:]:
                 parent[root(i)] = root(together[0])

@@ -42,6 +42,7 @@ class Group:
     leaves: Ints
     step: int = -1
     place: tuple[int, int] = (0, 0)
+    number: int = -1  # the same for all parts of a group
 
     def select(self, rows: Ints) -> Group:
         return replace(self, roots=self.roots[rows], leaves=self.leaves[rows])
@@ -59,9 +60,9 @@ def find_groups(graph: Graph, trees: Trees, prediction: str | None, tensor_of: I
             key = trees.shape_of[n], masks[n], n in gradients, array_of.get(n, -1)
             members.setdefault(key, []).append(n)
     groups = [_group(trees, key, roots) for key, roots in members.items()]
-    places = _Places(graph, tensor_of, groups)
+    places = _Places(graph, tensor_of, groups, array_of)
     groups = [part for component in _components(len(graph), groups) for part in _acyclic(len(graph), component, places)]
-    return _in_order(len(graph), groups)
+    return [replace(group, number=number) for number, group in enumerate(_in_order(len(graph), groups))]
 
 
 def _group(trees: Trees, key: tuple[int, int, bool, int], roots: list[int]) -> Group:
@@ -151,8 +152,9 @@ class _Places:
     Layers with tensors of their own stand at different places, whatever their depth; the steps of a recurrence do not.
     """
 
-    def __init__(self, graph: Graph, tensor_of: Ints | None, groups: list[Group]) -> None:
+    def __init__(self, graph: Graph, tensor_of: Ints | None, groups: list[Group], array_of: dict[int, int]) -> None:
         self.groups = groups
+        self.array_of = array_of  # of a node in an array with padding
         self.tensors: dict[int, int] = {}  # of a node that is a parameter
         if tensor_of is not None:
             op, numbers, _ = graph.columns()
@@ -210,13 +212,13 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     gradients depend on it. A recurrence is at one place for most of its steps, and is split by depth: it keeps two
     thirds or more of its longest chain of steps, a stack of two layers 0.4 or less.
     """
-    by_depth = _by_depth(component)
+    by_depth = _by_depth(component, places.array_of)
     if not _steps(by_depth):
         return by_depth
     by_place: list[Group] = []
     for layers in _components(size, places.by_tensors(component)):
         inner = _components(size, places.by_gradients(layers)) if _is_cyclic(layers) else [layers]
-        by_place += [part for groups in inner for part in _by_depth(groups)]
+        by_place += [part for groups in inner for part in _by_depth(groups, places.array_of)]
     return by_place if 2 * _steps(by_place) <= _steps(by_depth) else by_depth
 
 
@@ -229,17 +231,23 @@ def _is_cyclic(component: list[Group]) -> bool:
     return len(component) > 1 or bool(np.isin(component[0].leaves, component[0].roots).any())
 
 
-def _by_depth(component: list[Group]) -> list[Group]:
-    """Splits the groups of one component so that none depends on itself: by the longest path inside it."""
+def _by_depth(component: list[Group], array_of: dict[int, int]) -> list[Group]:
+    """Splits the groups of one component so that none depends on itself: by the longest path inside it.
+
+    A sum that reads just the padding of an array is as deep as those that read its values.
+    """
     if not _is_cyclic(component):
         return component
     roots = _roots_of(component)
-    inside = {n for n, _, _ in roots}
     depth: dict[int, int] = {}
+    of_array: dict[int, int] = {}
     rows: dict[tuple[int, int], list[int]] = {}
     for n, g, row in roots:
         leaves = component[g].leaves[row].tolist()
-        depth[n] = 1 + max((depth[leaf] for leaf in leaves if leaf in inside and leaf != n), default=-1)
+        read = [of_array.get(array_of[leaf], -1) if leaf in array_of else depth.get(leaf, -1) for leaf in leaves]
+        depth[n] = 1 + max(read, default=-1)
+        if n in array_of:
+            of_array[array_of[n]] = max(of_array.get(array_of[n], 0), depth[n])
         rows.setdefault((g, depth[n]), []).append(row)
     return [replace(component[g].select(np.array(found)), step=step) for (g, step), found in rows.items()]
 
