@@ -89,15 +89,18 @@ def enlarged(side: int = 3, channels: int = 2) -> Program:
     return Program(Floats(x), None, {"kernels": kernels}, (out * out).sum(), {"out": [*out.ravel()]}, 0.01)
 
 
-def recurrent(steps: int = 3, side: int = 4, channels: int = 2) -> Program:
-    """A recurrence whose state is an image, with a gate: two convolutions of the input and of the state before it."""
+def recurrent(steps: int = 3, side: int = 4, channels: int = 2, zeros: bool = False) -> Program:
+    """A recurrence whose state is an image, with a gate: two convolutions of the input and of the state before it.
+
+    The first state is `zeros`, or there is none, and nothing is multiplied with the weights that would read it.
+    """
     rng = random.Random(1)
     x = models.values(steps * side * side)
     parameters = {name: models.weights(rng, channels, 1 + channels, 3, 3) for name in ("gate", "new")}
     gate, new = (array(parameters[name]) for name in ("gate", "new"))
-    state = None
+    state = np.zeros((channels, side, side)) if zeros else None
     for seen in array(x).reshape(steps, 1, side, side):
-        if state is None:  # a zero state: nothing is multiplied with the other weights
+        if state is None:
             state = np.tanh(convolved(seen, new[:, :1], 3, (1, 1)))
             continue
         kept = 1 / (1 + np.exp(-convolved(np.concatenate([seen, state]), gate, 3, (1, 1))))
@@ -118,10 +121,11 @@ PADDED = {
     "causal": causal,
     "depthwise": depthwise,
     "recurrent": recurrent,
+    "recurrent from zeros": lambda: recurrent(zeros=True),
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["stride", "mirrored"], PADDED))
+@pytest.mark.parametrize("name", slow_but(["stride", "mirrored", "recurrent"], PADDED))
 def test_bits(name, tmp_path):
     program = PADDED[name]()
     assert build_graph(program).padded

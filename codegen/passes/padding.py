@@ -101,12 +101,15 @@ def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array
 
 
 def _states(read: Ints, products: Ints) -> Iterator[tuple[int, int]]:
-    """Where uses start and end whose products all come after all values that they read: steps of a recurrence."""
+    """Where uses start and end whose products all come after all values that they read: steps of a recurrence.
+
+    `read` is -1 where that is no value, as in the first step of one that starts with zeros.
+    """
     newest, oldest = read.max(axis=0), products.min(axis=0)
     start = 0
     for end in range(1, len(newest) + 1):
         if end == len(newest) or newest[end] > oldest[start:end].min():
-            if newest[start:end].max() < oldest[start:end].min():
+            if 0 <= newest[start:end].max() < oldest[start:end].min():
                 yield start, end
             start = end
 
