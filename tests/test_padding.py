@@ -132,6 +132,10 @@ def test_bits(name, tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+def test_a_small_image_may_have_many_more_places_with_its_border():
+    assert build_graph(enlarged(side=2)).padded  # 36 for 4 pixels
+
+
 def test_frozen_models_have_padding_too():
     program = image(1, (5, 5), 2, 3, 1)
     frozen = replace(program, targets=None, loss=None)

@@ -29,7 +29,7 @@ import numpy.typing as npt
 Ints = npt.NDArray[np.int64]
 MOST_AXES = 4
 FEWEST_USES = 4
-MOST_PLACES = 8  # times as many as elements
+MOST_PLACES = 16  # times as many as elements
 LINE = 8  # neighbours that are loaded together
 SOME_ROWS = 8  # which most boxes do not fit
 

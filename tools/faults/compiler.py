@@ -167,8 +167,8 @@ FAULTS = [
     Fault(
         "depth within a component that ignores a leaf",
         "codegen/reroll/groups.py",
-        "for leaf in leaves if leaf in inside and leaf != n",
-        "for leaf in leaves[:1] if leaf in inside and leaf != n",
+        "else depth.get(leaf, -1) for leaf in leaves]",
+        "else depth.get(leaf, -1) for leaf in leaves[:1]]",
     ),
     Fault(
         "a padded row that is one element short",
@@ -187,6 +187,13 @@ FAULTS = [
         "codegen/passes/padding.py",
         "if (of_place[places] != source).any():",
         "if False:",
+        test="tests/test_padding.py",
+    ),
+    Fault(
+        "one array for all states of a recurrence",
+        "codegen/passes/padding.py",
+        "(found.tobytes(), sources.tobytes())",
+        '(found.tobytes(), b"")',
         test="tests/test_padding.py",
     ),
     Fault(

@@ -302,4 +302,11 @@ FAULTS = [
         "for i in firsts[:1]]",
         test="tests/test_prefetch.py",
     ),
+    Fault(
+        "what a batch computes once behind what reads it",
+        "codegen/schedule/phases.py",
+        "key=lambda kernel: phases.get(kernel.number) != Phase.ONCE",
+        "key=lambda kernel: phases.get(kernel.number) == Phase.ONCE",
+        test="tests/test_roll.py",
+    ),
 ]
