@@ -134,7 +134,8 @@ def test_pictures_are_drawn(name):
     assert not re.search(r"graphviz version|Matplotlib v|\d{4}-\d\d-\d\d", picture)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", build.DRAWN)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.nightly if n == "moons" else pytest.mark.slow) for n in build.DRAWN]
+)
 def test_the_same_drawing_is_the_same_file(name):
     assert drawn(name) == drawn(name)

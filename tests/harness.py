@@ -115,9 +115,9 @@ def nightly_but(slow: Collection[object], cases: Iterable[object]) -> list[objec
     return [pytest.param(case, marks=pytest.mark.slow if case in slow else pytest.mark.nightly) for case in cases]
 
 
-def slow_but(quick: Collection[object], cases: Iterable[object]) -> list[object]:
-    """For parametrize: the quick cases run always, the others in `make test-slow`."""
-    return [case if case in quick else pytest.param(case, marks=pytest.mark.slow) for case in cases]
+def slow_but(quick: Collection[object], cases: Iterable[object], nightly: Collection[object] = ()) -> list[object]:
+    """For parametrize: the quick cases run always, the others in `make test-slow` or every night."""
+    return [case if case in quick else nightly_but([] if case in nightly else [case], [case])[0] for case in cases]
 
 
 def parameters(module: ModuleType) -> list[float]:

@@ -245,7 +245,7 @@ def run_under_sanitizers(script: str, sanitizers: list[str], *arguments: str) ->
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("name", nightly_but(["mlp", "gather", "convolution"], [*models.REGULAR, "random"]))
+@pytest.mark.parametrize("name", nightly_but(["mlp", "gather"], [*models.REGULAR, "random"]))
 def test_sanitizers_find_nothing(name, tmp_path):
     """The differential test, and batches by a team of threads, under ASan and UBSan. At -O1 gcc takes minutes."""
     script = (
@@ -261,8 +261,7 @@ def test_sanitizers_find_nothing(name, tmp_path):
     run_under_sanitizers(script, ["asan", "ubsan"], name, str(tmp_path))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mlp", "wide", "convolution", "recurrence"])
+@pytest.mark.parametrize("name", nightly_but(["wide", "recurrence"], ["mlp", "wide", "convolution", "recurrence"]))
 def test_threads_do_not_race(name, tmp_path):
     """Batches by a team of threads under ThreadSanitizer."""
     script = (

@@ -16,7 +16,7 @@ from pathlib import Path
 import models
 import numpy as np
 import pytest
-from harness import many, slow_but, state
+from harness import many, nightly_but, state
 
 import codegen
 from codegen import Floats, Program, pipeline
@@ -387,7 +387,7 @@ def test_the_c_of_an_instance_has_no_warnings(kind):
     codegen.compile(program, optimize=0, flags=["-Wall", "-Wextra", "-Werror"])
 
 
-@pytest.mark.parametrize("name", slow_but([], ["xor", "mlp", "convolution", "recurrence"]))
+@pytest.mark.parametrize("name", nightly_but(["xor", "recurrence"], ["xor", "mlp", "convolution", "recurrence"]))
 def test_faster_compilation_changes_no_bit(name, optimized, monkeypatch):
     """Kernels at another level of optimisation than the rest, and one SIMD level alone."""
     program = models.REGULAR[name]()

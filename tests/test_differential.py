@@ -12,7 +12,9 @@ from codegen import Floats, Program
 from codegen.pipeline import compile_program
 
 
-@pytest.mark.parametrize("name", slow_but(["mlp"], models.REGULAR))
+@pytest.mark.parametrize(
+    "name", slow_but(["mlp"], models.REGULAR, nightly=["attention", "residual", "deep_mlp", "wide"])
+)
 def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
 

@@ -12,7 +12,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, bits, example, many, slow_but
+from harness import LEVELS, Extension, bits, example, many, nightly_but, slow_but
 from models import REGULAR, mlp, points, recurrence
 
 from benchmarks.small.models import chebyshev_network, logistic_with_l2, numbers, physics_loss
@@ -87,8 +87,7 @@ def test_fast_modes_stay_close_to_strict_mode(name, mode, strict_mode, tmp_path)
         assert distance(strict.data, fast.data) < tolerance
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["mlp", "convolution", "recurrence", "points"])
+@pytest.mark.parametrize("name", nightly_but(["mlp", "points"], ["mlp", "convolution", "recurrence", "points"]))
 def test_float32_alone_has_the_same_bits_at_every_simd_level_and_with_any_number_of_threads(name, tmp_path):
     first = Extension(declared(name, dtype="float32"), tmp_path, "loops", levels=True)
     systems = [first]

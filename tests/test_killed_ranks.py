@@ -102,7 +102,7 @@ def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "mpi",
     [
-        pytest.param(MPICH, id="mpich", marks=pytest.mark.slow),
+        pytest.param(MPICH, id="mpich", marks=pytest.mark.nightly),
         pytest.param(OPENMPI, id="openmpi", marks=[needs_openmpi, pytest.mark.nightly]),
     ],
 )

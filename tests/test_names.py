@@ -229,7 +229,7 @@ def test_ordinary_and_odd_names_in_modules(names, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_known_name_in_plain_c(tmp_path):
     """Those of the generated files themselves, of Python, of C and C++: some hundreds of outputs and parameters."""
     names = many_names()

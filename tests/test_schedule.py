@@ -140,7 +140,7 @@ def check(program, target=STRICT, steps=3):
 NOT_WIDE = [name for name in models.REGULAR if name != "wide"]
 
 
-@pytest.mark.parametrize("name", slow_but(["shared_weights"], NOT_WIDE))
+@pytest.mark.parametrize("name", slow_but(["shared_weights"], NOT_WIDE, nightly=["residual", "mlp"]))
 def test_each_pass_keeps_every_bit(name):
     check(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name](), steps=1)
 

@@ -43,7 +43,7 @@ def frames(program: Program, folder, lowering: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="reads warnings of gcc")
-@pytest.mark.parametrize("kind", nightly_but([*GROWING.keys() - {"gather", "float32", "residual"}], GROWING))
+@pytest.mark.parametrize("kind", nightly_but(["wide", "deep", "recurrence"], GROWING))
 def test_no_frame_grows_with_the_model(kind, tmp_path):
     assert frames(GROWING[kind][-1](), tmp_path, "loops") == ""
 
@@ -110,7 +110,7 @@ def test_everything_runs_in_threads_with_stacks_of_64_kilobytes(run_python, tmp_
     assert run_python(SMALL_STACKS, str(extension.path), extension.name, str(64 * 1024)).strip() == "[1]"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_twenty_thousand_units_in_threads_with_stacks_of_128_kilobytes(run_python, tmp_path):
     extension = Extension(models.mlp((16, 20000, 2)), tmp_path, "loops")
     assert run_python(SMALL_STACKS, str(extension.path), extension.name, str(128 * 1024)).strip() == "[1]"

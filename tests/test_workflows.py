@@ -64,7 +64,7 @@ def test_quick_workflows(data: Path, tmp_path: Path) -> None:
     assert other == [line for line in one if not line.startswith(MAIN_THREAD)]
 
 
-@pytest.mark.parametrize("workflow", nightly_but([MAIN_THREAD, "frozen"], workflows.WORKFLOWS))
+@pytest.mark.parametrize("workflow", nightly_but([MAIN_THREAD], workflows.WORKFLOWS))
 def test_each_workflow_in_each_condition(workflow: str, data: Path, tmp_path: Path) -> None:
     chosen = [x for x in list(CONDITIONS)[:5] if workflow != MAIN_THREAD or "thread" not in x]
     found = {x: numbers(x, data, tmp_path / str(i), [workflow]) for i, x in enumerate(chosen)}
