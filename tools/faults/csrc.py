@@ -15,6 +15,12 @@ FAULTS = [
         test="tests/test_steps.py",
     ),
     Fault(
+        "the last of single images leaves no gradients behind",
+        "csrc/train.h",
+        "for (at_once = 1; i + 1 < end;",
+        "for (at_once = 1; i < end;",
+    ),
+    Fault(
         "images are dense if the first one is",
         "csrc/passes.h",
         "if (images[k].active_before[last] != inputs)",
