@@ -51,14 +51,15 @@ def test_rows_that_would_share_sets_of_a_cache_are_moved_apart(units, dtype, row
     assert f"i < {row};" not in compiled.text or row == units, "the line between two rows is no work"
 
 
-def test_a_table_that_repeats_is_stored_once():
-    """Twenty places without a rule, six times, 24 further each time."""
-    places = [(7 * i * i) % 23 for i in range(20)]
-    rows = np.array([[k, 24 * (k // 20) + places[k % 20]] for k in range(120)])
+@pytest.mark.parametrize("size", [20, 5])
+def test_a_table_that_repeats_is_stored_once(size):
+    """Places without a rule, eight times, 24 further each time. Few are a table too: what repeats may be lanes."""
+    places = [(7 * i * i) % 23 for i in range(size)]
+    rows = np.array([[k, 24 * (k // size) + places[k % size]] for k in range(8 * size)])
     (piece,) = fit(rows, shorten=True)
     table, repeats = piece.loops
-    assert (table.count, repeats.count, repeats.strides.tolist()) == (20, 6, [20, 24])
-    found = [rows[0] + i * table.strides + table.rows[i] + j * repeats.strides for j in range(6) for i in range(20)]
+    assert (table.count, repeats.count, repeats.strides.tolist()) == (size, 8, [size, 24])
+    found = [rows[0] + i * table.strides + table.rows[i] + j * repeats.strides for j in range(8) for i in range(size)]
     assert (np.array(found) == rows).all()
 
 

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 MIN_TABLE = 8  # rows
+MIN_PERIOD = 3  # of rows that repeat
 MAX_PIECES = 64
 
 
@@ -104,13 +105,13 @@ def _shortened(rows: Ints) -> tuple[list[Loop], int]:
 
 def _repeated(rows: Ints) -> list[Piece]:
     """Rows that repeat, each time a constant further, by what covers the first repetition; else by a table."""
-    for period in range(MIN_TABLE, len(rows) // 2 + 1):
+    for period in range(MIN_PERIOD, len(rows) // 2 + 1):
         if len(rows) % period:
             continue
         steps = rows[period:] - rows[:-period]
         if (steps == steps[0]).all():
             count = len(rows) // period
-            first = fit(rows[:period])
+            first = fit(rows[:period]) if period >= MIN_TABLE else [Piece(0, period, [_table(rows[:period])])]
             return [Piece(piece.start, piece.length * count, [*piece.loops, Loop(count, steps[0])]) for piece in first]
     return [Piece(0, len(rows), [_table(rows)])]
 

@@ -97,8 +97,6 @@ def _assign_storage(graph: Graph, shapes: Shapes, assigned: Assigned) -> Layout:
         rounds: list[tuple[Cost, Layout, list[Grid]]] = []
         while len(rounds) < MAX_ROUNDS and (new := _new_grids(graph, shapes, with_grids, readers, of_gradients)):
             better = assigned(families, found_grids + new)
-            if len(better.groups) > len(with_grids.groups):
-                break
             with_grids, found_grids = better, found_grids + new
             rounds.append((_cost(graph, better), better, found_grids))
         before = _cost(graph, layout) if rounds else Cost(0, 0)
