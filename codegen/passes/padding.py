@@ -79,15 +79,18 @@ def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array
     is_first = op[a[products]] != Op.PARAM
     read = np.where(is_first, a[products], b[products]).astype(np.int64)
     is_value = (products >= 0) & (op[read] != Op.CONST)
-    terms = _terms(graph, numbers, products >= 0) if graph.gradients else products
+    found: list[tuple[tuple[Ints, Ints], Ints]] = []
     for start, end in _states(np.where(is_value, read, -1), np.where(products >= 0, products, len(op))):
         rows = np.flatnonzero(is_value[:, start:end].any(axis=1))
         here = rows[:, None], np.arange(start, end)
+        nodes = read[here]
+        places = find_windows(np.where(is_value[here], nodes, -1 - a[nodes])) if (products[here] >= 0).all() else None
+        found += [(here, places)] if places is not None else []
+    terms = _terms(graph, numbers, products >= 0) if found and graph.gradients else products
+    earliest = _earliest(graph) if found else products
+    for here, places in found:
         nodes, term, kept = read[here], terms[here], is_value[here]
-        places = find_windows(np.where(kept, nodes, -1 - a[nodes])) if (products[here] >= 0).all() else None
-        if places is None:
-            continue
-        source = np.where(kept, nodes, _earliest(graph)[np.where(kept, 0, a[nodes])])
+        source = np.where(kept, nodes, earliest[np.where(kept, 0, a[nodes])])
         of_place = np.zeros(int(places.max()) + 1, np.int64)
         of_place[places] = source
         if (of_place[places] != source).any():
@@ -105,13 +108,16 @@ def _states(read: Ints, products: Ints) -> Iterator[tuple[int, int]]:
 
     `read` is -1 where that is no value, as in the first step of one that starts with zeros.
     """
-    newest, oldest = read.max(axis=0), products.min(axis=0)
-    start = 0
-    for end in range(1, len(newest) + 1):
-        if end == len(newest) or newest[end] > oldest[start:end].min():
-            if 0 <= newest[start:end].max() < oldest[start:end].min():
+    newest, oldest = read.max(axis=0).tolist(), products.min(axis=0).tolist()
+    start, last, first = 0, -1, oldest[0]  # the last value that is read since then, and the first product
+    for end in range(len(newest) + 1):
+        if end == len(newest) or newest[end] > first:
+            if 0 <= last < first and end - start >= FEWEST_USES:
                 yield start, end
-            start = end
+            if end == len(newest):
+                return
+            start, last, first = end, -1, oldest[end]
+        last, first = max(last, newest[end]), min(first, oldest[end])
 
 
 def _earliest(graph: Graph) -> Ints:
