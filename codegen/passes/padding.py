@@ -142,21 +142,20 @@ def _terms(graph: Graph, numbers: Ints, is_used: npt.NDArray[np.bool_]) -> Ints:
 
 def _with_arrays(graph: Graph, arrays: list[_Array]) -> Graph:
     """A new graph with a copy behind each node that is read, and arrays of these copies, none of them twice."""
-    numbers: dict[tuple[bytes, bytes], int] = {}
-    contents: list[tuple[Ints, Ints]] = []
-    number_of: list[int] = []
+    contents: dict[tuple[bytes, bytes], tuple[Ints, Ints]] = {}
+    keys: list[tuple[bytes, bytes]] = []
     for read in arrays:
         found, first = np.unique(read.places, return_index=True)
         sources = read.source.ravel()[first]
-        number_of.append(numbers.setdefault((found.tobytes(), sources.tobytes()), len(numbers)))
-        contents += [(found, sources)] if len(numbers) > len(contents) else []
-    out, new, copies = _with_copies(graph, np.concatenate([sources for _, sources in contents]))
+        keys.append((found.tobytes(), sources.tobytes()))
+        contents[keys[-1]] = found, sources
+    out, new, copies = _with_copies(graph, np.concatenate([sources for _, sources in contents.values()]))
     _, a, b = out.columns()
-    parts = np.split(copies, np.cumsum([len(sources) for _, sources in contents])[:-1])
-    for (found, _), nodes in zip(contents, parts, strict=True):
-        out.padded.append(Padded(nodes.tolist(), found.tolist()))
-    for read, number in zip(arrays, number_of, strict=True):
-        element = parts[number][np.searchsorted(contents[number][0], read.places)]
+    ends = np.cumsum([len(sources) for _, sources in contents.values()])
+    parts = dict(zip(contents, np.split(copies, ends[:-1]), strict=True))
+    out.padded += [Padded(parts[key].tolist(), found.tolist()) for key, (found, _) in contents.items()]
+    for read, key in zip(arrays, keys, strict=True):
+        element = parts[key][np.searchsorted(contents[key][0], read.places)]
         for readers, is_first in read.readers:
             a[new[readers[is_first]]] = element[is_first]
             b[new[readers[~is_first]]] = element[~is_first]

@@ -104,7 +104,10 @@ def _shortened(rows: Ints) -> tuple[list[Loop], int]:
 
 
 def _repeated(rows: Ints) -> list[Piece]:
-    """Rows that repeat, each time a constant further, by what covers the first repetition; else by a table."""
+    """Rows that repeat, each time a constant further, by what covers the first repetition; else by a table.
+
+    A few are covered by a table, so that they are one nest around what repeats, which may be lanes.
+    """
     for period in range(MIN_PERIOD, len(rows) // 2 + 1):
         if len(rows) % period:
             continue
