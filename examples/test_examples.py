@@ -126,6 +126,7 @@ def drawn(name):
     return build.draw(name, build.source_of(name))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_drawn(name):
     picture = drawn(name)

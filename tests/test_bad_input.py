@@ -218,13 +218,13 @@ class Subject:
             self.module.update(learning_rate=0.01)
             self.module.forward(self.label, self.image)
 
-    def bits(self) -> list[list[str]]:
+    def bits(self) -> list[list[int]]:
         if self.frozen:
             return [bits(values) for values in self.module.outputs(self.image).values()]
         count = self.module.info()["parameters"]
         return [bits([of(i) for i in range(count)]) for of in (self.module.data, self.module.grad)]
 
-    def rest(self) -> list[list[str]]:
+    def rest(self) -> list[list[int]]:
         """After the rest of the step."""
         if not self.frozen:
             self.module.backward()

@@ -64,6 +64,7 @@ def test_two_builds_give_the_same_bytes(compiled, tmp_path):
     assert str(tmp_path).encode() not in texts[0][0]
 
 
+@pytest.mark.slow
 def test_the_ir_lies_beside_the_c_on_demand(tmp_path):
     codegen.build(models.xor(), tmp_path, "without", flags=["-O0"])
     assert not (tmp_path / "without.ir").exists()
@@ -165,6 +166,7 @@ def test_every_compiler_gives_the_same_bits(compiler, tmp_path):
     assert compare({"engine": Engine(program), compiler: module}, random.Random(1), steps=20)
 
 
+@pytest.mark.slow
 def test_time_from_values_to_c():
     program = mnist_program()
     start = time.process_time()

@@ -13,6 +13,7 @@ import nn
 import nn_infer
 import pytest
 from commands import environment
+from harness import slow_but
 
 from codegen import build
 from codegen.mnist import program
@@ -141,7 +142,7 @@ def stand_in(folder: Path, name: str, path: str, wrong: str) -> None:
     (folder / f"{name}.py").write_text(STAND_IN.format(name=name, path=path, wrong=wrong))
 
 
-@pytest.mark.parametrize("what", WRONG)
+@pytest.mark.parametrize("what", slow_but(["gradient", "evaluate"], WRONG))
 def test_a_wrong_module_is_found(expected: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     wrong, message = WRONG[what]
     if what == "crash" and sys.platform == "win32":
@@ -184,6 +185,7 @@ def test_a_wrong_frozen_module_is_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert found[0].startswith(f"nn_infer at baseline with 1 thread: {what} of the sparse image")
 
 
+@pytest.mark.slow
 def test_what_is_printed_when_something_differs(
     expected: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

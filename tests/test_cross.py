@@ -301,6 +301,7 @@ def test_the_programs_cover_what_they_should():
     assert {chosen[name].make().dtype for name in ("functions", "functions_float32")} == {"float64", "float32"}
 
 
+@pytest.mark.slow
 def test_one_program_has_every_op_in_a_loop_over_lanes_and_in_one_call():
     built_in = [row for row in ops.ROWS if not row.is_registered]
     program = functions.program()

@@ -91,7 +91,7 @@ def some_zeros(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("rule", slow_but(["descent"], ["descent", "adam"]))
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", slow_but(["float32"], ["float64", "float32"]))
 def test_batches_have_the_bits_of_one_image_after_the_other(dtype, rule, tmp_path):
     program = replace(wide_rows(False), dtype=dtype, update=RULES[rule], fma=dtype == "float32")
     first = Extension(program, tmp_path, "loops", levels=True, flags=["-O0"])

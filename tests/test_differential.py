@@ -82,7 +82,7 @@ def test_what_one_group_reads_of_parameters_alone_and_of_inputs(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
-@pytest.mark.parametrize("chain", [1, 3])
+@pytest.mark.parametrize("chain", slow_but([3], [1, 3]))
 def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain, tmp_path):
     """The third, first and second number of an image, as statements: gcc 12 -O3 added them as they lie in memory."""
     x, w = models.values(3 * chain), models.weights(Random(1), chain)

@@ -78,6 +78,7 @@ def test_numbers_in_the_architecture_text(example):
     assert len(compiled.plain.kernels) == 8
 
 
+@pytest.mark.slow
 def test_the_python_of_the_essays_page_is_generated(compiled_mnist):
     page = (ROOT / "docs" / "essay.md").read_text(encoding="utf-8")
     texts = [compiled_mnist("python").text, compile_program(xor(), target="python").text]

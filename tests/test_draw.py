@@ -13,6 +13,7 @@ from xml.etree import ElementTree
 
 import models
 import pytest
+from harness import slow_but
 
 from codegen import Program, compile_program, load
 from codegen.backends import pictures as draw
@@ -354,6 +355,7 @@ def test_the_ir_is_drawn_pass_by_pass(four_neurons):
     assert len(bold) == 4 * 2 + 3 * 16
 
 
+@pytest.mark.slow
 def test_a_large_ir_is_drawn_as_groups(mnist: Program):
     text = dot.text(draw.ir(mnist))
     assert 'label="powers: 240,408 nodes as groups of equal shape"' in text
@@ -411,7 +413,7 @@ def loop_heads(label: str) -> list[str]:
 PROGRAMS = {**models.REGULAR, **{f"random {i}": lambda i=i: models.random_programs(i, 2) for i in range(8)}}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(["mlp", "recurrence", "edges"], PROGRAMS))
 def test_every_kind_of_model_can_be_drawn(name: str):
     program = PROGRAMS[name]()
     pictures = [draw.scalars(program), draw.ir(program), draw.ir(program, limit=5), draw.loops(program)]

@@ -47,7 +47,7 @@ def distance(expected, got) -> float:
 
 
 CASES = [(name, mode) for name in MODELS for mode in TOLERANCE]
-QUICK = [("deep_mlp", "float32"), ("deep_mlp", "fused"), ("convolution", ALL_AT_ONCE)]
+QUICK = [("deep_mlp", "fused")]
 CASES += [("mnist", "float32"), ("mnist", ALL_AT_ONCE)]
 SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in QUICK]
 

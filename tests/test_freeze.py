@@ -78,7 +78,7 @@ def compare_outputs(program: Program, modules: list, seed: int = 0, images: int 
 WITH_OUTPUTS = [name for name in REGULAR if REGULAR[name]().outputs]
 
 
-@pytest.mark.parametrize("name", slow_but(["mlp", "gather", "attention"], WITH_OUTPUTS))
+@pytest.mark.parametrize("name", slow_but(["mlp"], WITH_OUTPUTS))
 def test_a_frozen_model_has_the_bits_of_the_engine(name, tmp_path):
     program = REGULAR[name]()
     compare_outputs(program, frozen_modules(program, tmp_path), odd=True)
@@ -279,10 +279,10 @@ int main(void)
     ("name", "dtype"),
     [
         ("mlp", "float64"),
-        ("mlp", "float32"),
-        ("attention", "float64"),
+        pytest.param("mlp", "float32", marks=pytest.mark.slow),
+        pytest.param("attention", "float64", marks=pytest.mark.slow),
         ("recurrence", "float32"),
-        ("edges", "float64"),
+        pytest.param("edges", "float64", marks=pytest.mark.slow),
     ],
 )
 def test_plain_c(name, dtype, tmp_path):
@@ -425,6 +425,7 @@ def test_errors_on_the_command_line_are_one_line(arguments, message, tmp_path):
 # The example in C
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
 def test_the_example_reads_a_picture(tmp_path):
     import nn_infer

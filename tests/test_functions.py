@@ -262,7 +262,12 @@ def test_errors_of_float32(name: str):
 # C
 
 ROWS = [row for row in ops.ROWS if row.c.endswith(")") and not row.is_registered]
-BUILDS = [("-O0", "float64"), ("-O0", "float32"), ("-O3", "float64"), ("-O3", "float32")]
+BUILDS = [
+    pytest.param("-O0", "float64", marks=pytest.mark.slow),
+    ("-O0", "float32"),
+    ("-O3", "float64"),
+    pytest.param("-O3", "float32", marks=pytest.mark.slow),
+]
 
 
 def source(dtype: str) -> str:

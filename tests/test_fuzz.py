@@ -207,6 +207,7 @@ def test_without_a_fuzzer_the_command_says_what_to_install(monkeypatch):
         run.fuzz("idx", 1)
 
 
+@pytest.mark.slow
 def test_a_short_run(tmp_path, monkeypatch):
     """Of the target that starts first; `make fuzz` runs all."""
     pytest.importorskip("atheris", reason="atheris is not installed")

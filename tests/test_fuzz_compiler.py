@@ -177,6 +177,7 @@ def test_the_command_is_a_process_that_fails_with_the_case(tmp_path):
 # Found by the fuzzer
 
 
+@pytest.mark.slow
 def test_infinite_initial_data_in_python(tmp_path):
     """A generated Python module named INF before it defined it."""
     v0 = Value(1.0)
@@ -185,6 +186,7 @@ def test_infinite_initial_data_in_python(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_names_of_several_terms_outside_of_loops(tmp_path):
     """`const double x1` was declared twice in one block, by two terms of a sum that stand in no loop of their own."""
     w = [[[Value(0.1 * (i + j + k)) for k in range(3)] for j in range(2)] for i in range(5)]

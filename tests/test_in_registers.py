@@ -158,6 +158,7 @@ def sums_in_memory(module):
     return found
 
 
+@pytest.mark.slow
 @READS_ASSEMBLY
 def test_gcc_keeps_sums_of_shared_weights(tmp_path):
     program = shared_layer(16, 32, points=32)

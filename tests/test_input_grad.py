@@ -62,8 +62,8 @@ def linear() -> Program:
     return Program(Floats(x), Floats(t), {"p": p}, loss, {"x": [x[1]]}, input_gradients=True)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("name", slow_but(["perceptron of pixels", "xor", "linear"], PROGRAMS))
+@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@pytest.mark.parametrize("name", slow_but(["perceptron of pixels"], PROGRAMS))
 def test_they_are_those_of_the_engine(name, kind, tmp_path):
     program = PROGRAMS[name]()
     module, engine = module_of(kind, program, tmp_path), Engine(program)
@@ -87,7 +87,7 @@ def test_the_sign_of_a_zero_is_the_engine_s(tmp_path):
     assert exact(module.input_grad()) == exact([0.0, -2.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
 def test_they_are_of_the_last_image_alone(kind, tmp_path):
     program = models.mlp_of_floats(input_gradients=True)
     module = module_of(kind, program, tmp_path)
@@ -125,7 +125,7 @@ def test_they_are_of_the_last_image_alone(kind, tmp_path):
             module.input_grad()
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
 def test_by_name(kind, tmp_path):
     program = _with_gradients(mixed())
     module, engine = module_of(kind, program, tmp_path), Engine(program)
@@ -156,7 +156,7 @@ def test_all_systems_agree(tmp_path):
     compare(models.mlp_of_floats(input_gradients=True), tmp_path, flags=["-O0"])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
 def test_a_model_that_does_not_declare_them_says_so(kind, tmp_path):
     module = module_of(kind, models.mlp(), tmp_path)
     with pytest.raises(RuntimeError, match=re.escape("declare Program(input_gradients=True)")):
@@ -185,7 +185,7 @@ def measured() -> Program:
     return Program(Floats(x), Floats(t), {"w": w}, loss, {"out": out}, metrics=metrics, constants=[metrics["one"]])
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
 def test_means_are_those_of_the_engine(kind, tmp_path):
     program = measured()
     module, engine = module_of(kind, program, tmp_path), Engine(program)
@@ -283,6 +283,7 @@ def test_the_digest_differs(tmp_path):
     assert len(digests) == 2
 
 
+@pytest.mark.slow
 def test_a_compiled_model_of_the_cache_keeps_them(unoptimized, monkeypatch, tmp_path: Path):
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
     with_them = codegen.compile(models.mlp_of_floats(input_gradients=True))

@@ -277,6 +277,7 @@ def test_a_convolution_has_the_interpreted_bits_and_few_loops(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_trained_weights_go_back_into_values(tmp_path):
     model, program = reader()
     compiled = Extension(program, tmp_path, "loops", flags=["-O0"]).module

@@ -163,7 +163,7 @@ class Pair:
 
 
 KINDS = [*((name, Viewed) for name in PROGRAMS), ("mlp", Flat), ("float32", Flat)]
-QUICK = [("mlp", Viewed), ("no rows", Viewed), ("float32", Flat)]
+QUICK = [("no rows", Viewed)]
 SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
 
 

@@ -204,14 +204,14 @@ def many_names() -> list[str]:
 
 
 @needs_compiler
-@pytest.mark.parametrize("names", [ISSUE[:16], ISSUE[16:], ODD[:16], ODD[16:]])
+@pytest.mark.parametrize("names", slow_but([ODD[:16]], [ISSUE[:16], ISSUE[16:], ODD[:16], ODD[16:]]))
 def test_ordinary_and_odd_names_in_plain_c(names, tmp_path):
     for found in in_c(program(names, names), tmp_path, "m"):
         assert found == reference(names, names)
 
 
 @needs_compiler
-@pytest.mark.parametrize("names", slow_but([ODD], [ISSUE, ODD, C_KEYWORDS[:40]]))
+@pytest.mark.parametrize("names", slow_but([], [ISSUE, ODD, C_KEYWORDS[:40]], nightly=[ISSUE, C_KEYWORDS[:40]]))
 def test_ordinary_and_odd_names_in_modules(names, tmp_path):
     """In an extension that trains, in one that predicts, and in Python."""
     expected = reference(names, names)
@@ -248,7 +248,7 @@ MODULES = words(
 
 
 @needs_compiler
-@pytest.mark.parametrize("module", MODULES[::20])
+@pytest.mark.parametrize("module", slow_but(MODULES[:1], MODULES[::20]))
 def test_names_of_modules_in_plain_c(module, tmp_path):
     check_module(module, tmp_path)
 
@@ -401,6 +401,7 @@ def test_generated_files_of_two_models_in_one_folder(tmp_path):
     assert load_extension(path, "beside").outputs(INPUTS)
 
 
+@pytest.mark.slow
 def test_every_name_is_there_in_python():
     names = many_names()[:300]
     namespace: dict[str, object] = {"__name__": "every"}

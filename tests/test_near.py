@@ -46,7 +46,9 @@ def test_a_short_form_has_the_same_bits(name, module):
     assert math.isnan(getattr(module, NEAR_FORMS[name])(number(math.nan)))
 
 
-@pytest.mark.parametrize(("name", "module"), FORMS)
+@pytest.mark.parametrize(
+    ("name", "module"), [*FORMS[::3], *(pytest.param(*form, marks=pytest.mark.slow) for form in FORMS[1:3])]
+)
 def test_no_argument_beyond_takes_it(name, module, tmp_path):
     number = number_type(module)
     dtype = "float64" if module is circular else "float32"

@@ -45,6 +45,7 @@ def test_a_frozen_module():
     assert sum(swept(nn_infer.__file__, "nn_infer").values()) > 100
 
 
+@pytest.mark.slow
 def test_a_module_of_floats(compiled):
     failed = swept(str(compiled("xor").path), compiled("xor").module.__name__)
     assert sum(failed.values()) > 500

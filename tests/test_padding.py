@@ -125,7 +125,7 @@ PADDED = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["stride", "mirrored", "recurrent"], PADDED))
+@pytest.mark.parametrize("name", slow_but(["stride"], PADDED, nightly=["mirrored"]))
 def test_bits(name, tmp_path):
     program = PADDED[name]()
     assert build_graph(program).padded
@@ -250,6 +250,7 @@ def test_a_border_costs_no_kernels(name):
     assert counts[0] <= {"one axis": 18, "two axes": 20}[name]
 
 
+@pytest.mark.slow
 def test_steps_of_a_recurrence_of_images_cost_no_kernels():
     """Sums that read the border alone depend on no state, and are still of the step whose array they read."""
     compiled = [compile_program(recurrent(steps), "m") for steps in (4, 7)]

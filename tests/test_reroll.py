@@ -120,6 +120,7 @@ def two_branches():
     )
 
 
+@pytest.mark.slow
 def test_two_tensors_share_the_rows_of_one_input(tmp_path):
     from harness import compare
 

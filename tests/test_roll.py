@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import models
 import pytest
-from harness import compare
+from harness import compare, slow_but
 
 from benchmarks.depth import attending, classified
 from benchmarks.small.models import gru, lstm, residual_network
@@ -259,13 +259,14 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", DEEP)
+@pytest.mark.parametrize("name", slow_but(["filter", "LSTM"], DEEP))
 def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
 
 
+@pytest.mark.slow
 def test_what_a_batch_computes_once_comes_first(tmp_path):
     program = filtered(4)
     assert "groups_0_to_2" in compile_program(program, "deep").files["deep_kernels.h"]

@@ -195,7 +195,7 @@ def test_sums_fit_into_registers(registers):
         assert most / 2 < lines <= most, kind
 
 
-@pytest.mark.parametrize("name", ["mlp", "convolution", "gather"])
+@pytest.mark.parametrize("name", slow_but(["mlp"], ["mlp", "convolution", "gather"]))
 def test_loops_of_fast_programs_are_legal(name):
     check(models.REGULAR[name](), Target("float32", fma=True, reorder=True))
 
@@ -206,7 +206,7 @@ def test_random_graphs():
     check_batch(models.random_programs(3, 10))
 
 
-@pytest.mark.parametrize("name", NOT_WIDE)
+@pytest.mark.parametrize("name", slow_but(["mlp", "xor", "recurrence"], NOT_WIDE))
 def test_images_side_by_side_keep_every_bit(name):
     check_batch(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name]())
 
@@ -311,6 +311,7 @@ def test_columns_of_a_matrix(lanes, terms):
     check(program)
 
 
+@pytest.mark.slow
 def test_columns_of_several_matrices():
     """The adjoint of a state that several layers read: each loop over terms has a tile of its own."""
     x, size = models.values(8), 8
@@ -333,7 +334,7 @@ def test_columns_of_several_matrices():
 TILED = [(5, 41), (9, 8), (2, 3), (7, 17), (17, 1), (4, 131)]
 
 
-@pytest.mark.parametrize("shape", slow_but(TILED[1:5], TILED))
+@pytest.mark.parametrize("shape", slow_but(TILED[1:3], TILED))
 def test_tiles_of_rows(shape):
     """Gradients of a matrix, in tiles with rests in both directions; each row reads its own input, and the weights."""
     rows, lanes = shape
@@ -352,7 +353,7 @@ def layer_of_tokens(tokens: int, lanes: int) -> Program:
     return Program(Floats(x), None, {"w": w}, models.total([(v * 0.5).tanh() for v in out]), {"out": out})
 
 
-@pytest.mark.parametrize(("lanes", "registers"), [(10, WIDE), (16, NARROW)], ids=["a part of a line", "two blocks"])
+@pytest.mark.parametrize(("lanes", "registers"), [(10, WIDE), pytest.param(16, NARROW, marks=pytest.mark.slow)])
 def test_tiles_of_tokens(lanes, registers):
     check(layer_of_tokens(4, lanes), STRICT.at(registers), steps=1)
 
@@ -405,6 +406,7 @@ def test_rows_of_gradients_stay(shape):
     assert "interchange" not in [name for name, _ in changed(found, c_passes(found, STRICT))]
 
 
+@pytest.mark.slow
 def test_columns_in_two_loops_of_terms():
     """The adjoints of stacked gates: tiles inside two loops over terms, whose counters must all be different."""
     program = gru(models.values(4), models.values(1), steps=2, hidden=4)

@@ -43,7 +43,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "drawn codes": test_noise.variational,
     "moving": test_noise.moving,
 }
-QUICK = ["rows, Adam", "recurrent, Adam", "moving"]
+QUICK = ["rows, Adam"]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -59,7 +59,7 @@ STEPPING = {name: write for name, write in models.REGULAR.items() if name != "ed
 STORING = {"product": product_of_parameters, "edges": models.edges, "terms": many_terms}
 
 
-@pytest.mark.parametrize("name", slow_but(["mlp", "convolution", "recurrence", "L2"], [*STEPPING]))
+@pytest.mark.parametrize("name", slow_but(["mlp", "L2"], [*STEPPING]))
 def test_each_pass_keeps_every_bit(name):
     program, target = STEPPING[name](), Target()
     found = reroll(build_graph(program), program, target.cache_line)
@@ -124,8 +124,8 @@ def check_training(module, program, **options):
         assert after[0] == after[1], count
 
 
-@pytest.mark.parametrize("dtype", ["float64", "float32"])
-@pytest.mark.parametrize("name", slow_but(["mlp", "L2", "shared_weights"], [*STEPPING]))
+@pytest.mark.parametrize("dtype", slow_but(["float32"], ["float64", "float32"]))
+@pytest.mark.parametrize("name", slow_but(["L2"], [*STEPPING]))
 def test_training_has_the_bits_of_training_by_hand(name, dtype, tmp_path):
     program = replace(STEPPING[name](), dtype=dtype, fma=dtype == "float32")
     first = Extension(program, tmp_path, "loops", levels=True, flags=["-O0"])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import models
 import pytest
-from harness import compare
+from harness import compare, slow_but
 from models import total
 
 from benchmarks.small.models import SMALL
@@ -85,13 +85,14 @@ def dropout(xs: Rows, _: Rows) -> Rows:
 LAYERS = {"rotation": rotation, "ring": ring, "attention": attention, "dropout": dropout}
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("name", slow_but(["ring"], LAYERS))
 def test_bits(name, tmp_path):
     compare(model(LAYERS[name]), tmp_path, steps=2, flags=["-O0"])
 
 
-@pytest.mark.parametrize(("name", "most"), [("rotation", 12), ("ring", 11), ("attention", 26)])
-def test_rows_cost_no_kernels(name, most):
+@pytest.mark.parametrize("name", slow_but(["ring"], ["rotation", "ring", "attention"]))
+def test_rows_cost_no_kernels(name):
+    most = {"rotation": 12, "ring": 11, "attention": 26}[name]
     assert max(len(compile_program(model(LAYERS[name], rows)).plain.kernels) for rows in (5, 8, 12)) == most
 
 
@@ -113,6 +114,7 @@ def test_blocks_of_constants_stay_literals():
     assert not compile_program(halves).plain.tables
 
 
+@pytest.mark.slow
 def test_few_constants_are_a_table_where_that_is_fewer_loops():
     """Signs in turns are a table, and so are the means over 2, 3, 4 and 6 neighbours in a random graph on the way back:
     one loop over 12 nodes of 8 numbers, where literals are four loops and more."""

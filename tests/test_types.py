@@ -74,8 +74,10 @@ def test_the_stubs_declare_what_the_modules_have(tmp_path):
 
 @pytest.mark.parametrize(
     ("checker", "options"),
-    [("mypy", ["--strict", "--config-file=", "--cache-dir=cache"]), ("pyright", ["--pythonpath", sys.executable])],
-    ids=["mypy", "pyright"],
+    [
+        pytest.param("mypy", ["--strict", "--config-file=", "--cache-dir=cache"], id="mypy"),
+        pytest.param("pyright", ["--pythonpath", sys.executable], id="pyright", marks=pytest.mark.slow),
+    ],
 )
 def test_a_typed_program_is_accepted_and_a_wrong_one_refused(checker, options, tmp_path):
     pytest.importorskip(checker)

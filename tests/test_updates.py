@@ -14,7 +14,18 @@ from typing import Any
 import models
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, Generated, batches_by_hand, bits, compare, many, nightly_but, parameters
+from harness import (
+    LEVELS,
+    Extension,
+    Generated,
+    batches_by_hand,
+    bits,
+    compare,
+    many,
+    nightly_but,
+    parameters,
+    slow_but,
+)
 
 import codegen
 from codegen import Program
@@ -87,7 +98,7 @@ def state_of(module: Any) -> dict[str, list[float]]:
     return {name: np.asarray(view).ravel().tolist() for name, view in module.optimizer_state().items()}
 
 
-@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("name", slow_but(["rows that are skipped"], PROGRAMS))
 def test_the_bits_are_those_of_the_interpreted_rule(name, built):
     systems = built(name)
     program = systems["python"].program

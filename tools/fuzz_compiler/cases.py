@@ -22,7 +22,7 @@ from tools.fuzz_compiler.programs import random_program
 from tools.fuzz_compiler.recipe import Recipe
 from tools.fuzz_compiler.reference import Engine
 from tools.fuzz_compiler.regular import REGULAR, random_regular
-from tools.fuzz_compiler.systems import Difference, bits, compare, example
+from tools.fuzz_compiler.systems import Difference, bits, compare, example, in_hex
 from tools.fuzz_compiler.toolchain import Toolchain
 
 STEPS = 3
@@ -172,7 +172,7 @@ def _compare_frozen(engine: Engine, toolchain: Toolchain, folder: Path, case: Ca
             frozen.forward_outputs(inputs)
             for name, values in frozen.outputs().items():
                 if bits(values) != expected[i][name]:
-                    found = f"{bits(values)} instead of {expected[i][name]}"
+                    found = f"{in_hex(bits(values))} instead of {in_hex(expected[i][name])}"
                     raise Difference(f"frozen, {system}: output {name}: {found}")
                 compared += len(values)
     return compared

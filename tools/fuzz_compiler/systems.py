@@ -6,9 +6,9 @@ some steps and raises Difference: "step 1: gradients: loops, gcc -O3, avx2 diffe
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
-import struct
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager
@@ -163,14 +163,18 @@ def _part(part: Part, rng: Random, odd: float) -> list[Any]:
     return [rng.choice(ODD_NUMBERS) if rng.random() < odd / 4 else rng.uniform(-1, 1) for _ in range(part.count)]
 
 
-def bits(numbers: Iterable[float]) -> list[str]:
+def bits(numbers: Iterable[float]) -> list[int]:
     """Bit patterns. The contract's one licence is the sign of a zero; a nan's payload is no number's business."""
-    return ["nan" if x != x else struct.pack(">d", 0.0 if x == 0.0 else x).hex() for x in numbers]
+    return array("q", array("d", [x + 0.0 if x == x else math.nan for x in numbers]).tobytes()).tolist()
+
+
+def in_hex(patterns: Iterable[int]) -> str:
+    return ", ".join(f"{pattern & (1 << 64) - 1:016x}" for pattern in patterns)
 
 
 def require_same(systems: Mapping[str, System], what: str, observe: Callable[[Any], Iterable[float]]) -> int:
     """Observes each system, and raises Difference where one differs from the first; returns how many numbers agree."""
-    expected: list[str] | None = None
+    expected: list[int] | None = None
     compared = 0
     for name, system in systems.items():
         seen = bits(observe(system))
@@ -181,7 +185,7 @@ def require_same(systems: Mapping[str, System], what: str, observe: Callable[[An
             i = wrong[0]
             raise Difference(
                 f"{what}: {name} differs from {reference} at {', '.join(map(str, wrong[:5]))} of {len(seen)}: "
-                f"{seen[i]} instead of {expected[i]}"
+                f"{in_hex([seen[i]])} instead of {in_hex([expected[i]])}"
             )
         compared += len(seen)
     return compared
