@@ -181,7 +181,7 @@ static void begin_images(struct workspace *w, const struct chunk *chunk, int at,
 #if FEW_IMAGES && SIDE_BY_SIDE
     const int rest = count % IMAGES_AT_ONCE;
     if (chunk->metrics == NULL) /* which are computed one by one */
-        sum_rows(w, rest < FEWEST_SIDE_BY_SIDE ? count - rest : count);
+        sum_rows(w, -1, rest < FEWEST_SIDE_BY_SIDE ? count - rest : count);
 #endif
 }
 

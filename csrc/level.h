@@ -123,6 +123,9 @@ struct level {
 #endif
     /* Images side by side; all of these are NULL if the model has none. */
     void (*copy_into)(struct images *restrict, const struct workspace *, int count);
+#if LOADS_GROUPS
+    void (*load_group)(struct images *restrict, int first, int count); /* of block_images */
+#endif
     void (*copy_out_of)(const struct images *restrict, struct workspace *, int count, const struct values *list);
     const struct batch_passes *prediction, *outputs, *training, *evaluation;
 };

@@ -88,6 +88,9 @@ static const struct level AT_LEVEL(level) = {
 #endif
 #if SIDE_BY_SIDE
     .copy_into = AT_LEVEL(copy_into),
+#if LOADS_GROUPS
+    .load_group = AT_LEVEL(load_group),
+#endif
 #if HAS_PREDICTION
     .prediction = &AT_LEVEL(prediction_passes),
 #endif

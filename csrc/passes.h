@@ -23,8 +23,8 @@
 static void set_targets(struct workspace *w, const target_type *targets)
 {
 #if TARGET_LABEL
-    for (int i = 0; i < TARGET_COUNT; i++)
-        w->value[TARGET + i] = i == *targets;
+    memset(w->value + TARGET, 0, TARGET_COUNT * sizeof(real));
+    w->value[TARGET + *targets] = 1;
 #else
     if (TARGET_COUNT)
         memcpy(w->value + TARGET, targets, TARGET_COUNT * sizeof(real));
@@ -152,34 +152,22 @@ static int add_rows(struct workspace *images, int count, int chunk, int last)
 enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), CHUNKS_IN_TILE = TILE_BYTES / ROWS_BYTES };
 enum { TILE_CHUNKS = CHUNKS_IN_TILE > 1 ? CHUNKS_IN_TILE : 1 };
 
-#if FEW_IMAGES && SIDE_BY_SIDE
-/* The sums over active inputs of some images. The rows of a tile of inputs stay in the L1 cache while all add theirs. */
-static void sum_rows(struct workspace *images, int count)
+/*
+ * The sums over active inputs of some images; of a block, `first` is the number of the first one, else -1. The rows of a
+ * tile of inputs stay in the L1 cache while all images add theirs, tile after tile: each sum still adds its terms in
+ * order.
+ */
+static void sum_rows(struct workspace *images, int first, int count)
 {
     for (int image = 0; image < count; image++)
         level->start_row_sums(&images[image]);
-    for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS)
-        for (int image = 0; image < count;)
-            image += add_rows(&images[image], count - image, chunk, at_most(chunk + TILE_CHUNKS, CHUNKS));
-}
-#endif
-
-/*
- * Computes the sums over active inputs of images first .. end - 1. The rows of a tile of inputs stay in the L1 cache
- * while all images add theirs, tile after tile: each sum still adds its terms in order.
- */
-static void compute_row_sums(int worker, int first, int end)
-{
-    for (int image = first; image < end; image++) {
-        set_image(image, &lists[worker][image - first]);
-        level->start_row_sums(&block[image]);
-    }
     for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS) {
         const int last = at_most(chunk + TILE_CHUNKS, CHUNKS);
-        for (int image = first, next = first; image < end; image++) {
+        for (int image = 0, next = 0; image < count; image++) {
             if (image == next)
-                next += add_rows(&block[image], end - image, chunk, last);
-            prefetch_later(image, chunk * CHUNK_INPUTS, last * CHUNK_INPUTS);
+                next += add_rows(&images[image], count - image, chunk, last);
+            if (first >= 0)
+                prefetch_later(first + image, chunk * CHUNK_INPUTS, last * CHUNK_INPUTS);
         }
     }
 }
@@ -206,14 +194,26 @@ static void compute_values(int worker, int first, int count)
             list = out_of_groups;
         }
 #endif
-        for (int k = 0; k < count; k++)
-            copy_computed_once(&w[k]);
-        compute_side_by_side(images, level->training, w, count, &computed_once);
-        level->copy_out_of(images, w, count, list);
+#if LOADS_GROUPS
+        if (in_groups()) {
+            level->load_group(images, first, count);
+            level->training->side_by_side(images, &computed_once);
+        }
+        else
+#endif
+        {
+            for (int k = 0; k < count; k++)
+                copy_computed_once(&w[k]);
+            compute_side_by_side(images, level->training, w, count, &computed_once);
+            level->copy_out_of(images, w, count, list);
+        }
         for (int k = 0; k < count; k++)
             block_images.loss[first + k] = images->value[LOSS][k];
-        if (first + count == block_images.count)
-            copy_image(&w[count - 1], images, count - 1); /* it will be `training` */
+        if (first + count == block_images.count) { /* the last one will be `training` */
+            if (LOADS_GROUPS && in_groups())
+                set_image(block_images.count - 1, NULL);
+            copy_image(&w[count - 1], images, count - 1);
+        }
         return;
     }
 #endif
@@ -265,7 +265,11 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
     const int size = piece_size(block_images.end - block_images.first);
     const int first = block_images.first + piece * size, end = first + at_most(block_images.end - first, size);
-    compute_row_sums(worker, first, end);
+    if (!LOADS_GROUPS || !in_groups()) {
+        for (int image = first; image < end; image++)
+            set_image(image, &lists[worker][image - first]);
+        sum_rows(&block[first], first, end - first);
+    }
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
     for (int image = first; image < end; image++)

@@ -16,7 +16,7 @@
 #define IN_REGISTER (LEVEL == 2 ? SIDE_BY_SIDE : SIDE_BY_SIDE / 2) /* numbers: rows of a block, and columns */
 
 typedef real AT_LEVEL(row) __attribute__((vector_size(REGISTER_BYTES)));
-typedef real AT_LEVEL(unaligned_row) __attribute__((vector_size(REGISTER_BYTES), aligned(sizeof(real)), may_alias));
+typedef real AT_LEVEL(unaligned_row) __attribute__((vector_size(REGISTER_BYTES), aligned(1), may_alias));
 
 /* Rows a and b exchange the blocks of 1, 2, 4, ... elements that are on the wrong side of the diagonal. */
 #if FLOAT32 && LEVEL == 2
@@ -123,6 +123,33 @@ static void AT_LEVEL(copy_into)(struct images *restrict images, const struct wor
                 images->value[i][k] = from[k][i];
     }
 }
+
+#if LOADS_GROUPS
+/* The same from inputs, which come first in value[], and targets as they are. Floats may be misaligned. */
+static void AT_LEVEL(load_group)(struct images *restrict images, int first, int count)
+{
+    const input_type *inputs[SIDE_BY_SIDE];
+    const target_type *targets[SIDE_BY_SIDE];
+    int i = 0;
+    for (int k = 0; k < SIDE_BY_SIDE; k++) {
+        inputs[k] = block_images.inputs[first + at_most(k, count - 1)];
+        targets[k] = block_images.targets[first + at_most(k, count - 1)];
+    }
+#if TRANSPOSES
+    i = AT_LEVEL(transpose_into)(images, inputs, 0, INPUT_COUNT);
+#endif
+    for (; i < INPUT_COUNT; i++)
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+            images->value[i][k] = input_value(inputs[k], i);
+    for (i = 0; i < TARGET_COUNT; i++)
+        for (int k = 0; k < SIDE_BY_SIDE; k++)
+#if TARGET_LABEL
+            images->value[TARGET + i][k] = i == *targets[k];
+#else
+            memcpy(&images->value[TARGET + i][k], (const char *)targets[k] + (size_t)i * sizeof(real), sizeof(real));
+#endif
+}
+#endif
 
 #if !FROZEN
 static void AT_LEVEL(copy_out_of)(const struct images *restrict images, struct workspace *w, int count,

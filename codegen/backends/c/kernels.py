@@ -183,6 +183,13 @@ class Kernels:
         """How many numbers of value[] a batch needs of each image."""
         return self.value_count - self.copied
 
+    @property
+    def loads_groups(self) -> bool:
+        """Whether groups of images take inputs and targets as they come: no kernel runs image by image."""
+        passes = BATCH_PASSES["training"] | Pass.DENSE_GRADIENTS
+        by_image = any(call.phase == Phase.BY_IMAGE and call.passes & passes for call in self.functions.calls)
+        return bool(self.functions.group_calls) and not (by_image or self.by_index or "NOISE" in dict(self.offsets))
+
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""
         return {offset: name for name, offset in self.offsets}.get(index, str(index))

@@ -224,6 +224,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("NOISE_COUNT", len(program.noise_values)),
             ("METRIC_COUNT", len(program.metrics)),
             ("GROUP_GRADIENTS", int(bool(kernels.functions.group_calls))),
+            ("LOADS_GROUPS", int(kernels.loads_groups and program.pixel_scale is None)),
             ("TAKES_STEPS", int(bool(kernels.functions.step_calls))),
             ("DENSE_ROWS", int(bool(kernels.row_tensors) and Target.of(program).is_dense)),
             ("FEW_IMAGES", IMAGES if kernels.functions.dense_calls else 0),
