@@ -159,12 +159,12 @@ enum { TILE_CHUNKS = CHUNKS_IN_TILE > 1 ? CHUNKS_IN_TILE : 1 };
  */
 static void sum_rows(struct workspace *images, int first, int count)
 {
-    for (int image = 0; image < count; image++)
+    for (int image = 0; ROW_TENSOR_COUNT && image < count; image++)
         level->start_row_sums(&images[image]);
     for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS) {
         const int last = at_most(chunk + TILE_CHUNKS, CHUNKS);
         for (int image = 0, next = 0; image < count; image++) {
-            if (image == next)
+            if (ROW_TENSOR_COUNT && image == next)
                 next += add_rows(&images[image], count - image, chunk, last);
             if (first >= 0)
                 prefetch_later(first + image, chunk * CHUNK_INPUTS, last * CHUNK_INPUTS);
