@@ -27,9 +27,6 @@
 #ifndef GROUP_GRADIENTS
 #define GROUP_GRADIENTS 0
 #endif
-#ifndef LOADS_GROUPS /* groups of images need no workspaces */
-#define LOADS_GROUPS 0
-#endif
 #ifndef TAKES_STEPS
 #define TAKES_STEPS 0
 #endif

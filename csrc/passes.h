@@ -153,9 +153,8 @@ enum { ROWS_BYTES = CHUNK_INPUTS * ROW_FACTORS * sizeof(real), CHUNKS_IN_TILE = 
 enum { TILE_CHUNKS = CHUNKS_IN_TILE > 1 ? CHUNKS_IN_TILE : 1 };
 
 /*
- * The sums over active inputs of some images; of a block, `first` is the number of the first one, else -1. The rows of a
- * tile of inputs stay in the L1 cache while all images add theirs, tile after tile: each sum still adds its terms in
- * order.
+ * The sums over active inputs of some images; of a block, from image `first` on, else that is -1. The rows of a tile of
+ * inputs stay in the L1 cache while all images add theirs, tile after tile: each sum still adds its terms in order.
  */
 static void sum_rows(struct workspace *images, int first, int count)
 {

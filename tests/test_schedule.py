@@ -358,6 +358,12 @@ def test_tiles_of_tokens(lanes, registers):
     check(layer_of_tokens(4, lanes), STRICT.at(registers), steps=1)
 
 
+def test_a_part_of_a_line_takes_as_many_registers_as_gcc_makes_of_it():
+    """12 lanes are 8 and 4: with 16 rows of them gcc kept no sum in a register."""
+    assert [Target("float32").tile_rows(lanes) for lanes in (4, 12, 14, 16, 28, 64)] == [16, 8, 5, 16, 5, 4]
+    assert [Target().at(NARROW).tile_rows(lanes) for lanes in (3, 7, 8, 12, 80)] == [4, 4, 4, 2, 1]
+
+
 def test_tokens_that_share_weights_are_added_some_at_a_time():
     program = layer_of_tokens(12, 8)
     found = reroll(build_graph(program), program, 8)
