@@ -158,12 +158,12 @@ enum { TILE_CHUNKS = CHUNKS_IN_TILE > 1 ? CHUNKS_IN_TILE : 1 };
  */
 static void sum_rows(struct workspace *images, int first, int count)
 {
-    for (int image = 0; ROW_TENSOR_COUNT && image < count; image++)
+    for (int image = 0; image < count; image++)
         level->start_row_sums(&images[image]);
     for (int chunk = 0; chunk < CHUNKS; chunk += TILE_CHUNKS) {
         const int last = at_most(chunk + TILE_CHUNKS, CHUNKS);
         for (int image = 0, next = 0; image < count; image++) {
-            if (ROW_TENSOR_COUNT && image == next)
+            if (image == next)
                 next += add_rows(&images[image], count - image, chunk, last);
             if (first >= 0)
                 prefetch_later(first + image, chunk * CHUNK_INPUTS, last * CHUNK_INPUTS);
@@ -264,11 +264,14 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
 {
     const int size = piece_size(block_images.end - block_images.first);
     const int first = block_images.first + piece * size, end = first + at_most(block_images.end - first, size);
-    if (!LOADS_GROUPS || !in_groups()) {
-        for (int image = first; image < end; image++)
+    for (int image = first; image < end; image++) {
+        if (!LOADS_GROUPS || !in_groups())
             set_image(image, &lists[worker][image - first]);
-        sum_rows(&block[first], first, end - first);
+        if (!ROW_TENSOR_COUNT)
+            prefetch_later(image, 0, INPUT_COUNT);
     }
+    if (ROW_TENSOR_COUNT)
+        sum_rows(&block[first], first, end - first);
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
     for (int image = first; image < end; image++)
