@@ -284,7 +284,7 @@ def test_table_of_ranks_has_medians_and_ratios_to_one_thread():
     assert lines[3].startswith("| Trainer, fast | 1.50 (1.00 to 2.00), **2.00** |")
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_depth_has_a_row_for_each_model(monkeypatch, capsys, tmp_path):
     small = depth.MODELS["residual MLP, 2 and 20 blocks"][0]
     monkeypatch.setattr(depth, "MODELS", {"one": (small, small)})

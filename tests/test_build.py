@@ -14,7 +14,7 @@ from pathlib import Path
 import models
 import numpy as np
 import pytest
-from harness import Extension, nightly_but, slow_but
+from harness import Extension, nightly_but
 
 import codegen
 from benchmarks.small.models import MODELS
@@ -78,7 +78,7 @@ OF_PLAIN_C = {"freestanding.h", "plain.h", "plain_random.h"}  # in place of the 
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
-@pytest.mark.parametrize("file", slow_but([], ["nn.c", "nn_infer.c"]))
+@pytest.mark.parametrize("file", nightly_but(["nn.c"], ["nn.c", "nn_infer.c"]))
 def test_every_guarded_header_includes_what_it_uses(file, tmp_path):
     """Alone behind the constants and tables of a model, and twice."""
     program = models.mlp()
@@ -174,8 +174,7 @@ def test_time_from_values_to_c():
     assert time.process_time() - start < 10  # 0.7 s to 2 s here; a budget for slower machines, not a measurement
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("level", [0, 2])
+@pytest.mark.parametrize("level", nightly_but([2], [0, 2]))
 def test_long_lists_of_terms_do_not_keep_gcc_for_minutes(level, tmp_path):
     """gcc 12 was not done after a quarter of an hour: its vectoriser searched sums of 49 terms written one by one."""
     if shutil.which("gcc") is None:
@@ -247,7 +246,7 @@ def run_under_sanitizers(script: str, sanitizers: list[str], *arguments: str) ->
     assert run.returncode == 0, run.stdout + run.stderr
 
 
-@pytest.mark.parametrize("name", nightly_but(["mlp", "gather"], [*models.REGULAR, "random"]))
+@pytest.mark.parametrize("name", nightly_but(["mlp"], [*models.REGULAR, "random"]))
 def test_sanitizers_find_nothing(name, tmp_path):
     """The differential test, and batches by a team of threads, under ASan and UBSan. At -O1 gcc takes minutes."""
     script = (
@@ -263,7 +262,7 @@ def test_sanitizers_find_nothing(name, tmp_path):
     run_under_sanitizers(script, ["asan", "ubsan"], name, str(tmp_path))
 
 
-@pytest.mark.parametrize("name", nightly_but(["wide", "recurrence"], ["mlp", "wide", "convolution", "recurrence"]))
+@pytest.mark.parametrize("name", nightly_but(["recurrence"], ["mlp", "wide", "convolution", "recurrence"]))
 def test_threads_do_not_race(name, tmp_path):
     """Batches by a team of threads under ThreadSanitizer."""
     script = (

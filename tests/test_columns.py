@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from harness import Extension, bits, compare, gradients
+from harness import Extension, bits, compare, gradients, nightly_but
 
 from benchmarks.small.models import lstm, numbers, physics_loss
 from codegen import compile_program
@@ -244,8 +244,7 @@ def test_what_is_computed_later_is_not_copied():
     assert copy_columns(late, 4, {}) is late
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("write", [physics_loss, lstm])
+@pytest.mark.parametrize("write", nightly_but([physics_loss], [physics_loss, lstm]))
 def test_copies_in_modules(write, tmp_path):
     """Of values and of parameters, for single images, for images side by side, and for steps."""
     program = write(numbers(6), numbers(1), hidden=5) if write is physics_loss else write(numbers(12), numbers(2), 6, 5)

@@ -12,7 +12,7 @@ import threading
 import models
 import numpy as np
 import pytest
-from harness import Extension, state
+from harness import Extension, nightly_but, state
 from test_build import run_under_sanitizers
 
 from codegen.files import csrc
@@ -174,8 +174,7 @@ all_at_once([read, look, look, write, write])
 """
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("parallel", ["0", "1000000"])
+@pytest.mark.parametrize("parallel", nightly_but(["0"], ["0", "1000000"]))
 def test_threads_that_call_everything_do_not_race(parallel, tmp_path):
     run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path), parallel)
 

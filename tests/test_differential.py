@@ -13,7 +13,7 @@ from codegen.pipeline import compile_program
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(["mlp"], models.REGULAR, nightly=["attention", "residual", "deep_mlp", "wide"])
+    "name", slow_but(["mlp"], models.REGULAR, nightly=["attention", "residual", "deep_mlp", "wide", "gather"])
 )
 def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)

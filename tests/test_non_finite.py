@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import models
@@ -48,14 +48,16 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "convolution": models.convolution,
     "random": lambda: models.random_programs(11, 8),
 }
-QUICK = ["ops"]
+SLOW = ["ops", "floats", "mlp", "two rows"]
 OF_PIXELS = {"mlp", "wide", "two rows", "convolution"}  # whose examples are always finite
 
 
-def cases(*places: str) -> list:
-    """Each program with each place for an odd number that it has."""
+def cases(*places: str, quick: Sequence[str] = ()) -> list:
+    """Each program with each place for an odd number that it has; some of them in quick tests, some every night."""
     return [
-        pytest.param(name, what, marks=[] if name in QUICK else [pytest.mark.slow])
+        pytest.param(
+            name, what, marks=[] if name in quick else pytest.mark.slow if name in SLOW else pytest.mark.nightly
+        )
         for name in PROGRAMS
         for what in places
         if what != "example" or name not in OF_PIXELS
@@ -135,7 +137,6 @@ def spoiled(program: Program, rng: random.Random, value: float) -> tuple[object,
     return target, inputs
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("looks", [True, False], ids=["all seen", "gradients unseen"])
 @pytest.mark.parametrize(("name", "what"), cases("weight", "gradient", "example"))
 def test_steps(name, what, looks, systems):
@@ -171,7 +172,7 @@ def test_steps(name, what, looks, systems):
 BATCHES = [(1, 1), (1, 2), (7, 1), (7, 3), (70, 1), (70, 2)]  # of images, and threads
 
 
-@pytest.mark.parametrize(("name", "what"), cases("weight", "example"))
+@pytest.mark.parametrize(("name", "what"), cases("weight", "example", quick=["ops"]))
 def test_train_and_evaluate(name, what, systems):
     """Batches smaller and larger than a block, with threads, at every SIMD level, and in Python."""
     one, program = systems(name), systems(name).program

@@ -29,7 +29,7 @@ def test_there_are_four_of_under_25_lines():
     assert all(len([line for line in source.splitlines() if line.strip()]) < 25 for source in MODELS)
 
 
-@pytest.mark.parametrize("source", slow_but(MODELS[:1], MODELS), ids=NAMES)
+@pytest.mark.parametrize("source", slow_but(MODELS[:1], MODELS, nightly=MODELS[1:2]), ids=NAMES)
 def test_a_compiled_model_has_the_interpreted_bits(source, tmp_path):
     compare(declared(source), tmp_path, steps=3, flags=["-O0"])
 

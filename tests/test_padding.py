@@ -125,7 +125,12 @@ PADDED = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["stride"], PADDED, nightly=["mirrored"]))
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        ["stride"], PADDED, nightly=["mirrored", "recurrent from zeros", "large kernel", "two axes", "other side"]
+    ),
+)
 def test_bits(name, tmp_path):
     program = PADDED[name]()
     assert build_graph(program).padded

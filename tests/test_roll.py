@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import models
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but, slow_but
 
 from benchmarks.depth import attending, classified
 from benchmarks.small.models import gru, lstm, residual_network
@@ -280,8 +280,7 @@ def test_depth_costs_no_kernels_where_the_last_token_alone_counts():
     assert found[1] <= 1.1 * found[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tokens", [4, 8])
+@pytest.mark.parametrize("tokens", nightly_but([4], [4, 8]))
 def test_blocks_of_attention_cost_no_kernels(tokens):
     """Where a group has nests whose distances are their own in each block, and sums of what many groups compute."""
     few, many = [
@@ -291,8 +290,7 @@ def test_blocks_of_attention_cost_no_kernels(tokens):
     assert few <= 1.02 * many  # four are no other kind of model
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("blocks", [2, 3])
+@pytest.mark.parametrize("blocks", nightly_but([2], [2, 3]))
 def test_bits_of_a_loop_over_many_kernels(blocks, tmp_path):
     """Its body is in functions of bounded length, which have no more variables than they use. Of two blocks one alone
     has what is behind an early end, and does not use the counter."""
