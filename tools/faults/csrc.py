@@ -34,6 +34,13 @@ FAULTS = [
         "const real x = inputs[image][0];",
         test="tests/test_dense_rows.py",
     ),
+    Fault(
+        "a group of images with the targets of the first one",
+        "csrc/transpose.h",
+        "targets[k] = block_images.targets[first + at_most(k, count - 1)];",
+        "targets[k] = block_images.targets[first];",
+        test="tests/test_fast.py",
+    ),
     Fault("a transposition that forgets a step", "csrc/transpose.h", "EXCHANGE(rows, 2)", ""),
     Fault(
         "columns of four rows in another order",
