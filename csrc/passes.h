@@ -208,11 +208,8 @@ static void compute_values(int worker, int first, int count)
         }
         for (int k = 0; k < count; k++)
             block_images.loss[first + k] = images->value[LOSS][k];
-        if (first + count == block_images.count) { /* the last one will be `training` */
-            if (LOADS_GROUPS && in_groups())
-                set_image(block_images.count - 1, NULL);
-            copy_image(&w[count - 1], images, count - 1);
-        }
+        if (first + count == block_images.count)
+            copy_image(&w[count - 1], images, count - 1); /* it will be `training` */
         return;
     }
 #endif
@@ -265,7 +262,7 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
     const int size = piece_size(block_images.end - block_images.first);
     const int first = block_images.first + piece * size, end = first + at_most(block_images.end - first, size);
     for (int image = first; image < end; image++) {
-        if (!LOADS_GROUPS || !in_groups())
+        if (!LOADS_GROUPS || !in_groups() || image == block_images.count - 1)
             set_image(image, &lists[worker][image - first]);
         if (!ROW_TENSOR_COUNT)
             prefetch_later(image, 0, INPUT_COUNT);

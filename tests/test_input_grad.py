@@ -16,7 +16,7 @@ import models
 import numpy as np
 import pytest
 from harness import LEVELS, Extension, bits, compare, example, gradients, many, slow_but
-from test_parts import KINDS, T, X, inputs_of, mixed, module_of, part_of, targets_of
+from test_parts import T, X, each_kind, inputs_of, mixed, module_of, part_of, targets_of
 
 import codegen
 from codegen import Floats, Label, ModelWarning, Pixels, Program
@@ -62,7 +62,7 @@ def linear() -> Program:
     return Program(Floats(x), Floats(t), {"p": p}, loss, {"x": [x[1]]}, input_gradients=True)
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 @pytest.mark.parametrize("name", slow_but(["perceptron of pixels"], PROGRAMS))
 def test_they_are_those_of_the_engine(name, kind, tmp_path):
     program = PROGRAMS[name]()
@@ -87,7 +87,7 @@ def test_the_sign_of_a_zero_is_the_engine_s(tmp_path):
     assert exact(module.input_grad()) == exact([0.0, -2.0, 0.0, 0.0, 0.0, 0.0, 1.0])
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_they_are_of_the_last_image_alone(kind, tmp_path):
     program = models.mlp_of_floats(input_gradients=True)
     module = module_of(kind, program, tmp_path)
@@ -125,7 +125,7 @@ def test_they_are_of_the_last_image_alone(kind, tmp_path):
             module.input_grad()
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_by_name(kind, tmp_path):
     program = _with_gradients(mixed())
     module, engine = module_of(kind, program, tmp_path), Engine(program)
@@ -156,7 +156,7 @@ def test_all_systems_agree(tmp_path):
     compare(models.mlp_of_floats(input_gradients=True), tmp_path, flags=["-O0"])
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_a_model_that_does_not_declare_them_says_so(kind, tmp_path):
     module = module_of(kind, models.mlp(), tmp_path)
     with pytest.raises(RuntimeError, match=re.escape("declare Program(input_gradients=True)")):
@@ -185,7 +185,7 @@ def measured() -> Program:
     return Program(Floats(x), Floats(t), {"w": w}, loss, {"out": out}, metrics=metrics, constants=[metrics["one"]])
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_means_are_those_of_the_engine(kind, tmp_path):
     program = measured()
     module, engine = module_of(kind, program, tmp_path), Engine(program)

@@ -346,6 +346,12 @@ def test_the_import_imports_nothing_else(run_python):
     assert run_python(script).strip() == "['nn']"
 
 
+@pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="sanitizers watch the import")
+def test_the_import_takes_at_most_ten_milliseconds(run_python):
+    script = "import time; start = time.process_time(); import nn; print(time.process_time() - start)"
+    assert min(float(run_python(script)) for _ in range(5)) < 0.010
+
+
 def test_the_first_weights_are_those_of_the_declared_seed(run_python):
     hexes = run_python(f"import nn\nfor i in range({PARAMETERS}): print(nn.data(i).hex(), nn.grad(i))").split()
     nn.reset(nn.info()["seed"])

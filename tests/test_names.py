@@ -211,7 +211,7 @@ def test_ordinary_and_odd_names_in_plain_c(names, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("names", slow_but([], [ISSUE, ODD, C_KEYWORDS[:40]], nightly=[ISSUE, C_KEYWORDS[:40]]))
+@pytest.mark.parametrize("names", nightly_but([ODD], [ISSUE, ODD, C_KEYWORDS[:40]]))
 def test_ordinary_and_odd_names_in_modules(names, tmp_path):
     """In an extension that trains, in one that predicts, and in Python."""
     expected = reference(names, names)

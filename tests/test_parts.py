@@ -77,6 +77,7 @@ def module_of(kind: str, program: Program, folder: Path) -> ModuleType:
 
 
 KINDS = ["loops", "straightline", "python"]
+each_kind = pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -287,7 +288,7 @@ def language(positions: int = 3, vocabulary: int = 5, shared: bool = True) -> Pr
     )
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_tokens_alone_have_no_name(kind, tmp_path):
     program, engine = language(), Engine(language())
     module = module_of(kind, program, tmp_path)
@@ -319,7 +320,7 @@ def test_tokens_alone_have_no_name(kind, tmp_path):
         module.evaluate(sentences, after[1:])
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_tokens_as_targets(kind, tmp_path):
     """A Label of several positions: the loss of each word of a sentence."""
     x, t = values(2), [values(3), values(3)]
@@ -424,7 +425,7 @@ def physics(targets: str) -> Program:
     return Program(Floats([]), kind, {"w": w, "b": b}, loss, {"wb": [w, b]}, learning_rate=0.1)
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_a_model_without_inputs_trains_an_example_an_epoch(kind, tmp_path):
     module, engine = module_of(kind, physics("none"), tmp_path), Engine(physics("none"))
     losses = module.train(None, None, epochs=100)
@@ -442,7 +443,7 @@ def test_a_model_without_inputs_trains_an_example_an_epoch(kind, tmp_path):
             module.train(wrong, None)
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_without_inputs_the_targets_say_how_many_examples_there_are(kind, tmp_path):
     module = module_of(kind, physics("floats"), tmp_path)
     targets = RNG.normal(size=(70, 2))
@@ -470,7 +471,7 @@ def test_without_inputs_the_targets_say_how_many_examples_there_are(kind, tmp_pa
             module.train(None, wrong)
 
 
-@pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+@each_kind
 def test_without_inputs_but_with_labels(kind, tmp_path):
     module = module_of(kind, physics("labels"), tmp_path)
     labels = [0, 0, 1, 0, 1]

@@ -353,7 +353,13 @@ def layer_of_tokens(tokens: int, lanes: int) -> Program:
     return Program(Floats(x), None, {"w": w}, models.total([(v * 0.5).tanh() for v in out]), {"out": out})
 
 
-@pytest.mark.parametrize(("lanes", "registers"), [(10, WIDE), pytest.param(16, NARROW, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("lanes", "registers"),
+    [
+        pytest.param(10, WIDE, id="a part of a line"),
+        pytest.param(16, NARROW, id="two blocks", marks=pytest.mark.slow),
+    ],
+)
 def test_tiles_of_tokens(lanes, registers):
     check(layer_of_tokens(4, lanes), STRICT.at(registers), steps=1)
 

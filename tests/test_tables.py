@@ -90,9 +90,15 @@ def test_bits(name, tmp_path):
     compare(model(LAYERS[name]), tmp_path, steps=2, flags=["-O0"])
 
 
-@pytest.mark.parametrize("name", slow_but(["ring"], ["rotation", "ring", "attention"]))
-def test_rows_cost_no_kernels(name):
-    most = {"rotation": 12, "ring": 11, "attention": 26}[name]
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        pytest.param("rotation", 12, marks=pytest.mark.slow),
+        ("ring", 11),
+        pytest.param("attention", 26, marks=pytest.mark.slow),
+    ],
+)
+def test_rows_cost_no_kernels(name, most):
     assert max(len(compile_program(model(LAYERS[name], rows)).plain.kernels) for rows in (5, 8, 12)) == most
 
 
