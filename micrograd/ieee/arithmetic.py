@@ -58,13 +58,18 @@ def positive(x: float) -> float:
 
 
 def maximum(a: float, b: float) -> float:
-    """The larger; a on a tie; nan when either is nan."""
-    return a if a >= b or a != a else b
+    """The larger; a on a tie; nan when either is nan.
+
+    Of two selections, so that processors have an instruction for the first one and a chain becomes vectors in C.
+    """
+    larger = b if b > a else a
+    return b if b != b else larger
 
 
 def minimum(a: float, b: float) -> float:
     """The smaller; a on a tie; nan when either is nan."""
-    return a if a <= b or a != a else b
+    smaller = b if b < a else a
+    return b if b != b else smaller
 
 
 def takes_left(a: float, b: float) -> float:
