@@ -54,8 +54,10 @@ from codegen.schedule.pipeline import (
     schedule,
     single_images,
     step_passes,
+    sum_passes,
 )
 from codegen.schedule.rows import find_row_tensors, mark_row_gradients
+from codegen.schedule.sums_of_images import find_sums
 from codegen.schedule.target import NARROW, WIDE, Registers, Target
 from codegen.schedule.tokens import TokenTable, read_by_index
 from codegen.schedule.widen import widen_weights
@@ -366,8 +368,11 @@ def token_parts(program: Program) -> tuple[Part, ...]:
 def batch_of(found: Rerolled, target: Target) -> Batch | None:
     """How a batch of images runs; None for one image after the other."""
     loops = schedule(found, batch_passes(found, target))
-    gradients = schedule(found, gradient_passes(found, target, loops))
-    return plan_batch(loops, gradients, found.loops, found.row_factors, target)
+    phases = {kernel.number: kernel.phase for kernel in loops.kernels}
+    sums = find_sums(found.loops, phases, found.read_outside, target)
+    gradients = schedule(found.with_kernels((*sums.added, *sums.own)), gradient_passes(target, loops, sums))
+    from_sums = schedule(found.with_kernels(sums.after), sum_passes(found, target))
+    return plan_batch(loops, gradients, sums, from_sums, found.loops, found.row_factors, target)
 
 
 def steps_of(found: Rerolled, program: Program, target: Target, updates: Updates | None) -> Loops:

@@ -27,6 +27,9 @@
 #ifndef GROUP_GRADIENTS
 #define GROUP_GRADIENTS 0
 #endif
+#ifndef GROUP_SUMS
+#define GROUP_SUMS 0
+#endif
 #ifndef TAKES_STEPS
 #define TAKES_STEPS 0
 #endif

@@ -94,9 +94,15 @@ struct level {
     void (*compute_gradients)(const struct workspace *images, int count, int part, int parts);
 #if GROUP_GRADIENTS
     /* The same from groups of images side by side, `count` of each; and for the parameters that these leave out. */
-    void (*compute_group_gradients)(const struct images *images, const struct workspace *once, int groups, int count,
-                                    int part, int parts);
+    void (*compute_group_gradients)(const struct images *images, struct workspace *once, int groups, int count, int part,
+                                    int parts);
     void (*compute_other_gradients)(const struct workspace *images, int count, int part, int parts);
+#endif
+#if GROUP_SUMS
+    /* What follows from sums over the images of groups, and the gradients of which it is a part. */
+    void (*compute_from_sums)(struct workspace *restrict once, real image_count);
+    void (*add_gradients_of_sums)(struct workspace *restrict once, real image_count, int part, int parts);
+    struct batch_passes in_groups; /* training without it */
 #endif
 #if TAKES_STEPS
     /* Steps with the gradients of one image, which are not stored. step[0] is minus the rate. */

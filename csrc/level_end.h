@@ -65,6 +65,11 @@ static const struct level AT_LEVEL(level) = {
     .compute_group_gradients = AT_LEVEL(compute_group_gradients),
     .compute_other_gradients = AT_LEVEL(compute_other_gradients),
 #endif
+#if GROUP_SUMS
+    .compute_from_sums = AT_LEVEL(compute_from_sums),
+    .add_gradients_of_sums = AT_LEVEL(add_gradients_of_sums),
+    .in_groups = {NULL, NULL, AT_LEVEL(training_in_groups)},
+#endif
 #if TAKES_STEPS
     .take_steps = AT_LEVEL(take_steps),
 #endif

@@ -175,6 +175,28 @@ static void sum_rows(struct workspace *images, int first, int count)
 /* The images of the block side by side, if they are so many that gradients are added from there. */
 static struct images groups[(BLOCK_IMAGES + SIDE_BY_SIDE - 1) / SIDE_BY_SIDE];
 static int in_groups(void) { return block_images.count >= FEWEST_IN_GROUPS && !block_images.are_shared; }
+
+#if GROUP_SUMS
+static void clear_sums(void)
+{
+    for EACH_PART(part, sums)
+        memset(computed_once.value + part->first, 0, (size_t)part->count * sizeof(real));
+}
+
+/* `argument`: the number of pieces. */
+static void add_gradients_of_sums(int Py_UNUSED(worker), int piece, void *argument)
+{
+    level->add_gradients_of_sums(&computed_once, (real)block_images.count, piece, *(const int *)argument);
+}
+
+/* After the gradients of groups, which add up the sums too. */
+static void use_sums(void)
+{
+    int pieces = pool_pieces();
+    level->compute_from_sums(&computed_once, (real)block_images.count);
+    pool_run(add_gradients_of_sums, pieces, &pieces);
+}
+#endif
 #else
 #define in_groups() 0
 #endif
@@ -186,24 +208,28 @@ static void compute_values(int worker, int first, int count)
 #if SIDE_BY_SIDE
     if (count >= FEWEST_SIDE_BY_SIDE || in_groups()) {
         struct images *images = &inference[worker].side_by_side; /* no one else computes */
+        const struct batch_passes *passes = level->training;
         const struct values *list = out_of;
 #if GROUP_GRADIENTS
         if (in_groups()) {
             images = &groups[first / SIDE_BY_SIDE];
             list = out_of_groups;
+#if GROUP_SUMS
+            passes = &level->in_groups;
+#endif
         }
 #endif
 #if LOADS_GROUPS
         if (in_groups()) {
             level->load_group(images, first, count);
-            level->training->side_by_side(images, &computed_once);
+            passes->side_by_side(images, &computed_once);
         }
         else
 #endif
         {
             for (int k = 0; k < count; k++)
                 copy_computed_once(&w[k]);
-            compute_side_by_side(images, level->training, w, count, &computed_once);
+            compute_side_by_side(images, passes, w, count, &computed_once);
             level->copy_out_of(images, w, count, list);
         }
         for (int k = 0; k < count; k++)
@@ -381,6 +407,14 @@ static double add_block(double total, int defers)
 static double run_block(double total, int defers, struct random_state *random)
 {
     compute_block(random);
+#if GROUP_SUMS
+    if (in_groups()) {
+        clear_sums();
+        total = add_block(total, defers);
+        use_sums();
+        return total;
+    }
+#endif
     return add_block(total, defers);
 }
 

@@ -13,7 +13,6 @@ from harness import Extension, bits, compare, gradients, nightly_but
 from benchmarks.small.models import lstm, numbers, physics_loss
 from codegen import compile_program
 from codegen.ir.graph import Op
-from codegen.ir.interpret import UnwrittenError, new_state, run
 from codegen.ir.loops import (
     DATA,
     GRAD,
@@ -35,6 +34,7 @@ from codegen.ir.loops import (
     Store,
 )
 from codegen.ir.print_loops import kernel_lines
+from codegen.reference.interpret import UnwrittenError, new_state, run
 from codegen.schedule.columns import copy_columns, copy_columns_of_gradients
 
 UNITS, POINTS = 6, 8

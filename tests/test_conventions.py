@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from codegen.ir.interpret import interpret
 from codegen.passes.autodiff import differentiate
 from codegen.passes.trace import trace
 from codegen.program import Floats, Program
+from codegen.reference.interpret import interpret
 from micrograd.engine import Value
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "functions.md"

@@ -18,10 +18,10 @@ from models import affine, values, weights
 from test_rows import wide_rows
 
 from codegen import Floats, Pixels, Program
-from codegen.ir.interpret import State, run, run_batch
 from codegen.ir.loops import VALUE, Pass
-from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, compile_program, reroll
+from codegen.reference.interpret import State, run, run_batch
+from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.pipeline import c_passes, dense_passes, schedule, stages
 from codegen.schedule.skip_zeros import IMAGES
 from codegen.schedule.target import Target

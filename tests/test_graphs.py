@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from codegen import Floats, Program, compile_program
 from codegen.ir.graph import LEAVES, Graph, Op, graph_text, verify
-from codegen.ir.interpret import interpret
 from codegen.passes import simplify
+from codegen.reference.interpret import interpret
 from micrograd import ops
 from micrograd.engine import Value
 

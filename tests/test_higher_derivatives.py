@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from codegen.ir.graph import Op, verify
-from codegen.ir.interpret import interpret
 from codegen.passes.autodiff import differentiate
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace_value
+from codegen.reference.interpret import interpret
 from micrograd import ops
 from micrograd.engine import Value
 from micrograd.nn import MLP

@@ -15,7 +15,7 @@ from harness import Extension
 from benchmarks.small.models import MODELS, dense, numbers
 from codegen import Floats, Program, build, compile_program
 from codegen.ir.print_loops import kernel_lines
-from codegen.ir.verify_loops import verify_loops
+from codegen.reference.verify_loops import verify_loops
 from micrograd.engine import Value
 from micrograd.functional import total
 

@@ -17,9 +17,9 @@ from harness import Extension, Generated
 
 from codegen import Floats, Program
 from codegen.ir.graph import LEAVES, verify
-from codegen.ir.interpret import interpret
 from codegen.passes.autodiff import differentiate
 from codegen.passes.trace import trace
+from codegen.reference.interpret import interpret
 from micrograd import ieee, ops
 from micrograd.engine import Value
 from micrograd.functional import total

@@ -12,7 +12,6 @@ from harness import Extension, bits, gradients
 from benchmarks.small.models import dense, lstm, numbers
 from codegen import compile_program
 from codegen.ir.graph import Op
-from codegen.ir.interpret import new_state, run
 from codegen.ir.loops import (
     DATA,
     VALUE,
@@ -33,7 +32,8 @@ from codegen.ir.loops import (
     statements,
 )
 from codegen.ir.print_loops import body_lines
-from codegen.ir.verify_loops import verify_loops
+from codegen.reference.interpret import new_state, run
+from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.target import Target
 

@@ -15,7 +15,6 @@ from harness import slow_but
 from benchmarks.small.models import gru, logistic_with_l2, physics_loss, sparse_network
 from codegen import Floats, Label, Pixels, Program, compile_program
 from codegen.ir.graph import Op
-from codegen.ir.interpret import State, run, run_batch
 from codegen.ir.loops import (
     GRAD,
     VALUE,
@@ -38,8 +37,9 @@ from codegen.ir.loops import (
     statements,
 )
 from codegen.ir.print_loops import body_lines
-from codegen.ir.verify_loops import verify_loops
 from codegen.pipeline import build_graph, reroll, token_parts
+from codegen.reference.interpret import State, run, run_batch
+from codegen.reference.verify_loops import verify_loops
 from codegen.schedule import each
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.phases import indices_written
@@ -53,12 +53,14 @@ from codegen.schedule.pipeline import (
     stages,
 )
 from codegen.schedule.roll import roll
+from codegen.schedule.sums_of_images import Sums
 from codegen.schedule.target import NARROW, WIDE, Target
 from micrograd.engine import Value
 from tools.fuzz_compiler.reference import Interpreter, LoopInterpreter, with_rows
 from tools.fuzz_compiler.systems import compare
 
 STRICT = Target()
+NO_SUMS = Sums((), (), (), frozenset())
 EVERYTHING = Pass.LOSS | Pass.OUTPUTS | Pass.PREDICTION | Pass.GRADIENTS
 
 
@@ -226,7 +228,7 @@ def test_groups_of_images_add_the_same_gradients(name):
     found = reroll(build_graph(program), program, target.cache_line)
     images = [one_image(program, found, Random(seed)) for seed in range(3)]
     batch = schedule(found, batch_passes(found, target))
-    _, *steps = stages(found, gradient_passes(found, target, batch))
+    _, *steps = stages(found, gradient_passes(target, batch, NO_SUMS))
     assert len(steps[-1][1].kernels) >= 2
     for step, loops in (*steps, ("roll", roll(steps[-1][1]))):
         verify_loops(loops)
@@ -243,7 +245,7 @@ def test_the_order_of_images_is_kept_unless_it_may_change():
     found = reroll(build_graph(program), program, 16)
     target = Target("float32", fma=True)
     batch = schedule(found, batch_passes(found, target))
-    assert not schedule(found, gradient_passes(found, target, batch)).kernels
+    assert not schedule(found, gradient_passes(target, batch, NO_SUMS)).kernels
 
 
 def test_what_depends_on_parameters_alone_runs_once():

@@ -16,8 +16,8 @@ from benchmarks.small.models import lstm
 from codegen import Floats, Program, compile_program, load
 from codegen.backends.text import Work, formulas, work
 from codegen.ir.graph import Op
-from codegen.ir.interpret import new_state, run
 from codegen.ir.loops import DATA, VALUE, Pass
+from codegen.reference.interpret import new_state, run
 from micrograd import ops
 from micrograd.__main__ import main
 from micrograd.engine import Value

@@ -16,6 +16,7 @@ from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, appl
 from codegen.ir.graph import Op, op_name
 from codegen.ir.loops import (
     GRAD,
+    IMAGE_COUNT,
     Accumulate,
     Apply,
     Body,
@@ -105,7 +106,8 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
         head = f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}"
         if batch is not None and kernel.number in phases:
             cost = batch.costs[kernel.number]
-            head += f", {phases[kernel.number].value}: {cost.by_image:,.0f} or {cost.side_by_side:,.0f}"
+            phase = Phase.SUMMED if kernel.number in batch.sums.numbers else phases[kernel.number]
+            head += f", {phase.value}: {cost.by_image:,.0f} or {cost.side_by_side:,.0f}"
         return [head, *(f"    {formula}" for formula in formulas(loops, kernel))]
 
     def inside(body: Body) -> list[str]:
@@ -237,8 +239,9 @@ class _Words:
         last = body[-1]
         if isinstance(body[0], Let):
             assert isinstance(last, Store)
-            total = self.total(body[0], body[1:-1])
-            text = f"{self.place(last.target)} = {self.expr(last.value, total)[0]}"
+            adds = body[0].value == last.target
+            total = self.terms(int(Op.ADD), [], body[1:-1]) if adds else self.total(body[0], body[1:-1])
+            text = f"{self.place(last.target)} {'+=' if adds else '='} {self.expr(last.value, total)[0]}"
         elif isinstance(last, Store):
             text = f"{self.place(last.target)} = {self.expr(last.value, ('', PRIMARY))[0]}"
         else:
@@ -278,12 +281,12 @@ class _Words:
         return self.expr(stmt.value, ("", PRIMARY))
 
     def expr(self, expr: Expr, total: Bound) -> Bound:
-        """The text of an expression. The only name in it is that of the sum, whose text is `total`."""
+        """The text of an expression. Of the names in it, that of the sum has the text `total`."""
         match expr:
             case Place():
                 return self.place(expr), PRIMARY
             case Name():
-                return total
+                return (expr.name, PRIMARY) if expr.name == IMAGE_COUNT else total
             case Const():
                 return f"{expr.value:g}", PRIMARY
         operands = [self.expr(operand, total) for operand in expr.operands]

@@ -18,7 +18,8 @@ Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables 
 index, as one 1 among zeros, which C never stores, and `step`, the numbers of a step: see
 schedule.steps.
 `reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
-Counters, Lets and Locals are in scope from their statement to the end of the enclosing body.
+Counters, Lets and Locals are in scope from their statement to the end of the enclosing body. The name `image_count` is
+in scope where sums over images are read: see schedule.sums_of_images.
 
 In a loop over kernels the count of a loop inside may grow with its counter: `steps`.
 
@@ -47,6 +48,7 @@ from enum import Enum, IntFlag
 from typing import TypeAlias
 
 DATA, GRAD, VALUE, SHARED, TOKEN, STEP = "data", "grad", "value", "shared", "token", "step"
+IMAGE_COUNT = "image_count"
 INPUTS = "inputs"  # of an image, where all of them are active
 APART = "apart"  # another name of value[]: see schedule.in_registers
 VALUES = (VALUE, SHARED, APART)  # have one layout
@@ -81,6 +83,7 @@ class Phase(Enum):
     ONCE = "once"  # it depends on parameters alone
     BY_IMAGE = "image by image"
     SIDE_BY_SIDE = "images side by side"
+    SUMMED = "images side by side, or their sums"
 
 
 class Pass(IntFlag):
@@ -98,9 +101,11 @@ class Pass(IntFlag):
     TOKEN_ROWS = 512  # rows of tables that tokens select, which run-time code copies: see schedule.tokens
     STEPS = 1024  # gradients of one image, and steps with them: see schedule.steps
     DENSE_ROWS = 2048  # row sums of a few images, for inputs that are active in all: see schedule.skip_zeros
+    FROM_SUMS = 4096  # adjoints that follow from sums over images: see schedule.sums_of_images
+    SUM_GRADIENTS = 8192  # and the gradients of parameters, from these
 
 
-PARAMETER_GRADIENTS = (Pass.DENSE_GRADIENTS, Pass.STEPS)
+PARAMETER_GRADIENTS = (Pass.DENSE_GRADIENTS, Pass.STEPS, Pass.SUM_GRADIENTS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ from codegen.schedule.marks import mark_near
 from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost, longest_chain
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.roll import roll
+from codegen.schedule.sums_of_images import Sums
 from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
@@ -42,6 +43,8 @@ class Batch:
 
     loops: Loops
     gradients: Loops  # those of parameters that groups of images add: see groups_of_images.py
+    sums: Sums  # and other sums over their images
+    from_sums: Loops  # with what follows from these, scheduled
     target: Target
     copies: Copies
     costs: dict[int, Cost]  # of each kernel, by its number
@@ -49,8 +52,13 @@ class Batch:
 
     @property
     def side_by_side(self) -> Loops:
-        """The kernels that compute all images at once, in loops over kernels where they repeat."""
-        kernels = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
+        """The kernels that compute all images at once, in loops over kernels where they repeat.
+
+        Those that groups of images can do without are the last.
+        """
+        beside = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
+        kernels = [kernel for kernel in beside if kernel.number not in self.sums.numbers]
+        kernels += [replace(k, phase=Phase.SUMMED) for k in beside if k.number in self.sums.numbers]
         rolled = apply_to_each(roll(self.loops.with_kernels(kernels)), self.target)
         return prefetch(mark_tiles(mark_near(rolled)), self.target)
 
@@ -64,9 +72,17 @@ class Batch:
         return mark_tiles(roll(self.gradients))
 
     @property
+    def sum_spans(self) -> list[Span]:
+        """The sums over images that are not gradients of parameters, in value[]."""
+        written = (found for kernel in self.sums.added for found in indices_written(self.loops, kernel))
+        return _spans(_marks(self.loops, written))
+
+    @property
     def phases(self) -> dict[int, Phase]:
         """How each kernel runs, by its number."""
-        return {kernel.number: kernel.phase for kernel in (*self.loops.kernels, *self.gradients.kernels)}
+        in_groups = self.sums.changed.union(kernel.number for kernel in self.gradients.kernels)
+        of_loops = {kernel.number: kernel.phase for kernel in self.loops.kernels}
+        return dict.fromkeys(in_groups, Phase.SIDE_BY_SIDE) | of_loops
 
 
 @dataclass(frozen=True)
@@ -99,19 +115,27 @@ class Copies:
         return COPY_OPERATIONS * sum(count for _, count in (*self.into, *self.out_of))
 
 
-def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[Span], target: Target) -> Batch | None:
-    """`loops`: those of a batch, scheduled, and `gradients`: of groups of images. `plain`: all as reroll made them.
-    `factors`: what the gradients of rows read.
+def plan_batch(
+    loops: Loops,
+    gradients: Loops,
+    sums: Sums,
+    from_sums: Loops,
+    plain: Loops,
+    factors: Iterable[Span],
+    target: Target,
+) -> Batch | None:
+    """`loops`: those of a batch, scheduled, and `gradients`: of groups of images, with `sums` and what follows from
+    them. `plain`: all as reroll made them. `factors`: what the gradients of rows read.
 
     None if one image after the other is faster, or if the images need too much memory.
     """
     images = target.cache_line
-    in_groups = {kernel.number for kernel in gradients.kernels}
+    beside = {kernel.number for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE}
+    in_groups = sums.changed.union(kernel.number for kernel in gradients.kernels) - beside
     copies = _copies(loops, plain, in_groups, factors, images)
     before = {kernel.number: kernel for kernel in plain.kernels}
     phases = {kernel.number: kernel.phase for kernel in loops.kernels}
     alone = copy_columns(plain, images, phases)
-    beside = {number for number, phase in phases.items() if phase == Phase.SIDE_BY_SIDE}
     instead = [kernel for kernel in alone.kernels if kernel.number in beside or kernel.number not in before]
     started = STARTED * images * sum(len(kernel.nests) for kernel in instead)
     by_image = {kernel.number: kernel_cost(kernel, target).by_image for kernel in instead}
@@ -129,12 +153,12 @@ def plan_batch(loops: Loops, gradients: Loops, plain: Loops, factors: Iterable[S
     fits = loops.lengths[VALUE] * 8 * images <= MAX_BYTES
     waits = longest_chain(alone, instead, target)
     pays = 0 < far * total.side_by_side <= SHARED * max(total.by_image, waits)
-    for number in in_groups:
+    for number in sorted(in_groups):
         costs[number] = kernel_cost(before[number], target)
         total += costs[number]
     if not pays and in_groups and total.by_image > far * total.side_by_side:
         fewest, pays = FEWEST_GROUPS * images, True  # only where gradients gain too
-    return Batch(loops, gradients, target, copies, costs, fewest) if pays and fits else None
+    return Batch(loops, gradients, sums, from_sums, target, copies, costs, fewest) if pays and fits else None
 
 
 def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> list[Span]:

@@ -161,7 +161,7 @@ def _inside_roots(loops: Loops, change: Callable[[Body], Body], straight: bool =
     """The loops with what each root of a gradient does changed; `straight`: see each_nest()."""
 
     def changed(kernel: Kernel, nest: Body) -> Body:
-        if kernel.passes != Pass.DENSE_GRADIENTS:
+        if kernel.passes not in (Pass.DENSE_GRADIENTS, Pass.SUM_GRADIENTS):
             return nest
         found = root_loops(nest)
         return around(found, change(found[-1].body if found else nest))

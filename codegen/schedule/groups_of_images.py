@@ -31,13 +31,15 @@ lanes fill a vector register too, they need no additions at the end, and the gra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import replace
 from itertools import product
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
+    SHARED,
     TOKEN,
+    VALUE,
     Accumulate,
     Body,
     Const,
@@ -59,7 +61,7 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.nest import around, result, root_loops
 from codegen.schedule.phases import kernel_cost
-from codegen.schedule.side_by_side import IMAGE, places_of, shared_places
+from codegen.schedule.side_by_side import IMAGE, places_of
 from codegen.schedule.target import Target
 from codegen.schedule.tile import Part, parts_of
 
@@ -68,12 +70,22 @@ MAX_SUMS, MAX_COLUMNS = 16, 5  # of a tile, each a vector of images
 GAIN = 1.5  # so many times more vector operations are worth the additions at the end
 
 
-def add_groups(loops: Loops, batch: Loops, target: Target) -> Loops:
-    """The gradients that are faster so; none if the order of the images is to be kept. `batch`: the other kernels."""
-    place = places_of(shared_places(batch))
+def add_groups(loops: Loops, batch: Loops, target: Target, always: Container[int] = ()) -> Loops:
+    """The gradients that are faster so, and those with these numbers; none if the order of the images is to be kept.
+
+    `batch`: the other kernels. What adds to value[] adds to the part that all images share: see sums_of_images.py.
+    """
+    of_images = places_of(batch)
     kernels = []
     for kernel in loops.kernels if target.reorder else ():
-        if kernel.passes == Pass.DENSE_GRADIENTS and _pays(kernel, target):
+        if kernel.passes == Pass.DENSE_GRADIENTS and (kernel.number in always or _pays(kernel, target)):
+            written = {result(nest) for nest in kernel.nests}
+
+            def place(expr: Expr, written: Container[Expr] = written) -> Expr:
+                if type(expr) is Place and expr.array == VALUE and expr in written:
+                    return Place(SHARED, expr.index)
+                return of_images(expr)
+
             nests = [tiled for nest in kernel.nests for tiled in _tiled(map_body(nest, place), target.cache_line)]
             kernels.append(replace(kernel, nests=tuple(nests), phase=Phase.SIDE_BY_SIDE))
     return loops.with_kernels(kernels)

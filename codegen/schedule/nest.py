@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from codegen.ir.loops import (
     GRAD,
+    SHARED,
     VALUE,
     Body,
     Expr,
@@ -28,8 +29,8 @@ from codegen.ir.loops import (
 
 
 def result(nest: Body) -> Place:
-    """The place in value[] or grad[] that a nest writes."""
-    found = [target for stmt in statements(nest) if (target := writes(stmt)) and target.array in (VALUE, GRAD)]
+    """The place in value[], shared[] or grad[] that a nest writes."""
+    found = [target for stmt in statements(nest) if (target := writes(stmt)) and target.array in (VALUE, SHARED, GRAD)]
     return found[-1]
 
 

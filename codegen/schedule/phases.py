@@ -18,7 +18,7 @@ are copied from and to the workspaces of single images: see csrc/side_by_side.h.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
@@ -72,19 +72,14 @@ class Cost:
         return Cost(self.by_image + other.by_image, self.side_by_side + other.side_by_side)
 
 
-def set_phases(
-    loops: Loops, rows: dict[int, RowTensor], target: Target, observed: Iterable[int], gradients: Sequence[Kernel] = ()
-) -> Loops:
-    """`rows`: the tensors of which an image can skip rows. `observed`: places in value[] that are read from outside.
-
-    `gradients` read values of images side by side too.
-    """
+def set_phases(loops: Loops, rows: dict[int, RowTensor], target: Target, observed: Iterable[int]) -> Loops:
+    """`rows`: the tensors of which an image can skip rows. `observed`: places in value[] that are read from outside."""
     skipping = skip_zeros(loops, rows)
     outside = np.zeros(loops.lengths[VALUE] + 1, bool)
     outside[[*observed]] = True
     together: set[int] = set()  # numbers of kernels that must run side by side
     while True:
-        phases, mixed = _phases(skipping, target, outside, together, gradients)
+        phases, mixed = _phases(skipping, target, outside, together)
         if not mixed:
             break
         together |= mixed
@@ -96,7 +91,7 @@ def set_phases(
 
 
 def _phases(
-    loops: Loops, target: Target, outside: npt.NDArray[np.bool_], together: set[int], gradients: Sequence[Kernel]
+    loops: Loops, target: Target, outside: npt.NDArray[np.bool_], together: set[int]
 ) -> tuple[dict[int, Phase], set[int]]:
     """The phase of each kernel, and those whose values are read together with values of images side by side."""
     states: States = np.full(loops.lengths[VALUE] + 1, INPUT, dtype=np.int8)
@@ -126,8 +121,6 @@ def _phases(
         for indices in written:
             states[indices] = ORDER.index(phases[kernel.number])
             writer[indices] = kernel.number
-    for kernel in gradients:
-        mixed |= mixed_in(indices_read(loops, kernel))
     return phases, mixed - {-1}
 
 
@@ -151,7 +144,7 @@ def indices_read(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
                 yield np.arange(stmt.count)
             for place in reads(stmt):
                 if place.array == VALUE:
-                    yield _indices(loops, place.index, counts).ravel()
+                    yield indices_of(loops, place.index, counts).ravel()
 
 
 def indices_written(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
@@ -160,10 +153,10 @@ def indices_written(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
         for stmt in statements(nest):
             place = writes(stmt)
             if place is not None and place.array == VALUE:
-                yield _indices(loops, place.index, counts).ravel()
+                yield indices_of(loops, place.index, counts).ravel()
 
 
-def _indices(loops: Loops, index: Index, counts: dict[str, int]) -> Ints:
+def indices_of(loops: Loops, index: Index, counts: Mapping[str, int]) -> Ints:
     """Every value of an index, with an axis for each counter that it depends on."""
     counters = [counter for counter in counts if index.depends_on(counter)]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from codegen.ir import loops as ir
 from codegen.ir.graph import Graph
-from codegen.ir.loops import Body, For, Kind, Loops, Phase, has_loop
+from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Phase, has_loop
 from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes
@@ -29,6 +29,7 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import rows_of_images, skip_zeros, split_row_sums
 from codegen.schedule.steps import gradients_from_zero, take_steps
+from codegen.schedule.sums_of_images import Sums
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes, tile_rows, tile_values
 from codegen.schedule.tokens import TokenTable
@@ -63,6 +64,15 @@ class Rerolled:
         """What the gradients of rows read in value[]: first elements, and how many."""
         factors = [(row.factor, row.lanes) for row in self.rows.values()]
         return factors + [(factor, table.lanes) for table in self.tokens for _, factor in table.gradients]
+
+    @property
+    def read_outside(self) -> list[int]:
+        """The places in value[] that no kernel alone reads."""
+        factors = [place for first, count in self.row_factors for place in range(first, first + count)]
+        return [*self.observed, *factors, *self.input_gradients.values()]
+
+    def with_kernels(self, kernels: Iterable[Kernel]) -> Rerolled:
+        return replace(self, loops=self.loops.with_kernels(kernels))
 
     @property
     def input_gradients(self) -> dict[int, int]:
@@ -118,12 +128,10 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
 
 def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for the images of a batch; gradients are those of c_passes()."""
-    kernels = found.loops.kernels if target.reorder else ()
-    gradients = [kernel for kernel in kernels if kernel.passes & ir.Pass.DENSE_GRADIENTS]
     passes: dict[str, Pass] = {
         "values": _values,
         # What runs once, image by image, and with images side by side.
-        "phases": lambda loops: set_phases(loops, found.rows, target, found.observed, gradients),
+        "phases": lambda loops: set_phases(loops, found.rows, target, found.observed),
         "unroll": lambda loops: unroll(loops, single_roots_only=False),
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,
@@ -133,10 +141,11 @@ def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
 
 
-def gradient_passes(found: Rerolled, target: Target, batch: Loops) -> dict[str, Pass]:
+def gradient_passes(target: Target, batch: Loops, sums: Sums) -> dict[str, Pass]:
     """The passes of C for gradients that groups of images side by side add; `batch` are their other kernels."""
+    always = [*sums.changed, *(kernel.number for kernel in sums.added)]
     passes: dict[str, Pass] = {
-        "groups": lambda loops: add_groups(loops, batch, target),
+        "groups": lambda loops: add_groups(loops, batch, target, always),
         "hoist": hoist,
         "in order": keep_order,
         "parallel": share_gradients,
@@ -147,14 +156,18 @@ def gradient_passes(found: Rerolled, target: Target, batch: Loops) -> dict[str, 
 
 def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for gradients of a single image that become steps at once."""
-    passes = c_passes(found, target)
-    skipped = ("skip zeros", "row sums", "images", "registers", "interchange")
     return {
         "from zero": gradients_from_zero,
-        **{name: run for name, run in passes.items() if name not in skipped},
+        **{name: run for name, run in sum_passes(found, target).items() if name != "registers"},
         "apart": read_apart,
         "steps": take_steps,
     }
+
+
+def sum_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
+    """The passes of C for what follows from sums over images, as from a single image."""
+    skipped = ("skip zeros", "row sums", "images", "interchange")
+    return {name: run for name, run in c_passes(found, target).items() if name not in skipped}
 
 
 def dense_passes(found: Rerolled, target: Target) -> dict[str, Pass]:

@@ -56,15 +56,14 @@ from codegen.ir.loops import (
     substituted,
 )
 from codegen.schedule.nest import around, distributed, root_loops
-from codegen.schedule.phases import indices_written
+from codegen.schedule.phases import indices_of, indices_written
 from codegen.schedule.target import Target
 
-Marks = np.ndarray[tuple[int], np.dtype[np.bool_]]
 IMAGE, BLOCK = "image", "block"
 
 
 def put_side_by_side(loops: Loops, target: Target) -> Loops:
-    place = places_of(shared_places(loops))
+    place = places_of(loops)
     kernels: list[Kernel] = []
     for kernel in loops.kernels:
         if kernel.phase == Phase.SIDE_BY_SIDE:
@@ -75,23 +74,19 @@ def put_side_by_side(loops: Loops, target: Target) -> Loops:
     return loops.with_kernels(kernels)
 
 
-def shared_places(loops: Loops) -> Marks:
-    """The elements of value[] that are computed once for all images."""
+def places_of(loops: Loops) -> Callable[[Expr], Expr]:
+    """Elements of value[] that are computed once for all images, and those of the images."""
     is_shared = np.zeros(loops.lengths[VALUE] + 1, bool)
     for kernel in loops.kernels:
         if kernel.phase == Phase.ONCE:
             for found in indices_written(loops, kernel):
                 is_shared[found] = True
-    return is_shared
-
-
-def places_of(is_shared: Marks) -> Callable[[Expr], Expr]:
-    """Elements of value[] that all images share, and those of the images."""
 
     def change(expr: Expr) -> Expr:
         if type(expr) is not Place or expr.array != VALUE:
             return expr
-        return Place(SHARED, expr.index) if is_shared[expr.index.base] else replace(expr, image=IMAGE)
+        first = indices_of(loops, expr.index, {})
+        return Place(SHARED, expr.index) if is_shared[first] else replace(expr, image=IMAGE)
 
     return change
 

@@ -12,9 +12,9 @@ from random import Random
 from typing import TypeAlias
 
 from codegen.ir.graph import Graph
-from codegen.ir.interpret import State, interpret, new_state, run
 from codegen.ir.loops import DATA, Loops, Pass
 from codegen.program import Label, Program
+from codegen.reference.interpret import State, interpret, new_state, run
 from codegen.reroll.layout import FIRST_TOKEN
 from codegen.schedule.pipeline import Rerolled
 from micrograd import optim

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import TypeAlias
 
 from codegen.files import csrc
-from codegen.ir.verify_loops import verify_loops
 from codegen.passes.freeze import frozen_program, weights_of
 from codegen.pipeline import Compiled, build_graph, compile_program
 from codegen.program import Program
+from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.pipeline import c_passes, single_images, stages
 from codegen.schedule.target import Target
 from codegen.toolchain import UNIX_FLAGS

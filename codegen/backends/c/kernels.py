@@ -34,6 +34,7 @@ from codegen.ir.graph import used_rows
 from codegen.ir.loops import (
     APART,
     DATA,
+    IMAGE_COUNT,
     SHARED,
     VALUE,
     VALUES,
@@ -43,14 +44,18 @@ from codegen.ir.loops import (
     Kernel,
     Kind,
     Loops,
+    Name,
     Pass,
     Phase,
     all_places,
     applied_to_each,
+    expressions,
     is_rolled,
     places,
     statements,
+    subexpressions,
     uses,
+    writes,
 )
 from codegen.kinds import Part
 from codegen.passes.updates import Updates
@@ -73,7 +78,9 @@ DENSE_ROWS = "struct workspace *restrict images, int first, int end"  # some of 
 ALL_ROWS = "w, 0, w->active_count"
 IMAGES = "const struct workspace *images, int count, int part, int parts"
 STEPS = "const struct workspace *restrict w, int part, int parts, const real *restrict step"
-GROUPS = "const struct images *images, const struct workspace *once, int groups, int count, int part, int parts"
+GROUPS = "const struct images *images, struct workspace *once, int groups, int count, int part, int parts"
+SUMS = f"struct workspace *restrict w, real {IMAGE_COUNT}"
+SUM_GRADIENTS = f"{SUMS}, int part, int parts"
 PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
     "start_row_sums": (Pass.ROW_STARTS, WORKSPACE),
@@ -83,6 +90,8 @@ PASSES = {
     "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
     "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
     "compute_other_gradients": (Pass.DENSE_GRADIENTS, IMAGES),  # besides those of groups
+    "compute_from_sums": (Pass.FROM_SUMS, SUMS),
+    "add_gradients_of_sums": (Pass.SUM_GRADIENTS, SUM_GRADIENTS),
     "take_steps": (Pass.STEPS, STEPS),
     "compute_prediction": (Pass.PREDICTION, WORKSPACE),
     "compute_outputs": (Pass.OUTPUTS, WORKSPACE),
@@ -143,6 +152,7 @@ class Functions:
     calls: list[Call]  # of single images
     batch_calls: list[Call] = field(default_factory=list)
     group_calls: list[Call] = field(default_factory=list)  # the gradients of groups of images
+    sum_calls: list[Call] = field(default_factory=list)  # what follows from sums over their images
     step_calls: list[Call] = field(default_factory=list)  # steps that store no gradient
     dense_calls: list[Call] = field(default_factory=list)  # row sums of a few images
 
@@ -210,8 +220,14 @@ def kernels_of(
     """
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     loops = _by_parameters(wide)
-    plain = {parameters: wide.plain if parameters == WORKSPACE else found.loops for parameters in loops}
     others = _by_parameters(narrow) if narrow is not None else {}
+    plain = dict.fromkeys(loops, found.loops) | {WORKSPACE: wide.plain}
+    if wide.batch is not None:
+        sums = wide.batch.sums
+        plain |= {
+            GROUPS: found.loops.with_kernels((*sums.added, *sums.own)),
+            SUMS: found.loops.with_kernels(sums.after),
+        }
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
     return Kernels(
@@ -256,6 +272,7 @@ def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
         WORKSPACE: _with_phases(scheduled.single, batch),
         BESIDE: batch.side_by_side if batch is not None else NO_LOOPS,
         GROUPS: batch.in_groups if batch is not None else NO_LOOPS,
+        SUMS: batch.from_sums if batch is not None else NO_LOOPS,
         STEPS: scheduled.steps,
         DENSE_ROWS: dense.with_kernels([kernel for kernel in dense.kernels if kernel.phase == Phase.BY_IMAGE]),
     }
@@ -277,7 +294,7 @@ def _functions(
         lines += text
     by_image = [call for call in calls[WORKSPACE] if call.phase != Phase.SIDE_BY_SIDE]
     batch = [*by_image, *calls[BESIDE]]
-    return Functions(lines, calls[WORKSPACE], batch, calls[GROUPS], calls[STEPS], calls[DENSE_ROWS])
+    return Functions(lines, calls[WORKSPACE], batch, calls[GROUPS], calls[SUMS], calls[STEPS], calls[DENSE_ROWS])
 
 
 def definitions(rows: Iterable[ops.Row], updates: Updates | None, arithmetic: Arithmetic) -> list[str]:
@@ -317,9 +334,8 @@ def kernel_functions(
     """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
     comments = {kernel.number: comment_lines(plain, kernel) for kernel in plain.kernels}
     printer = Printer(loops, arithmetic, comments=comments)
-    suffix = {BESIDE: "_side_by_side", GROUPS: "_in_groups", STEPS: "_as_steps", DENSE_ROWS: "_dense_rows"}.get(
-        parameters, ""
-    )
+    suffixes = {BESIDE: "_side_by_side", GROUPS: "_in_groups", SUMS: "_of_sums", STEPS: "_as_steps"}
+    suffix = (suffixes | {DENSE_ROWS: "_dense_rows"}).get(parameters, "")
     copies = {kernel.number for kernel in plain.kernels if all(map(is_copy, kernel.nests))}
     lines: list[str] = []
     calls: list[Call] = []
@@ -331,6 +347,7 @@ def kernel_functions(
         name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
         is_sum = passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE
         takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
+        takes = SUM_GRADIENTS if passes == Pass.SUM_GRADIENTS else takes
         body: list[str] = []
         own: list[Body] = []  # nests that are not in functions of their own
         part_numbers = count()
@@ -394,20 +411,29 @@ def _parts(loop: For) -> Iterator[tuple[int, int]]:
 def _arrays(parameters: str, nests: list[Body], arithmetic: Arithmetic) -> list[str]:
     """value[] and shared[] of a function, and what it does not use."""
     used = {array for array in VALUES if any(uses(nest, array) for nest in nests)}
-    shared = [f"const {arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
+    is_written = any((place := writes(stmt)) and place.array == SHARED for nest in nests for stmt in statements(nest))
+    const = "" if is_written else "const "
+    shared = [f"{const}{arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
     if parameters == DENSE_ROWS:
         lines = []
     elif parameters in (IMAGES, GROUPS):
         lines = [] if VALUE in used else ["(void)images;"]
         lines += shared if parameters == GROUPS else []
-    elif parameters in (WORKSPACE, ROWS, STEPS):
+    elif parameters in (WORKSPACE, ROWS, STEPS, SUMS, SUM_GRADIENTS):
         const = "const " if parameters == STEPS else ""
         lines = [f"{const}{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
         lines += [apart(arithmetic)] if APART in used else []
+        if parameters in (SUMS, SUM_GRADIENTS) and not any(map(_counts_images, nests)):
+            lines.append(f"(void){IMAGE_COUNT};")
     else:
         value = f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;"
         lines = [value if VALUE in used else "(void)images;", *shared]
     return [INDENT + line for line in lines]
+
+
+def _counts_images(nest: Body) -> bool:
+    found = (part for stmt in statements(nest) for expr in expressions(stmt) for part in subexpressions(expr))
+    return Name(IMAGE_COUNT) in found
 
 
 def over_kernels(kernel: Kernel) -> list[str]:
@@ -454,13 +480,17 @@ def batch_functions(functions: Functions, batch: Batch | None, names: Iterable[s
     for name in names if batch is not None else ():
         entries = []
         for phase, (title, parameters) in PHASES.items():
-            called = [c for c in calls if c.phase == phase and c.passes & BATCH_PASSES[name]]
+            phases = (phase, Phase.SUMMED) if phase == Phase.SIDE_BY_SIDE else (phase,)
+            called = [c for c in calls if c.phase in phases and c.passes & BATCH_PASSES[name]]
             if name == "training" or functions.dense_calls:  # whose sums are there before: sum_rows() in passes.h
                 called = [call for call in called if not call.has_rows]
             entries.append(f"AT_LEVEL({name}_{title})" if called else "NULL")
             lines += _calling(f"{name}_{title}", parameters, called) if called else []
         head = f"static const struct batch_passes AT_LEVEL({name}_passes) = {{"
         lines += [head, INDENT + ", ".join(entries), "};", ""]
+    if functions.sum_calls:
+        called = [c for c in calls if c.phase == Phase.SIDE_BY_SIDE and c.passes & BATCH_PASSES["training"]]
+        lines += _calling("training_in_groups", BESIDE, called)
     return lines
 
 

@@ -59,6 +59,8 @@ def module_files(
         "compute_metrics": not program.metrics,
         "compute_other_gradients": not kernels.functions.group_calls,
         "take_steps": not kernels.functions.step_calls,
+        "compute_from_sums": not kernels.functions.sum_calls,
+        "add_gradients_of_sums": not kernels.functions.sum_calls,
         "add_dense_rows": not kernels.functions.dense_calls,
     }
     passes = [name for name in PASSES if not absent.get(name)]
@@ -117,7 +119,9 @@ def files(
             *(rule_functions(kernels.updates, Arithmetic.of(program)) if kernels.updates is not None else []),
             "/* The passes. */",
             "",
-            *pass_functions([*functions.calls, *functions.step_calls, *functions.dense_calls], pass_names),
+            *pass_functions(
+                [*functions.calls, *functions.step_calls, *functions.sum_calls, *functions.dense_calls], pass_names
+            ),
             *batch_functions(functions, kernels.batch, batch_names),
             *includes("level_end"),
         ]
@@ -224,6 +228,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("NOISE_COUNT", len(program.noise_values)),
             ("METRIC_COUNT", len(program.metrics)),
             ("GROUP_GRADIENTS", int(bool(kernels.functions.group_calls))),
+            ("GROUP_SUMS", int(bool(kernels.functions.sum_calls))),
             ("TAKES_STEPS", int(bool(kernels.functions.step_calls))),
             ("DENSE_ROWS", int(bool(kernels.row_tensors) and Target.of(program).is_dense)),
             ("FEW_IMAGES", IMAGES if kernels.functions.dense_calls else 0),
@@ -336,6 +341,7 @@ def _copies(kernels: Kernels, is_trained: bool) -> list[str]:
         if is_trained:
             lists |= {"out_of": copies.out_of, "once": copies.once}
             lists |= {"out_of_groups": copies.out_of_groups} if kernels.functions.group_calls else {}
+            lists |= {"sums": kernels.batch.sum_spans} if kernels.functions.sum_calls else {}
             lists |= {"all_side_by_side": copies.all_side_by_side, "all_once": copies.all_once}
     if not lists:
         return []

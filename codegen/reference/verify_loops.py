@@ -19,7 +19,9 @@ import numpy.typing as npt
 from codegen.ir.loops import (
     DATA,
     GRAD,
+    IMAGE_COUNT,
     INPUTS,
+    SHARED,
     STEP,
     TOKEN,
     VALUE,
@@ -48,6 +50,7 @@ from codegen.ir.loops import (
 from codegen.ir.print_loops import kernel_lines, statement_lines
 
 ROW_SUMS = Pass.ROW_SUMS | Pass.DENSE_ROWS
+OF_SUMS = Pass.FROM_SUMS | Pass.SUM_GRADIENTS
 SLACK = 16  # numbers after the last one of each array
 
 Ints = npt.NDArray[np.int64]
@@ -55,7 +58,7 @@ Ints = npt.NDArray[np.int64]
 
 def verify_loops(loops: Loops, is_padded: bool = True) -> None:
     """Raises ValueError, with the statement's text, for anything illegal. `is_padded`: lanes may include padding."""
-    written = {array: np.zeros(loops.length(array) + SLACK, bool) for array in (VALUE, GRAD, DATA)}
+    written = {array: np.zeros(loops.length(array) + SLACK, bool) for array in (VALUE, SHARED, GRAD, DATA)}
     known = written[VALUE]
     has_rows = any(kernel.passes & Pass.TOKEN_ROWS for kernel in loops.kernels)  # else run-time code copies them
     for region in loops.regions[VALUE]:
@@ -66,7 +69,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
         before = {array: elements.copy() for array, elements in written.items()}
         for nest in kernel.nests:
             checker = _Checker(loops, kernel, before, written, is_padded)
-            checker.body(nest, _Scope())
+            checker.body(nest, _Scope(names={IMAGE_COUNT} if kernel.passes & OF_SUMS else set()))
             for array, indices in checker.stored.items():
                 elements = np.unique(np.concatenate(indices))
                 if array == VALUE and known[elements].any() and not kernel.passes & ROW_SUMS:
@@ -186,7 +189,8 @@ class _Checker:
         self.require(bool(indices.min() >= 0 and indices.max() < length), "out of bounds", stmt)
         is_local = place.array in scope.locals
         is_step = place.array == DATA and self.kernel.passes == Pass.STEPS
-        is_written = is_local or is_step or place.array in (VALUE, GRAD)
+        is_sum = place.array == SHARED and self.kernel.passes == Pass.DENSE_GRADIENTS  # of images in groups
+        is_written = is_local or is_step or is_sum or place.array in (VALUE, GRAD)
         self.require(is_written, f"{place.array} cannot be written", stmt)
         inner = [counter for counter, loop in scope.counters.items() if loop.kind == Kind.SIDE_BY_SIDE]
         self.require([place.image] == (inner or [""]), "the images beside it are not written", stmt)

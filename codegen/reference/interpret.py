@@ -15,6 +15,7 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import (
     DATA,
     GRAD,
+    IMAGE_COUNT,
     INPUTS,
     MULTIPLY_ADD,
     SHARED,
@@ -121,7 +122,7 @@ class _Run:
         self.kernel, self.state, self.part, self.parts = kernel, state, part, parts
         self.image = image
         self.counters: dict[str, int] = {}
-        self.names: dict[str, float | None] = {}
+        self.names: dict[str, float | None] = {IMAGE_COUNT: float(len(state.images))}
         self.arrays: dict[str, Sequence[float | None]] = {
             **state.loops.tables,
             DATA: state.data,
