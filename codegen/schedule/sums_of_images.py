@@ -62,9 +62,8 @@ from codegen.schedule.nest import around, result, root_loops
 from codegen.schedule.phases import Ints, indices_of, indices_written, kernel_cost
 from codegen.schedule.target import Target
 
-SHARED, OWN, FIRST = range(
-    3
-)  # who computes an element of value[]: one for all images, nobody, or kernel n as FIRST + n
+# Who computes an element of value[]: kernel n for each image, as FIRST + n; one for all images; or no kernel.
+FOR_ALL, NOBODY, FIRST = range(3)
 ADDED = 8  # operations that add numbers of images side by side
 STARTED = 5  # operations in the time that it takes to start the loops of a nest
 GAIN = 0.02  # of all operations: a smaller part is not worth the sums
@@ -143,34 +142,38 @@ class _Linear:
         gradients: Iterable[Kernel],
     ) -> None:
         self.loops = loops
-        self.writer = np.full(loops.lengths[VALUE] + 1, OWN)
+        self.writer = np.full(loops.lengths[VALUE] + 1, NOBODY)
         for kernel in loops.kernels:
             for indices in indices_written(loops, kernel):
-                self.writer[indices] = SHARED if phases.get(kernel.number) == Phase.ONCE else FIRST + kernel.number
+                self.writer[indices] = FOR_ALL if phases.get(kernel.number) == Phase.ONCE else FIRST + kernel.number
         self.writers: dict[object, Ints] = {}  # of places
         self.kinds = np.full(FIRST + max([kernel.number for kernel in loops.kernels]) + 1, NONLINEAR)
-        self.kinds[SHARED] = CONSTANT
-        read = self.writer[[*outside]] - FIRST
-        self.summable = {k.number for k in adjoints if k.number not in read and all(map(_is_sum, k.nests))}
-        while True:
-            self.kinds[[FIRST + number for number in self.summable]] = LINEAR
-            needed = {number for kernel in (*adjoints, *gradients) for number in self.needed(kernel)}
-            if not needed:
-                break
+        self.kinds[FOR_ALL] = CONSTANT
+        observed = self.writer[[*outside]] - FIRST
+        self.summable = {k.number for k in adjoints if k.number not in observed and all(map(_is_sum, k.nests))}
+        self.kinds[[FIRST + number for number in self.summable]] = LINEAR
+        kernels = [*adjoints, *gradients]
+        read = {kernel.number: {kernel.number, *self.read(kernel)} for kernel in kernels}
+        waiting = kernels
+        while needed := {number for kernel in waiting for number in self.needed(kernel)} & self.summable:
             self.summable -= needed
             self.kinds[[FIRST + number for number in needed]] = NONLINEAR
+            waiting = [kernel for kernel in kernels if read[kernel.number] & needed]
 
     def needed(self, kernel: Kernel) -> Iterator[int]:
         """The adjoints that a kernel reads of each image, and itself if it is no sum of terms."""
-        is_mixed = self.is_mixed(kernel)
-        if is_mixed and kernel.number in self.summable:
+        is_sum = not self.is_mixed(kernel) and (kernel.is_gradient or kernel.number in self.summable)
+        yield from self.read(kernel, NONLINEAR if is_sum else CONSTANT)
+        if not is_sum:
             yield kernel.number
-        reads_all = is_mixed or not (kernel.is_gradient or kernel.number in self.summable)
+
+    def read(self, kernel: Kernel, degree: int = CONSTANT) -> Iterator[int]:
+        """The kernels whose results one reads, in terms of at least a degree."""
         for nest in kernel.nests:
-            for stmt, degree in self.pieces(nest):
-                for place, counts in _places(stmt, _counts(root_loops(nest))) if reads_all or degree > LINEAR else ():
-                    found = self.writers_of(place, counts, {})
-                    yield from (found[self.kinds[found] == LINEAR] - FIRST).tolist()
+            roots = _counts(root_loops(nest))
+            for stmt in (stmt for stmt, found in self.pieces(nest) if found >= degree):
+                for place, counts in _places(stmt, roots):
+                    yield from np.unique(self.writers_of(place, counts, {}) - FIRST).tolist()
 
     def is_mixed(self, kernel: Kernel) -> bool:
         return any(degree == MIXED for nest in kernel.nests for _, degree in self.pieces(nest))
@@ -199,22 +202,21 @@ class _Linear:
             loops = [*_chain(stmt)]
             body = loops[-1].body if loops else (stmt,)
             found = [self.kinds_of(inner, _counts(roots), _counts(loops)) for inner in body]
-            if (
-                all((codes == codes.flat[0]).all() for codes, _ in found)
-                and len({int(d.flat[0]) for _, d in found}) == 1
-            ):
-                yield stmt, int(found[0][1].flat[0])
+            of_all = {int(degrees.flat[0]) for _, degrees in found}
+            if len(of_all) == 1 and all((codes == codes.flat[0]).all() for codes, _ in found):
+                yield stmt, of_all.pop()
             else:
                 for inner, (codes, degrees) in zip(body, found, strict=True):
                     yield from _split(inner, loops, codes, degrees)
 
     def kinds_of(self, stmt: Stmt, roots: Counts, terms: Counts) -> tuple[Ints, Ints]:
         """Of each iteration of the loops over terms, a number for the kinds of all places, and the degree."""
-        codes, shape = np.zeros(tuple(terms.values()), dtype=np.int64), tuple(terms.values())
+        shape = tuple(terms.values())
+        codes = np.zeros(shape, dtype=np.int64)
         (expr,) = expressions(stmt)
         for place in subexpressions(expr):
-            if type(place) is Place:
-                codes = codes * (MIXED + 1) + self.degree(place, roots, terms)
+            if type(place) is Place and len({*(kinds := self.degree(place, roots, terms)).flat}) > 1:
+                codes = np.unique(codes * (MIXED + 1) + kinds, return_inverse=True)[1].reshape(shape)
         return codes, np.broadcast_to(self.degree(expr, roots, terms), shape)
 
     def degree(self, expr: Expr, roots: Counts, terms: Counts) -> Ints:
@@ -240,7 +242,7 @@ class _Linear:
         """Who computes the elements of a place: an axis for all roots, and one for each loop over terms."""
         if place.array != VALUE:
             is_shared = place.array in (DATA, GRAD) or place.array in self.loops.tables
-            return np.full([1] * (1 + len(terms)), SHARED if is_shared else OWN)
+            return np.full([1] * (1 + len(terms)), FOR_ALL if is_shared else NOBODY)
         counts = {**roots, **terms}
         key = place.index, *counts.items(), len(terms)
         if key not in self.writers:

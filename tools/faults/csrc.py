@@ -41,6 +41,13 @@ FAULTS = [
         "targets[k] = block_images.targets[first];",
         test="tests/test_fast.py",
     ),
+    Fault(
+        "sums over images that begin where the last block ended",
+        "csrc/passes.h",
+        "        memset(computed_once.value + part->first, 0, (size_t)part->count * sizeof(real));",
+        "        (void)part;",
+        test="tests/test_sums.py",
+    ),
     Fault("a transposition that forgets a step", "csrc/transpose.h", "EXCHANGE(rows, 2)", ""),
     Fault(
         "columns of four rows in another order",

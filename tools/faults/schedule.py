@@ -309,4 +309,18 @@ FAULTS = [
         "key=lambda kernel: phases.get(kernel.number) == Phase.ONCE",
         test="tests/test_roll.py",
     ),
+    Fault(
+        "what all images share, once in a sum over them",
+        "codegen/schedule/sums_of_images.py",
+        "return Apply(Op.MUL, (Name(IMAGE_COUNT), expr))",
+        "return expr",
+        test="tests/test_sums.py",
+    ),
+    Fault(
+        "an adjoint that each image needs, as a sum",
+        "codegen/schedule/sums_of_images.py",
+        "self.read(kernel, NONLINEAR if is_sum else CONSTANT)",
+        "self.read(kernel, NONLINEAR)",
+        test="tests/test_sums.py",
+    ),
 ]
