@@ -77,7 +77,7 @@ FAULTS = [
     Fault(
         "what images have of their own is read as shared",
         "codegen/schedule/side_by_side.py",
-        "if is_shared[expr.index.base] else",
+        "if is_shared[first] else",
         "if not expr.index.steps else",
     ),
     Fault(
