@@ -16,22 +16,29 @@ import numpy.typing as npt
 from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.each import apply_to_each
+from codegen.schedule.groups_of_images import FEWEST_GROUPS
 from codegen.schedule.in_registers import mark_tiles
 from codegen.schedule.marks import mark_near
-from codegen.schedule.phases import Cost, Ints, indices_read, indices_written, kernel_cost, longest_chain
+from codegen.schedule.phases import (
+    COPY_OPERATIONS,
+    Cost,
+    Ints,
+    indices_read,
+    indices_written,
+    kernel_cost,
+    longest_chain,
+)
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.roll import roll
 from codegen.schedule.sums_of_images import Sums
 from codegen.schedule.target import Target
 
 MAX_BYTES = 2**25  # of the values of images side by side
-FEWEST_GROUPS = 2  # of images whose gradients are added: csrc/passes.h has the same
 CACHE_LINE = 64  # bytes of a value of images side by side
 SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
 FAR = 1.3  # so many times longer operations take on what does not, at most
 STARTED = 5  # operations in the time that it takes to start the loops of a nest
 SHARED = 1.1  # so many times longer operations take whose parameters are loaded for one image
-COPY_OPERATIONS = 8  # for one element of as many images as fill a vector: loads, shuffles, stores
 
 Span = tuple[int, int]  # the first element of value[], and how many
 Marks = npt.NDArray[np.bool_]

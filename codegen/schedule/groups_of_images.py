@@ -31,9 +31,11 @@ lanes fill a vector register too, they need no additions at the end, and the gra
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
+
+import numpy as np
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
@@ -60,40 +62,72 @@ from codegen.ir.loops import (
     uses,
 )
 from codegen.schedule.nest import around, result, root_loops
-from codegen.schedule.phases import kernel_cost
+from codegen.schedule.phases import COPY_OPERATIONS, indices_read, indices_written, kernel_cost
 from codegen.schedule.side_by_side import IMAGE, places_of
 from codegen.schedule.target import Target
 from codegen.schedule.tile import Part, parts_of
 
 GROUPS = 4  # in a block, about
+FEWEST_GROUPS = 2  # whose gradients are added: csrc/passes.h has the same
 MAX_SUMS, MAX_COLUMNS = 16, 5  # of a tile, each a vector of images
 GAIN = 1.5  # so many times more vector operations are worth the additions at the end
+ADDED = 8  # operations that add numbers of images side by side
 
 
 def add_groups(loops: Loops, batch: Loops, target: Target, always: Container[int] = ()) -> Loops:
-    """The gradients that are faster so, and those with these numbers; none if the order of the images is to be kept.
+    """The gradients that are faster so, and those to do so `always`; none if the order of the images is to be kept.
 
     `batch`: the other kernels. What adds to value[] adds to the part that all images share: see sums_of_images.py.
     """
     of_images = places_of(batch)
     kernels = []
-    for kernel in loops.kernels if target.reorder else ():
-        if kernel.passes == Pass.DENSE_GRADIENTS and (kernel.number in always or _pays(kernel, target)):
-            written = {result(nest) for nest in kernel.nests}
+    for kernel in _chosen(loops, batch, target, always) if target.reorder else ():
+        written = {result(nest) for nest in kernel.nests}
 
-            def place(expr: Expr, written: Container[Expr] = written) -> Expr:
-                if type(expr) is Place and expr.array == VALUE and expr in written:
-                    return Place(SHARED, expr.index)
-                return of_images(expr)
+        def place(expr: Expr, written: Container[Expr] = written) -> Expr:
+            if type(expr) is Place and expr.array == VALUE and expr in written:
+                return Place(SHARED, expr.index)
+            return of_images(expr)
 
-            nests = [tiled for nest in kernel.nests for tiled in _tiled(map_body(nest, place), target.cache_line)]
-            kernels.append(replace(kernel, nests=tuple(nests), phase=Phase.SIDE_BY_SIDE))
+        nests = [tiled for nest in kernel.nests for tiled in _tiled(map_body(nest, place), target.cache_line)]
+        kernels.append(replace(kernel, nests=tuple(nests), phase=Phase.SIDE_BY_SIDE))
     return loops.with_kernels(kernels)
 
 
-def _pays(kernel: Kernel, target: Target) -> bool:
-    cost = kernel_cost(kernel, target)
-    return cost.by_image > GAIN * cost.side_by_side and not any(uses(nest, TOKEN) for nest in kernel.nests)
+def _chosen(loops: Loops, batch: Loops, target: Target, always: Container[int]) -> list[Kernel]:
+    """Kernels that gain by themselves; all of them, if more is saved where nothing is copied to single images."""
+    costs = {kernel.number: kernel_cost(kernel, target) for kernel in loops.kernels}
+    possible = [kernel for kernel in loops.kernels if _is_possible(kernel)]
+    found = [
+        k for k in possible if k.number in always or costs[k.number].by_image > GAIN * costs[k.number].side_by_side
+    ]
+    others = [kernel for kernel in possible if kernel not in found]
+    apart = COPY_OPERATIONS * _copied(batch, loops, others) + sum(costs[kernel.number].by_image for kernel in others)
+    ends = ADDED * sum(kernel.roots for kernel in others) / FEWEST_GROUPS
+    together = ends + sum(costs[kernel.number].side_by_side for kernel in others)
+    return possible if together < apart else found
+
+
+def _is_possible(kernel: Kernel) -> bool:
+    return kernel.passes == Pass.DENSE_GRADIENTS and not any(uses(nest, TOKEN) for nest in kernel.nests)
+
+
+def _copied(batch: Loops, loops: Loops, gradients: Iterable[Kernel]) -> int:
+    """How many values are copied to workspaces of single images because gradients read them there.
+
+    Where nothing else reads workspaces, inputs and targets do not go there first.
+    """
+    beside = np.zeros(loops.lengths[VALUE] + 1, bool)
+    read = np.zeros(loops.lengths[VALUE] + 1, bool)
+    for kernel in batch.kernels:
+        for indices in indices_written(batch, kernel) if kernel.phase == Phase.SIDE_BY_SIDE else ():
+            beside[indices] = True
+    for kernel in gradients:
+        for indices in indices_read(loops, kernel):
+            read[indices] = True
+    goes_there = any(kernel.phase == Phase.BY_IMAGE for kernel in batch.kernels)
+    given = sum(region.row for region in loops.regions[VALUE] if region.name in ("INPUT", "TARGET"))
+    return int((beside & read).sum()) + (0 if goes_there else given)
 
 
 def _tiled(nest: Body, images: int) -> Iterator[Body]:

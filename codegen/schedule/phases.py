@@ -55,6 +55,7 @@ SHARED_ROWS = 1.25  # so many times more vector operations are worth it that row
 IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
 STREAMED = 2  # so many times longer operations take on what is read once: images side by side fill more than L1
 STORED = 20  # operations in the time that it takes to store a number and load it again
+COPY_OPERATIONS = 8  # for one element of as many images as fill a vector: loads, shuffles, stores
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]

@@ -57,14 +57,13 @@ from codegen.ir.loops import (
     subexpressions,
     substituted,
 )
-from codegen.schedule.groups_of_images import GROUPS
+from codegen.schedule.groups_of_images import ADDED, GROUPS
 from codegen.schedule.nest import around, result, root_loops
 from codegen.schedule.phases import Ints, indices_of, indices_written, kernel_cost
 from codegen.schedule.target import Target
 
 # Who computes an element of value[]: kernel n for each image, as FIRST + n; one for all images; or no kernel.
 FOR_ALL, NOBODY, FIRST = range(3)
-ADDED = 8  # operations that add numbers of images side by side
 STARTED = 5  # operations in the time that it takes to start the loops of a nest
 GAIN = 0.02  # of all operations: a smaller part is not worth the sums
 MAX_RUNS = 20  # that a loop over terms may become
