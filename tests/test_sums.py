@@ -5,6 +5,7 @@ Passes on the loop language first, then modules in batches of whole groups, of a
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from dataclasses import replace
 from random import Random
@@ -26,6 +27,7 @@ from codegen.schedule.pipeline import batch_passes, gradient_passes, schedule, s
 from codegen.schedule.sums_of_images import _runs, find_sums
 from codegen.schedule.target import Target
 from micrograd.arrays import array
+from tools.fuzz_compiler.regular import random_regular
 
 FAST = Target("float32", reorder=True)
 
@@ -125,6 +127,36 @@ def test_sums_have_the_gradients_that_images_add_alone(name):
             run(state, Pass.FROM_SUMS)
             run(state, Pass.SUM_GRADIENTS, parts=3)
             assert state.grad == pytest.approx(alone, rel=1e-9, abs=1e-12), (name_of_own, name_of_after)
+
+
+@pytest.mark.slow
+def test_random_programs_have_the_gradients_that_images_add_alone():
+    """Of recurrences, attention, integrators and the like. Gradients that groups leave out run image by image."""
+    with_sums = 0
+    for seed in range(40):
+        model = random_regular(Random(seed))
+        found, batch, sums = sums_of(model)
+        if not sums.changed or found.tokens:
+            continue
+        images = [one_image(model, found, Random(seed)) for seed in range(3)]
+        alone = [sum(one) for one in zip(*([x or 0.0 for x in s.grad] for s in images), strict=True)]
+        if not all(map(math.isfinite, alone)):
+            continue
+        with_sums += 1
+        zero = written_by(sums.added, found.loops)
+        values = [[*image.images[0]] for image in images]
+        values[0] = [0.0 if i in zero else x for i, x in enumerate(values[0])]
+        own = schedule(found.with_kernels((*sums.added, *sums.own)), gradient_passes(FAST, batch, sums))
+        state = State(own, images[0].data, [0.0] * len(alone), values, [])
+        run(state, Pass.DENSE_GRADIENTS)
+        known = {kernel.number for kernel in own.kernels} | sums.changed
+        left = [k for k in found.loops.kernels if k.passes == Pass.DENSE_GRADIENTS and k.number not in known]
+        for image in images:
+            run(replace(image, loops=found.loops.with_kernels(left), grad=state.grad), Pass.DENSE_GRADIENTS)
+        after = schedule(found.with_kernels(sums.after), sum_passes(found, FAST))
+        run(replace(state, loops=after), Pass.FROM_SUMS | Pass.SUM_GRADIENTS)
+        assert state.grad == pytest.approx(alone, rel=1e-8, abs=1e-9 * max(map(abs, alone))), seed
+    assert with_sums >= 5
 
 
 def written_by(kernels, loops):

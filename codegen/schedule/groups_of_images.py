@@ -26,7 +26,8 @@ becomes:
 
 Each image has a sum of its own, over the same images of all groups; at the end these are added, in pairs. So a vector
 register is full whatever the shape of a tensor, and nothing has to be copied to the workspaces of single images. Where
-lanes fill a vector register too, they need no additions at the end, and the gradient stays as it is.
+lanes fill a vector register too, they need no additions at the end, and the gradient stays as it is, unless the copies
+that it needs take longer.
 """
 
 from __future__ import annotations
