@@ -106,7 +106,8 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
         head = f"{kernel.roots:,} root{'s' * (kernel.roots > 1)}"
         if batch is not None and kernel.number in phases:
             cost = batch.costs[kernel.number]
-            phase = Phase.SUMMED if kernel.number in batch.sums.numbers else phases[kernel.number]
+            is_of_sums = kernel.number in batch.sums.numbers | batch.sums.changed
+            phase = Phase.SUMMED if is_of_sums else phases[kernel.number]
             head += f", {phase.value}: {cost.by_image:,.0f} or {cost.side_by_side:,.0f}"
         return [head, *(f"    {formula}" for formula in formulas(loops, kernel))]
 
