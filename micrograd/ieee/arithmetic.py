@@ -57,11 +57,9 @@ def positive(x: float) -> float:
     return 1.0 if x > 0.0 else 0.0
 
 
+# Of two selections: processors have an instruction for the first, and C compilers make vectors of chains of them.
 def maximum(a: float, b: float) -> float:
-    """The larger; a on a tie; nan when either is nan.
-
-    Of two selections, so that processors have an instruction for the first one and a chain becomes vectors in C.
-    """
+    """The larger; a on a tie; nan when either is nan."""
     larger = b if b > a else a
     return b if b != b else larger
 
