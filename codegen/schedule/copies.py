@@ -11,7 +11,6 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.columns import copy_columns
@@ -21,12 +20,15 @@ from codegen.schedule.in_registers import mark_tiles
 from codegen.schedule.marks import mark_near
 from codegen.schedule.phases import (
     COPY_OPERATIONS,
+    STARTED,
     Cost,
-    Ints,
+    Marks,
     indices_read,
     indices_written,
     kernel_cost,
     longest_chain,
+    marked,
+    written_in,
 )
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.roll import roll
@@ -37,11 +39,9 @@ MAX_BYTES = 2**25  # of the values of images side by side
 CACHE_LINE = 64  # bytes of a value of images side by side
 SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
 FAR = 1.3  # so many times longer operations take on what does not, at most
-STARTED = 5  # operations in the time that it takes to start the loops of a nest
 SHARED = 1.1  # so many times longer operations take whose parameters are loaded for one image
 
 Span = tuple[int, int]  # the first element of value[], and how many
-Marks = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Batch:
     def sum_spans(self) -> list[Span]:
         """The sums over images that are not gradients of parameters, in value[]."""
         written = (found for kernel in self.sums.added for found in indices_written(self.loops, kernel))
-        return _spans(_marks(self.loops, written))
+        return _spans(marked(self.loops, written))
 
     @property
     def phases(self) -> dict[int, Phase]:
@@ -176,12 +176,12 @@ def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> l
     for region in plain.regions[VALUE]:
         if region.name in ("INPUT", "TARGET", "NOISE"):
             sent[region.start : region.start + region.extent] = False
-    return _spans(sent & ~_written(batch.loops, Phase.ONCE) if batch is not None else sent)
+    return _spans(sent & ~written_in(batch.loops, Phase.ONCE) if batch is not None else sent)
 
 
 def _read_by(plain: Loops, gradients: Iterable[Kernel], factors: Iterable[Span]) -> Marks:
     """The values that gradients of parameters read; `factors` are those of rows."""
-    marks = _marks(plain, (found for kernel in gradients for found in indices_read(plain, kernel)))
+    marks = marked(plain, (found for kernel in gradients for found in indices_read(plain, kernel)))
     for factor, lanes in factors:
         marks[factor : factor + lanes] = True
     return marks
@@ -191,11 +191,11 @@ def _copies(loops: Loops, plain: Loops, in_groups: Container[int], factors: Iter
     gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
     beside = {kernel.number for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE}
     read_beside = [kernel for kernel in plain.kernels if kernel.number in beside]
-    written = _written(loops, Phase.SIDE_BY_SIDE)
-    once = _written(loops, Phase.ONCE)
+    written = written_in(loops, Phase.SIDE_BY_SIDE)
+    once = written_in(loops, Phase.ONCE)
     read_beside += [kernel for kernel in gradients if kernel.number in in_groups]
     others = [kernel for kernel in gradients if kernel.number not in in_groups]
-    read = _marks(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
+    read = marked(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
     kept, kept_by_image = (_read_by(plain, found, factors) for found in (gradients, others))
     return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),
@@ -205,18 +205,6 @@ def _copies(loops: Loops, plain: Loops, in_groups: Container[int], factors: Iter
         all_side_by_side=_spans(written),
         all_once=_spans(once),
     )
-
-
-def _written(loops: Loops, phase: Phase) -> Marks:
-    kernels = [kernel for kernel in loops.kernels if kernel.phase == phase]
-    return _marks(loops, (found for kernel in kernels for found in indices_written(loops, kernel)))
-
-
-def _marks(loops: Loops, indices: Iterable[Ints]) -> Marks:
-    marks = np.zeros(loops.lengths[VALUE], bool)
-    for found in indices:
-        marks[found] = True
-    return marks
 
 
 def _padding(loops: Loops) -> Marks:

@@ -36,8 +36,6 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
-import numpy as np
-
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     SHARED,
@@ -63,7 +61,7 @@ from codegen.ir.loops import (
     uses,
 )
 from codegen.schedule.nest import around, result, root_loops
-from codegen.schedule.phases import COPY_OPERATIONS, indices_read, indices_written, kernel_cost
+from codegen.schedule.phases import COPY_OPERATIONS, indices_read, kernel_cost, marked, written_in
 from codegen.schedule.side_by_side import IMAGE, places_of
 from codegen.schedule.target import Target
 from codegen.schedule.tile import Part, parts_of
@@ -118,14 +116,8 @@ def _copied(batch: Loops, loops: Loops, gradients: Iterable[Kernel]) -> int:
 
     Where nothing else reads workspaces, inputs and targets do not go there first.
     """
-    beside = np.zeros(loops.lengths[VALUE] + 1, bool)
-    read = np.zeros(loops.lengths[VALUE] + 1, bool)
-    for kernel in batch.kernels:
-        for indices in indices_written(batch, kernel) if kernel.phase == Phase.SIDE_BY_SIDE else ():
-            beside[indices] = True
-    for kernel in gradients:
-        for indices in indices_read(loops, kernel):
-            read[indices] = True
+    beside = written_in(batch, Phase.SIDE_BY_SIDE)
+    read = marked(loops, (found for kernel in gradients for found in indices_read(loops, kernel)))
     goes_there = any(kernel.phase == Phase.BY_IMAGE for kernel in batch.kernels)
     given = sum(region.row for region in loops.regions[VALUE] if region.name in ("INPUT", "TARGET"))
     return int((beside & read).sum()) + (0 if goes_there else given)

@@ -54,12 +54,14 @@ MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
 STREAMED = 2  # so many times longer operations take on what is read once: images side by side fill more than L1
+STARTED = 5  # operations in the time that it takes to start the loops of a nest
 STORED = 20  # operations in the time that it takes to store a number and load it again
 COPY_OPERATIONS = 8  # for one element of as many images as fill a vector: loads, shuffles, stores
 INPUT = 1  # in terms of ORDER: inputs and targets differ from image to image
 
 States = npt.NDArray[np.int8]
 Ints = npt.NDArray[np.int64]
+Marks = npt.NDArray[np.bool_]  # of the elements of value[]
 
 
 @dataclass(frozen=True)
@@ -155,6 +157,19 @@ def indices_written(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
             place = writes(stmt)
             if place is not None and place.array == VALUE:
                 yield indices_of(loops, place.index, counts).ravel()
+
+
+def written_in(loops: Loops, phase: Phase) -> Marks:
+    """What kernels of a phase compute."""
+    kernels = [kernel for kernel in loops.kernels if kernel.phase == phase]
+    return marked(loops, (found for kernel in kernels for found in indices_written(loops, kernel)))
+
+
+def marked(loops: Loops, indices: Iterable[Ints]) -> Marks:
+    marks = np.zeros(loops.lengths[VALUE], bool)
+    for found in indices:
+        marks[found] = True
+    return marks
 
 
 def indices_of(loops: Loops, index: Index, counts: Mapping[str, int]) -> Ints:

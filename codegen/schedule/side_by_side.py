@@ -33,8 +33,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import numpy as np
-
 from codegen.ir.loops import (
     DATA,
     SHARED,
@@ -56,7 +54,7 @@ from codegen.ir.loops import (
     substituted,
 )
 from codegen.schedule.nest import around, distributed, root_loops
-from codegen.schedule.phases import indices_of, indices_written
+from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target
 
 IMAGE, BLOCK = "image", "block"
@@ -76,11 +74,7 @@ def put_side_by_side(loops: Loops, target: Target) -> Loops:
 
 def places_of(loops: Loops) -> Callable[[Expr], Expr]:
     """Elements of value[] that are computed once for all images, and those of the images."""
-    is_shared = np.zeros(loops.lengths[VALUE] + 1, bool)
-    for kernel in loops.kernels:
-        if kernel.phase == Phase.ONCE:
-            for found in indices_written(loops, kernel):
-                is_shared[found] = True
+    is_shared = written_in(loops, Phase.ONCE)
 
     def change(expr: Expr) -> Expr:
         if type(expr) is not Place or expr.array != VALUE:

@@ -61,12 +61,11 @@ from codegen.ir.loops import (
 )
 from codegen.schedule.groups_of_images import ADDED, GROUPS
 from codegen.schedule.nest import around, result, root_loops
-from codegen.schedule.phases import Ints, indices_of, indices_written, kernel_cost
+from codegen.schedule.phases import STARTED, Ints, indices_of, indices_written, kernel_cost
 from codegen.schedule.target import Target
 
 # Who computes an element of value[]: kernel n for each image, as FIRST + n; one for all images; or no kernel.
 FOR_ALL, NOBODY, FIRST = range(3)
-STARTED = 5  # operations in the time that it takes to start the loops of a nest
 GAIN = 0.02  # of all operations: a smaller part is not worth the sums
 MAX_RUNS = 20  # that a loop over terms may become
 
@@ -191,9 +190,9 @@ class _Linear:
 
     def after(self, nest: Body) -> Body:
         """The others, of sums over images. An adjoint adds them to its own ones of all images, if there are any."""
-        roots, place = root_loops(nest), result(nest)
-        body = tuple([self.scaled(stmt, _counts(roots)) for stmt, degree in self.pieces(nest) if degree in FROM_SUMS])
-        if place.array == VALUE and self.own(nest):
+        roots, place, pieces = root_loops(nest), result(nest), [*self.pieces(nest)]
+        body = tuple([self.scaled(stmt, _counts(roots)) for stmt, degree in pieces if degree in FROM_SUMS])
+        if place.array == VALUE and len(body) < len(pieces):
             terms = tuple(_added(body, Name(SUM)))
             body = (Let(SUM, place), *terms, Store(place, Name(SUM))) if terms else ()
         return around(roots, body) if body else ()
