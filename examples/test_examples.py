@@ -109,6 +109,7 @@ def test_mnist_reads_any_idx_files(tmp_path):
 PICTURES = [name for name in build.DRAWN if f"{name}.py" not in OPTIMIZED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PICTURES)
 def test_pictures_are_current_and_small(name):
     assert build.is_current(name, build.source_of(name))

@@ -122,12 +122,12 @@ def slow_but(quick: Collection[object], cases: Iterable[object], nightly: Collec
 
 def parameters(module: ModuleType) -> list[float]:
     """Without a view: views change which rows a module visits."""
-    return [module.data(i) for i in range(module.info()["parameters"])]
+    return list(map(module.data, range(module.info()["parameters"])))
 
 
 def gradients(module: ModuleType) -> list[float]:
     """Without a view."""
-    return [module.grad(i) for i in range(module.info()["parameters"])]
+    return list(map(module.grad, range(module.info()["parameters"])))
 
 
 class State(NamedTuple):

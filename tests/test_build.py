@@ -47,6 +47,7 @@ def test_size_of_the_generated_c(compiled):
     assert model + max(kernels) <= 850
 
 
+@pytest.mark.slow
 def test_two_builds_give_the_same_bytes(compiled, tmp_path):
     """In two processes whose sets have other orders."""
     script = (
@@ -134,10 +135,12 @@ def test_a_missing_compiler_is_named(tmp_path):
         codegen.build(models.xor(), tmp_path, "model", compiler="no-such-compiler")
 
 
+@pytest.mark.slow
 def test_a_folder_with_spaces_and_other_letters(tmp_path):
     assert codegen.build(models.xor(), tmp_path / "a folder, größer", "spaces", flags=["-O0"]).is_file()
 
 
+@pytest.mark.slow
 def test_text_in_the_declaration_cannot_break_the_c(tmp_path):
     program = models.xor()
     program.description = 'a "quoted" \\ name */ ??/ \n größe'

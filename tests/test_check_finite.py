@@ -131,7 +131,7 @@ KINDS = [
 ]
 
 
-QUICK = [kind for kind in KINDS if kind[0] in ("mlp", "row_floats")]
+QUICK = [kind for kind in KINDS if kind[0] in ("mlp",)]
 SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
 
 
@@ -249,6 +249,7 @@ def test_it_is_true_or_false(wrong, kind, built):
     assert parameters(module) == before
 
 
+@pytest.mark.slow
 def test_a_model_without_dimensions_to_name(tmp_path):
     w, x = Value(2.0), Value(0.0)
     program = Program(Floats([x]), None, {"w": w}, loss=w * x)

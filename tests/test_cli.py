@@ -107,6 +107,7 @@ def test_going_on_from_a_file_is_as_if_never_stopped(data: Path, trained: tuple[
     assert same_bits(half, trained[1])
 
 
+@pytest.mark.slow
 def test_the_settings_reach_the_model(data: Path, trained: tuple[str, Path], tmp_path: Path) -> None:
     common = ("train", *PLAIN, "--data", data, "--epochs", 2, "--seed", 5, "--save", tmp_path / "model")
     good(*common, "--batch-size", 7)
@@ -390,6 +391,7 @@ def test_missing_and_damaged_weights(data: Path, trained: tuple[str, Path], tmp_
     assert "'layers.1.bias' has the shape (11,), expected (10,)" in message
 
 
+@pytest.mark.slow
 def test_weights_of_other_names_are_loaded_by_map_and_match(
     data: Path, trained: tuple[str, Path], tmp_path: Path
 ) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 import models
 import numpy as np
 import pytest
-from harness import many, nightly_but, state
+from harness import many, nightly_but, slow_but, state
 
 import codegen
 from codegen import Floats, Program, pipeline
@@ -81,6 +81,7 @@ def only_traces(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(instances, name, nothing_runs)
 
 
+@pytest.mark.slow
 def test_a_model_has_the_bits_and_the_functions_of_a_built_module(optimized, tmp_path):
     program = models.mlp()
     model = codegen.compile(program)
@@ -377,7 +378,7 @@ def test_options():
 
 
 @pytest.mark.skipif(os.name != "posix", reason="gcc's and clang's warnings")
-@pytest.mark.parametrize("kind", ["plain", "drawn", "frozen"])
+@pytest.mark.parametrize("kind", slow_but(["drawn"], ["plain", "drawn", "frozen"]))
 def test_the_c_of_an_instance_has_no_warnings(kind):
     program = {
         "plain": line,

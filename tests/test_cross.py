@@ -314,6 +314,7 @@ def test_one_program_has_every_op_in_a_loop_over_lanes_and_in_one_call():
     assert "AT_LEVEL(each_tanh)(&" in text  # in stages
 
 
+@pytest.mark.slow
 @needs_gcc
 def test_plain_c_that_trains_computes_what_the_module_does(tmp_path):
     here = builds.Target("here")

@@ -90,6 +90,7 @@ def some_zeros(count: int) -> tuple[np.ndarray, np.ndarray]:
     return inputs, rng.normal(size=(count, 130))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", slow_but(["descent"], ["descent", "adam"]))
 @pytest.mark.parametrize("dtype", slow_but(["float32"], ["float64", "float32"]))
 def test_batches_have_the_bits_of_one_image_after_the_other(dtype, rule, tmp_path):

@@ -71,6 +71,7 @@ def test_the_models_of_the_benchmark(name, tmp_path):
     compare(MODELS[name](), tmp_path, steps=2)
 
 
+@pytest.mark.slow
 def test_what_one_group_reads_of_parameters_alone_and_of_inputs(tmp_path):
     """A learned token beside one of inputs: a batch does not compute it once, as both are read as one array."""
     x, start, scale = models.values(4), models.weights(Random(1), 4), models.weights(Random(2), 4)
@@ -82,6 +83,7 @@ def test_what_one_group_reads_of_parameters_alone_and_of_inputs(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", slow_but([3], [1, 3]))
 def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain, tmp_path):
     """The third, first and second number of an image, as statements: gcc 12 -O3 added them as they lie in memory."""

@@ -114,6 +114,7 @@ def test_the_readmes_own_model_runs(tmp_path, unoptimized, monkeypatch):
     assert tiny.evaluate(namespace["X"], namespace["Y"])[0] < before
 
 
+@pytest.mark.slow
 def test_the_page_about_a_model_of_ones_own_runs(tmp_path, unoptimized, monkeypatch):
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
     random.seed(1)

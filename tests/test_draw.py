@@ -264,6 +264,7 @@ def mnist() -> Program:
     return mnist_program()
 
 
+@pytest.mark.slow
 def test_mnist_is_ten_boxes(mnist: Program):
     loss = mnist.loss
     nodes, edges = read(to_dot(loss, limit=LIMIT))
@@ -288,6 +289,7 @@ def test_plain_leaves_are_constants():
     assert "10 x sum(P, 20 x mul(P, C))" in {label for label, _ in nodes.values()}
 
 
+@pytest.mark.slow
 @needs_dot
 def test_the_picture_of_an_irregular_graph_is_bounded():
     out = models.irregular(12_000)

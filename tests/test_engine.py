@@ -194,6 +194,7 @@ def graphs(draw) -> list[Value]:
     return nodes
 
 
+@pytest.mark.slow
 @given(graphs())
 @settings(deadline=None, max_examples=300)
 def test_topo_is_the_recursive_depth_first_order(nodes):

@@ -172,6 +172,7 @@ def test_blocks_of_a_large_model_are_two_groups_of_images(tmp_path):
     assert len(seen) == 1
 
 
+@pytest.mark.slow
 def test_a_float32_model_speaks_float32(tmp_path):
     extension = Extension(declared("xor", dtype="float32"), tmp_path, "loops", flags=["-O0"])
     nn = extension.module
@@ -191,6 +192,7 @@ def test_a_float32_model_speaks_float32(tmp_path):
     assert extension.data == before
 
 
+@pytest.mark.slow
 def test_info_says_what_is_on(tmp_path):
     fast = Extension(declared("mlp", fma=True, reorder=True), tmp_path, "loops", levels=True, flags=["-O0"])
     for level in LEVELS:

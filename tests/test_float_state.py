@@ -10,7 +10,7 @@ import subprocess
 import models
 import numpy as np
 import pytest
-from harness import Extension, state
+from harness import Extension, slow_but, state
 
 pytestmark = pytest.mark.skipif(
     platform.machine() != "x86_64" or not shutil.which("gcc"), reason="sets the state of an x86-64 by C of its own"
@@ -85,7 +85,7 @@ def everything(module, mxcsr, csr: int, threads: int) -> list[object]:
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("csr", STATES)
+@pytest.mark.parametrize("csr", slow_but(["all"], STATES))
 def test_the_state_of_the_caller_changes_no_bit(csr, threads, module, mxcsr):
     expected = everything(module, mxcsr, DEFAULT, 1)
     assert everything(module, mxcsr, STATES[csr], threads) == expected

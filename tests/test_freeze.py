@@ -29,6 +29,7 @@ from codegen.passes.freeze import frozen_program, weights_of
 from codegen.passes.narrow import rounded
 from codegen.pipeline import compile_program
 from codegen.weights import read_weights
+from micrograd.__main__ import main
 from micrograd.data import mnist
 from micrograd.engine import Value
 from tools.fuzz_compiler.programs import dot
@@ -84,6 +85,7 @@ def test_a_frozen_model_has_the_bits_of_the_engine(name, tmp_path):
     compare_outputs(program, frozen_modules(program, tmp_path), odd=True)
 
 
+@pytest.mark.slow
 def test_weights_of_either_sign_side_by_side(tmp_path):
     """gcc before 14 fused their products and sums, where it knew the weights: see TABLE in csrc/ops.h."""
     rng, x = random.Random(1), [Value(0.0) for _ in range(3)]
@@ -274,6 +276,7 @@ int main(void)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
 @pytest.mark.parametrize(
     ("name", "dtype"),
@@ -412,14 +415,19 @@ def test_freeze_from_the_command_line(tmp_path):
         (["build", "broken.py"], "error: broken.py:2: ZeroDivisionError: division by zero"),
     ],
 )
-def test_errors_on_the_command_line_are_one_line(arguments, message, tmp_path):
+def test_errors_on_the_command_line_are_one_line(arguments, message, tmp_path, monkeypatch, capsys):
     (tmp_path / "bad").write_bytes(b"123")
     (tmp_path / "broken.py").write_text("def program():\n    1 / 0\n")
-    done = run(*arguments, cwd=tmp_path)
-    assert done.returncode == 2
-    assert message in done.stderr
-    assert done.stderr.startswith("error: ")
-    assert done.stderr.count("\n") == 1
+    monkeypatch.chdir(tmp_path)
+    try:
+        code = main(arguments)
+    except SystemExit as stop:  # of argparse
+        code = stop.code
+    assert code == 2
+    said = capsys.readouterr().err
+    assert message in said
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
 
 
 # The example in C

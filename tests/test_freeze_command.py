@@ -71,6 +71,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 SIZES = [("int8", 16 + 4 * 5), ("float16", 32), ("bfloat16", 32)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_but(SIZES[:1], SIZES), ids=str)
 def test_narrow_weights(case: tuple[str, int], run: Run) -> None:
     storage, size = case
@@ -109,6 +110,7 @@ def test_outputs_are_compared(run: Run) -> None:
     assert run("w", "--standalone", "--check", "x.npy", "first.npy", "--check-output", "first")[0] == 0
 
 
+@pytest.mark.slow
 def test_lost_accuracy_beyond_the_tolerance_is_a_failure(run: Run) -> None:
     coarse = np.array([[1.0, 0.001, 0.0], [1.0, -0.001, 0.0], [1, 0, 0.001], [1, 0, -0.001]])
     save_file({"w": coarse, "b": np.zeros(4)}, "coarse")
@@ -119,6 +121,7 @@ def test_lost_accuracy_beyond_the_tolerance_is_a_failure(run: Run) -> None:
     assert run("coarse", "--float16", "--check", "x.npy", "best.npy", "--tolerance", "0.001")[0] == 0
 
 
+@pytest.mark.slow
 def test_weights_of_other_names_and_layouts(run: Run) -> None:
     code, out, err = run("keras")
     assert (code, out) == (2, "")

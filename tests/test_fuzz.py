@@ -12,6 +12,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from harness import slow_but
 
 from codegen.weights import read_weights
 from micrograd.data.mnist import DataError, read_images
@@ -57,7 +58,7 @@ def test_choices_run_out_but_never_fail():
     assert (c.byte(), c.chance(255), c.rest()) == (0, False, b"")
 
 
-@pytest.mark.parametrize("operations", ["calls", "train", "load"])
+@pytest.mark.parametrize("operations", slow_but(["calls"], ["calls", "train", "load"]))
 def test_random_calls_of_a_module_and_its_twin(pairs, operations):
     target = Calls(operations, pairs)
     run_all(target, [*seeds()[:40], *inputs(60)])

@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from harness import compare
+from harness import compare, slow_but
 
 import codegen
 from codegen import Floats, Label, Pixels, Program, Tokens
@@ -69,7 +69,7 @@ def test_programs_have_what_compilers_get_wrong():
     assert found == {"", *(row.symbol for row in ROWS if not row.is_registered)}
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", slow_but(sorted(KINDS)[:2], sorted(KINDS)))
 def test_a_recipe_is_the_program(kind):
     """By way of its text too: what is pasted into a test is what failed."""
     for seed in range(8):
@@ -160,6 +160,7 @@ def test_the_command(capfd):
     assert " 0 failures" in out
 
 
+@pytest.mark.slow
 @needs_fork
 def test_the_command_is_a_process_that_fails_with_the_case(tmp_path):
     """A compiler that is not there, or is none, is an error of every Program."""

@@ -45,6 +45,7 @@ def test_gradients_are_stored_as_the_values_are():
     assert [kernel.nests[0][0].count for kernel in slopes] == [144, 144]
 
 
+@pytest.mark.slow
 def test_steps_of_a_stencil_are_grids_though_the_first_of_them_alone_need_more_groups():
     """Heat on a plate: each step reads the four neighbours in the step before, and beyond the edge a 0."""
     x, rate = models.values(SIDE**2), models.values(2)
@@ -67,6 +68,7 @@ def test_layers_of_convolutions_are_loops():
     assert lines[1] <= lines[0]
 
 
+@pytest.mark.slow
 def test_values_stay_contiguous_where_loads_would_be_many_more():
     """Three evaluations of a network at a place read all places in a row; place by place, they would read ten units."""
     _, stored = grids(physics_loss(models.values(16), models.values(1)))

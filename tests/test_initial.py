@@ -97,6 +97,7 @@ def test_compiled_weights_are_those_of_pythons_random(tmp_path):
     assert np.abs(np.asarray(named["normal"]) - 1).max() > 4
 
 
+@pytest.mark.slow
 def test_float32_weights_are_the_same_numbers_rounded(tmp_path):
     found = Extension(program(dtype="float32"), tmp_path, "loops", flags=["-O0"]).module
     random.seed(7)

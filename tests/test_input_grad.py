@@ -185,6 +185,7 @@ def measured() -> Program:
     return Program(Floats(x), Floats(t), {"w": w}, loss, {"out": out}, metrics=metrics, constants=[metrics["one"]])
 
 
+@pytest.mark.slow
 @each_kind
 def test_means_are_those_of_the_engine(kind, tmp_path):
     program = measured()
@@ -213,6 +214,7 @@ def test_means_are_those_of_the_engine(kind, tmp_path):
         module.metrics(rows, None)
 
 
+@pytest.mark.slow
 def test_training_is_not_changed_by_metrics(tmp_path):
     rows, targets = RNG.normal(size=(64, 3)), RNG.normal(size=(64, 2))
     program = measured()

@@ -314,10 +314,10 @@ started.wait()
         ("", "nn.train(images, labels, epochs=10**9, batch_size=32, seed=1, progress=lambda *_: None)", ""),
         ("", "nn.evaluate(images * 300, labels * 300)", ""),
         ("", "nn.predict_batch(images * 300)", ""),
-        (NO_END, "nn.forward(3, images[:784])", "stop.append(1)"),
-        (NO_END, "nn.reset(1)", "stop.append(1)"),
+        pytest.param(NO_END, "nn.forward(3, images[:784])", "stop.append(1)", marks=pytest.mark.slow),
+        pytest.param(NO_END, "nn.reset(1)", "stop.append(1)", marks=pytest.mark.slow),
         (NO_END, "nn.train(images, labels)", "stop.append(1)"),
-        (NO_END, "nn.evaluate(images, labels)", "stop.append(1)"),
+        pytest.param(NO_END, "nn.evaluate(images, labels)", "stop.append(1)", marks=pytest.mark.slow),
     ],
     ids=[
         *("train", "train with progress", "evaluate", "predict_batch"),

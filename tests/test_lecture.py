@@ -150,7 +150,9 @@ def nn(tmp_path_factory):
     return Extension(four_points(), tmp_path_factory.mktemp("lecture"), "loops", flags=["-O0"]).module
 
 
-@pytest.mark.parametrize(("seed", "rate", "some"), RUNS)
+@pytest.mark.parametrize(
+    ("seed", "rate", "some"), [RUNS[0], *(pytest.param(*run, marks=pytest.mark.slow) for run in RUNS[1:])]
+)
 def test_compiled_it_has_the_same_bits(nn, seed, rate, some):
     points, targets = array("d", [value for x in XS for value in x]), array("d", YS)
     nn.reset(seed)  # draws what the constructor draws after random.seed(seed)

@@ -167,6 +167,7 @@ QUICK = [("no rows", Viewed)]
 SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", slow_but([0], range(3)))
 @pytest.mark.parametrize(("name", "kind"), [*QUICK, *SLOW])
 def test_random_calls_and_writes(name, kind, seed):

@@ -203,6 +203,7 @@ def many_names() -> list[str]:
     return list(dict.fromkeys([*found, *sorted(generated_words())]))
 
 
+@pytest.mark.slow
 @needs_compiler
 @pytest.mark.parametrize("names", slow_but([ODD[:16]], [ISSUE[:16], ISSUE[16:], ODD[:16], ODD[16:]]))
 def test_ordinary_and_odd_names_in_plain_c(names, tmp_path):
@@ -291,6 +292,7 @@ def test_no_name_of_plain_c_is_one_of_a_library():
     assert tried > 2000
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc, for its headers")
 def test_no_offset_is_a_macro_of_the_systems():
     """P_ and O_ before names in capitals: sys/wait.h has P_ALL, fcntl.h O_PATH, and Windows O_TEXT."""
@@ -392,6 +394,7 @@ def test_names_that_files_cannot_have(target, tmp_path):
     assert not any(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 @needs_compiler
 def test_generated_files_of_two_models_in_one_folder(tmp_path):
     """A plain C model called `module` has a module.h, which is also the name of a header of the compiler's own."""

@@ -166,6 +166,7 @@ QUICK = [("odd", "int8", "float32")]
 PLAIN_CASES += [("mlp", "bfloat16", "float32"), ("mlp", "int8", "float64"), ("odd", "float16", "float64")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
 @pytest.mark.parametrize("case", slow_but(QUICK, PLAIN_CASES), ids=str)
 @pytest.mark.parametrize("compiler", slow_but(COMPILERS[:1], COMPILERS))

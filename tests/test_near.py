@@ -46,6 +46,7 @@ def test_a_short_form_has_the_same_bits(name, module):
     assert math.isnan(getattr(module, NEAR_FORMS[name])(number(math.nan)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "module"), [*FORMS[::3], *(pytest.param(*form, marks=pytest.mark.slow) for form in FORMS[1:3])]
 )

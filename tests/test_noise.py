@@ -121,7 +121,7 @@ def net(tmp_path_factory) -> Extension:
     return Extension(dropout(), tmp_path_factory.mktemp("noise"), "loops", flags=["-O0"])
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 70])
+@pytest.mark.parametrize("batch_size", slow_but([7], [1, 7, 70]))
 def test_train_draws_what_the_interpreted_model_draws(batch_size, net, tmp_path):
     """After the shuffling of each epoch, example after example, from one generator."""
     program = dropout()
@@ -241,6 +241,7 @@ def vars_of(program: Program, **changes: object) -> dict:
     return {name: getattr(program, name) for name in names} | changes
 
 
+@pytest.mark.slow
 def test_float32_draws_the_same_numbers_rounded(tmp_path):
     x, n, w = models.values(1), models.values(1), Value(0.0)
     program = Program(

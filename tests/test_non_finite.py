@@ -200,6 +200,7 @@ def test_train_and_evaluate(name, what, systems):
                 assert bits([system.evaluate(examples, threads)]) == after, kind
 
 
+@pytest.mark.slow
 def test_a_zero_input_times_a_weight_that_is_not_finite(systems):
     """The shortest form of it: only the product 0 * inf can make this loss a nan."""
     one = systems("floats")

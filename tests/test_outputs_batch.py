@@ -49,18 +49,20 @@ def check(module: Any, program: Program) -> None:
                 assert [row.tobytes() for row in np.asarray(array)] == bits, (name, count, threads)
 
 
-@pytest.mark.parametrize("kind", slow_but(["perceptron", "attention"], KINDS))
+@pytest.mark.parametrize("kind", slow_but(["perceptron"], KINDS))
 def test_each_row_has_the_bits_of_a_single_image(kind, tmp_path):
     program = KINDS[kind]()
     check(Extension(program, tmp_path, "loops", flags=["-O0"]).module, program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"dtype": "float32"}, {"fma": True}], ids=str)
 def test_fast_models_too(options, tmp_path):
     program = models.mlp_of_floats(**options)
     check(Extension(program, tmp_path, "loops", flags=["-O0"]).module, program)
 
 
+@pytest.mark.slow
 def test_frozen_and_straightline_models_too(tmp_path):
     program = models.mlp()
     module = codegen.load_extension(codegen.freeze(program, weights_of(program), tmp_path, "frozen_net", flags=["-O0"]))

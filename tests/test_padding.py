@@ -125,6 +125,7 @@ PADDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     slow_but(
@@ -246,6 +247,7 @@ def test_windows_of_elements_as_they_are_need_no_array():
     assert find_windows(np.array([[5, 6, 7, 8, 9, 10, 11, -1], [9, 5, -1, 8, 11, 6, 10, 7]])) is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["one axis", "two axes"])
 def test_a_border_costs_no_kernels(name):
     """Nor does a larger image; without the array, each side and corner would be kernels of its own, and all behind."""

@@ -230,6 +230,7 @@ def test_plain_c_takes_no_options_of_pages(arguments: list[str], message: str, c
     assert capsys.readouterr().err == f"error: {message}\n"
 
 
+@pytest.mark.slow
 def test_plain_c_with_narrow_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     weights = ROOT / "weights" / "mnist.safetensors"
     assert main(["export", "codegen.mnist", str(weights), "--int8", "--name", "small", "-o", str(tmp_path)]) == 0

@@ -77,7 +77,7 @@ def module_of(kind: str, program: Program, folder: Path) -> ModuleType:
 
 
 KINDS = ["loops", "straightline", "python"]
-each_kind = pytest.mark.parametrize("kind", slow_but(["loops", "python"], KINDS))
+each_kind = pytest.mark.parametrize("kind", slow_but(["loops"], KINDS))
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -228,6 +228,7 @@ def test_info_and_help_say_what_to_pass(mixed_module):
         assert info["target_type"] in mixed_module.train.__doc__
 
 
+@pytest.mark.slow
 def test_float32_scales_pixels_as_pixels_alone_are_scaled(tmp_path):
     """The output p * x of the two models has the same bits for every byte."""
 
@@ -288,6 +289,7 @@ def language(positions: int = 3, vocabulary: int = 5, shared: bool = True) -> Pr
     )
 
 
+@pytest.mark.slow
 @each_kind
 def test_tokens_alone_have_no_name(kind, tmp_path):
     program, engine = language(), Engine(language())
@@ -338,6 +340,7 @@ def test_tokens_as_targets(kind, tmp_path):
         module.evaluate([[0.3, -0.7]], [[2, 0], [1, 1]])
 
 
+@pytest.mark.slow
 def test_a_token_by_itself(tmp_path):
     one_hot, w = values(4), values(4)
     out = sum((a * b for a, b in zip(one_hot, w, strict=True)), Value(0.0))
@@ -348,6 +351,7 @@ def test_a_token_by_itself(tmp_path):
     assert module.evaluate([0, 3], None) == (8.5, None)
 
 
+@pytest.mark.slow
 def test_rows_of_a_token_are_skipped_and_updated_alone(tmp_path):
     """One token with a table of its own: a row tensor, so nan in another row stays there, as in the engine's sums."""
     program = language(1, 5)
@@ -425,6 +429,7 @@ def physics(targets: str) -> Program:
     return Program(Floats([]), kind, {"w": w, "b": b}, loss, {"wb": [w, b]}, learning_rate=0.1)
 
 
+@pytest.mark.slow
 @each_kind
 def test_a_model_without_inputs_trains_an_example_an_epoch(kind, tmp_path):
     module, engine = module_of(kind, physics("none"), tmp_path), Engine(physics("none"))
@@ -471,6 +476,7 @@ def test_without_inputs_the_targets_say_how_many_examples_there_are(kind, tmp_pa
             module.train(None, wrong)
 
 
+@pytest.mark.slow
 @each_kind
 def test_without_inputs_but_with_labels(kind, tmp_path):
     module = module_of(kind, physics("labels"), tmp_path)

@@ -80,12 +80,13 @@ def agree(program: codegen.Program, plain: PlainC, module: object, rate: float =
         assert plain.predict(inputs) == module.predict(inputs)
 
 
-@pytest.mark.parametrize("name", slow_but(["mlp", "convolution", "recurrence", "shared_weights"], REGULAR))
+@pytest.mark.parametrize("name", slow_but(["mlp", "recurrence"], REGULAR))
 def test_the_bits_are_those_of_python(name: str, tmp_path: Path):
     program = REGULAR[name]()
     agree(program, PlainC(program, tmp_path), in_python(program))
 
 
+@pytest.mark.slow
 def test_noise_shifts_and_first_weights_are_drawn_as_by_the_module(tmp_path: Path):
     random.seed(3)
     x, t = values(20), values(4)
@@ -175,7 +176,7 @@ def test_many_layers_that_read_the_same_inputs(tmp_path: Path):
     agree(program, PlainC(program, tmp_path), in_python(program))
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", slow_but(["two rules"], RULES))
 @pytest.mark.parametrize("make", slow_but([mlp], [mlp, recurrence]))
 def test_rules_with_state_and_norms(make: Any, rule: str, tmp_path: Path):
     program = make()

@@ -151,6 +151,7 @@ def test_layers_in_a_loop_over_kernels():
     assert "PREFETCH_LATER(data[P_W0 + 272 * k + 16 * block + 4624 * t], 4352);" in text
 
 
+@pytest.mark.slow
 def test_small_models_have_none():
     program = lstm(numbers(32), numbers(2), 8, hidden=8)
     assert "PREFETCH" not in compile_program(program, "small").files["small_kernels.h"]

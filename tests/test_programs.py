@@ -82,6 +82,7 @@ def test_exercises_with_sines():
     assert exercises.newton() == pytest.approx(0.7390851332151607, rel=1e-15)
 
 
+@pytest.mark.slow
 def test_a_gpt():
     gpt = load("gpt")
     losses, names, chance = gpt.main()

@@ -75,6 +75,7 @@ def test_it_computes_what_nn_computes(mnist, digits):
         assert all((np.asarray(ours[name]) == np.asarray(theirs[name])).all() for name in ours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(["recurrence"], ["xor", "shared_weights", "edges", "recurrence"]))
 @pytest.mark.parametrize("lowering", ["loops", "straightline"])
 def test_models_of_other_kinds_train_as_their_c_modules(name, lowering, compiled, tmp_path):
@@ -307,6 +308,7 @@ def test_it_needs_the_standard_library_alone(elsewhere):
     assert len(found["power"]) == len(PAIRS) > len(GRID) ** 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("pypy3") is None, reason="needs pypy3")
 def test_pypy_computes_the_same_bits(elsewhere):
     """In the sign of zero too, and where a loop is long enough to be compiled."""

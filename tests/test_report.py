@@ -153,6 +153,7 @@ def test_the_most_wrong_come_first(found: report_findings.Findings, monkeypatch:
     assert titles[0] == f"{found.labels[first]}, not {found.predictions[first]} ({share:.0%})"
 
 
+@pytest.mark.slow
 def test_a_model_without_probabilities_or_images_of_weights(found: report_findings.Findings) -> None:
     info = found.info | {"architecture": "<b>&"}
     other = report_findings.Findings(**{**vars(found), "probabilities": None, "weights": None, "info": info})

@@ -72,8 +72,8 @@ def lines(program):
     [
         (lambda: models.mlp((12, 7, 5)), lambda: models.mlp((60, 40, 5))),
         (lambda: models.convolution(8, 3), lambda: models.convolution(18, 5)),
-        (lambda: models.recurrence(4, 3, 5), lambda: models.recurrence(4, 6, 16)),
-        (lambda: models.attention(5, 4), lambda: models.attention(12, 8)),
+        pytest.param(lambda: models.recurrence(4, 3, 5), lambda: models.recurrence(4, 6, 16), marks=pytest.mark.slow),
+        pytest.param(lambda: models.attention(5, 4), lambda: models.attention(12, 8), marks=pytest.mark.slow),
     ],
 )
 def test_the_size_of_the_c_does_not_grow_with_the_width(small, large):

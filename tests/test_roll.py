@@ -259,7 +259,7 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["filter", "LSTM"], DEEP))
+@pytest.mark.parametrize("name", slow_but(["filter"], DEEP))
 def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
@@ -301,6 +301,7 @@ def test_bits_of_a_loop_over_many_kernels(blocks, tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_parts_of_two_loops_in_one_function_have_their_own_names(monkeypatch):
     monkeypatch.setattr("codegen.backends.c.kernels.MAX_STATEMENTS", 2)
     text = compile_program(attending(3, tokens=3), "deep").files["deep_kernels.h"]

@@ -316,6 +316,7 @@ def wide_rows(pixels: bool) -> Program:
     return Program(inputs, Floats(y), {"w": w, "b": b}, loss=mse(out, y), outputs={"out": out})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pixels", slow_but([True], [True, False]))
 def test_a_block_of_images_adds_tiles_of_rows_in_order(pixels, tmp_path):
     rng = np.random.default_rng(3)
@@ -425,7 +426,7 @@ def random_calls(twins: Twins, rng: random.Random, count: int) -> None:
             heal()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", slow_but([0], range(4)))
 @pytest.mark.parametrize("name", ["mlp", "deep_mlp", "shared_weights", "xor"])
 def test_random_calls_agree_with_the_engine(compiled, name, seed):
     rng = random.Random(seed)

@@ -263,6 +263,7 @@ def test_what_depends_on_parameters_alone_runs_once():
     assert phases[found.place_of(found.graph.outputs["observed"][0])] == Phase.SIDE_BY_SIDE
 
 
+@pytest.mark.slow
 def test_images_lie_side_by_side_where_so_many_pay():
     """Units at many points fill vectors without other images, few units do not. Steps of a recurrence fill them, but
     wait for one another. What is read once fills them too, and would come from the second-level cache.
@@ -296,6 +297,7 @@ def test_more_lanes_than_registers():
     check(program)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lanes", slow_but([8], [8, 12, 16, 20]))
 @pytest.mark.parametrize("terms", slow_but([4, 6], [4, 6, 8, 16]))
 def test_columns_of_a_matrix(lanes, terms):
@@ -355,6 +357,7 @@ def layer_of_tokens(tokens: int, lanes: int) -> Program:
     return Program(Floats(x), None, {"w": w}, models.total([(v * 0.5).tanh() for v in out]), {"out": out})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lanes", "registers"),
     [

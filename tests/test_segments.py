@@ -141,6 +141,7 @@ def test_gradients_that_alternate_have_the_bits_of_the_engine(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+@pytest.mark.slow
 def test_more_points_are_no_more_c():
     few, many = (compile_program(in_turns(points, 2), "m").files["m_kernels.h"].count("\n") for points in (8, 32))
     assert many <= 1.1 * few

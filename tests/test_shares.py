@@ -103,6 +103,7 @@ def check_equal(ranks: Ranks, count: int, expected: dict[str, bytes] | None = No
     return first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", slow_but(QUICK, PROGRAMS))
 def test_no_bit_depends_on_the_number_of_ranks(name: str) -> None:
     """Of batches with one image, with some of a block, with gradients that are shared, and with several leaves."""

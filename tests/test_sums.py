@@ -100,7 +100,7 @@ def sums_of(program: Program):
     return found, batch, find_sums(found.loops, phases, found.read_outside, FAST)
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(["normed"], MODELS))
 def test_sums_have_the_gradients_that_images_add_alone(name):
     """After each pass, of three images in a group. What images need not compute is not there."""
     model = MODELS[name]()
@@ -184,6 +184,7 @@ def test_batches_train_as_in_strict_mode_at_every_simd_level_with_any_number_of_
     assert len(seen) == 1
 
 
+@pytest.mark.slow
 def test_gradients_of_a_batch_are_complete_when_accumulate_returns(tmp_path):
     """And those of a single image, between two calls, too."""
     model = MODELS["power iteration"]()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import models
 import pytest
+from harness import slow_but
 
 from benchmarks.depth import classified
 from benchmarks.small.models import lstm
@@ -80,7 +81,9 @@ def test_formulas_are_what_loops_compute(name):
     assert checked == sum(kernel.roots for kernel in loops.kernels)
 
 
-@pytest.mark.parametrize("name", [name for name in models.REGULAR if name not in ("gather", "edges")])
+@pytest.mark.parametrize(
+    "name", slow_but(["mlp", "recurrence"], [name for name in models.REGULAR if name not in ("gather", "edges")])
+)
 def test_every_operation_is_counted_once(name):
     compiled = compile_program(models.REGULAR[name]())
     found = work(compiled.plain, len(compiled.graph))
@@ -144,6 +147,7 @@ def test_the_command_says_when_there_is_no_file(capsys, tmp_path):
     assert "No such file" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_steps_of_a_recurrence_are_told_once():
     """In a loop, with the groups of the first one; what is before and behind it as ever."""
     program = lstm(models.values(40), models.values(2), steps=10, hidden=4)

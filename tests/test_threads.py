@@ -35,7 +35,7 @@ def examples(extension, seed: int = 0):
     return inputs, rng.normal(size=(COUNT, targets)) if targets else None
 
 
-@pytest.mark.parametrize("batch_size", [1, 2, 64, 65, 149])
+@pytest.mark.parametrize("batch_size", slow_but([1, 65], [1, 2, 64, 65, 149]))
 @pytest.mark.parametrize("name", MODELS)
 def test_train_has_the_bits_of_the_loop_by_hand_with_any_number_of_threads(name, batch_size, compiled):
     extension = compiled(name)
@@ -219,6 +219,7 @@ print([module.data(i) for i in range(module.info()["parameters"])])
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="MSVC has no option -include")
 @pytest.mark.parametrize("system", slow_but(["starved"], SYSTEMS))
 def test_what_the_system_does_with_helpers_changes_no_bit(system, tmp_path):

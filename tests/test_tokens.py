@@ -378,6 +378,7 @@ def test_training_checks_that_numbers_stay_finite(batch_size):
         module.train(X, [1.0] * 6, check_finite=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [side_by_side, shared_by_parts, half], ids=lambda make: make.__name__)
 def test_frozen_models_read_rows_too(make, tmp_path):
     twin = Twin(made(make), module_of(make))

@@ -96,6 +96,7 @@ def test_the_bits_of_every_model(mpi: Mpi, model: str, tmp_path: Path) -> None:
     assert exact == {digest(good(*options, **cache))}
 
 
+@pytest.mark.slow
 def test_what_only_the_first_rank_does(train: Train, data: Path, tmp_path: Path) -> None:
     """Weights from a file, checkpoints, a log, and a run that other ranks resume: the bits of one process."""
     start, path, log = tmp_path / "start", tmp_path / "run", tmp_path / "log.csv"
@@ -160,6 +161,7 @@ def test_a_run_that_diverges_is_told_once(data: Path) -> None:
     assert done.stderr == error("train", *options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
 )
@@ -199,6 +201,7 @@ def test_an_mpiexec_of_another_mpi() -> None:
 # ---- a script
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_example(ranks: int) -> None:
     """Prints what docs/examples.md shows."""

@@ -404,6 +404,7 @@ def test_inputs_at_an_odd_address_are_read_as_well(compiled):
     assert module.evaluate(odd, odd[1:]) == module.evaluate(aligned, aligned[1:])
 
 
+@pytest.mark.slow
 def test_a_model_without_outputs_or_distributions_says_so(tmp_path):
     w, x = Value(2.0), Value(0.0)
     description = 'no outputs */ at all, "quoted" \\ %s ä'
@@ -425,6 +426,7 @@ def test_a_model_without_outputs_or_distributions_says_so(tmp_path):
     assert module.data(0) == 2.0
 
 
+@pytest.mark.slow
 def test_predict_batch_has_one_byte_for_a_class(tmp_path):
     w, x = [Value(float(i)) for i in range(257)], [Value(0.0)]
     out = [wi * x[0] for wi in w]
@@ -465,6 +467,7 @@ except KeyError:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="maps ten billion bytes that are not there")
 def test_more_images_in_all_epochs_than_can_be_counted(tmp_path, run_python):
     x, w = Value(0.0), Value(0.5)

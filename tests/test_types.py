@@ -72,6 +72,7 @@ def test_the_stubs_declare_what_the_modules_have(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("checker", "options"),
     [
@@ -148,6 +149,7 @@ def test_help_of_a_module_shows_every_function():
             assert "".join(shown.split()) in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("targets", "label"),
     [

@@ -148,6 +148,7 @@ def test_which_rows_are_skipped_is_found_in_the_rule():
     assert update_of(optim.Rule(lambda p, g, s, t, r: (p + 0.0, s))).kept is None  # -0.0 would become 0.0
 
 
+@pytest.mark.slow
 def test_momentum_moves_rows_without_gradients(built):
     """A pixel that was there once, and then never again."""
     module = built("rows")["python"].module
@@ -306,6 +307,7 @@ def test_compiled_models_have_state_of_their_own(unoptimized):
     assert list(plain.optimizer_state()) == ["step"]
 
 
+@pytest.mark.slow
 def test_float32_computes_once_a_step_in_double(tmp_path):
     """Adam's first step has the size of the rate: 1 - 0.999 in float32 would be wrong by 1e-5."""
     program = models.mlp(dtype="float32", update=optim.adam(eps=0.0), learning_rate=1e-3)

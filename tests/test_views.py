@@ -397,6 +397,7 @@ def test_parameters_in_an_odd_order_are_numbered_by_it(tmp_path):
     assert module.state_dict()["b"].tolist() == [value.data for value in parameters["b"]]
 
 
+@pytest.mark.slow
 def test_a_model_without_parameters_has_empty_dicts(tmp_path):
     x = Value(0.0)
     module = load(Program(Floats([x]), None, {}, loss=x * x), tmp_path, "empty")
