@@ -26,7 +26,7 @@ import nn_infer
 import numpy as np
 import pytest
 from bad_arguments import MAX, Bad
-from harness import Extension, Generated, bits, many
+from harness import Extension, Generated, bits, many, slow_but
 
 from codegen import Label, Pixels, Program
 from codegen.passes.freeze import frozen_program, weights_of
@@ -329,7 +329,7 @@ def wrong_calls(one: Subject, function: str) -> Iterator[tuple[Callable[[], obje
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
-@pytest.mark.parametrize("name", SUBJECTS)
+@pytest.mark.parametrize("name", slow_but(["nn", "nn_infer", "float32", "labels, in Python"], SUBJECTS))
 def test_what_is_refused_leaves_the_model_as_it_was(name, function, subject, record_property):
     one = subject(name)
     if function not in one.functions:

@@ -55,9 +55,9 @@ print(statuses)
     ("work", "workers"),
     [
         ("nn.train(images, labels, epochs=20)", 1),
-        ("nn.train(images, labels)", 2),
+        pytest.param("nn.train(images, labels)", 2, marks=pytest.mark.slow),
         ("nn.train(images, labels) if threading.current_thread() is workers[0] else nn.forward(3, images[:784])", 3),
-        ("nn.evaluate(images, labels)", 2),
+        pytest.param("nn.evaluate(images, labels)", 2, marks=pytest.mark.slow),
         ("nn.probabilities(images[:784])", 2),
     ],
 )

@@ -10,7 +10,7 @@ from typing import Any
 import models
 import nn
 import pytest
-from harness import Generated, state
+from harness import Generated, slow_but, state
 
 COUNT = 2000  # images: more than two chunks of nn, where it looks at signals and calls progress
 
@@ -94,7 +94,7 @@ ACTIONS: dict[str, Callable[[bytes, bytes], object]] = {
 }
 
 
-@pytest.mark.parametrize("action", ACTIONS)
+@pytest.mark.parametrize("action", slow_but(["train"], ACTIONS))
 @pytest.mark.parametrize("call", INDEXED)
 def test_an_index_that_changes_the_model_does_so_before_the_call(call, action, digits):
     images, labels = digits(3)
@@ -191,7 +191,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("inner", CHANGES)
-@pytest.mark.parametrize("outer", LONG_CALLS)
+@pytest.mark.parametrize("outer", slow_but(["train"], LONG_CALLS))
 def test_nothing_inside_progress_can_change_the_model(outer, inner, data):
     nn.reset(1)
     nn.forward(3, data[0][:784])

@@ -60,7 +60,12 @@ def evaluated(loops, kernel, formula, arrays):
         yield place, old + eval(text, functions | counters, counters)
 
 
-@pytest.mark.parametrize("name", [name for name in models.REGULAR if name not in ("wide", "gather", "edges")])
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        ["convolution", "recurrence"], [name for name in models.REGULAR if name not in ("wide", "gather", "edges")]
+    ),
+)
 def test_formulas_are_what_loops_compute(name):
     compiled = compile_program(models.REGULAR[name]())
     loops = compiled.plain
