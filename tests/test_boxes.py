@@ -99,6 +99,7 @@ def growing(loops):
     ]
 
 
+@pytest.mark.slow
 def test_tokens_behind_a_mask_share_loops():
     """Twice the tokens are no more C, because sums over the tokens before them have counts that grow."""
     few, many = (compile_program(attention(tokens), "masked") for tokens in (8, 16))

@@ -352,6 +352,7 @@ def test_other_processes_have_models_of_their_own(method):
     assert found == (model.data(0), 0.5)
 
 
+@pytest.mark.slow
 def test_a_level_by_the_environment(monkeypatch):
     monkeypatch.setenv("NN_SIMD", "baseline")
     assert codegen.compile(line()).info()["simd"] == "baseline"

@@ -212,8 +212,11 @@ def test_topo_of_a_leaf_is_the_leaf():
 
 @pytest.mark.parametrize(
     "step",
-    [lambda v: v + 1.0, lambda v: 1.0 + v, lambda v: v.relu()],
-    ids=["left", "right", "one operand"],
+    [
+        pytest.param(lambda v: v + 1.0, id="left", marks=pytest.mark.slow),
+        pytest.param(lambda v: 1.0 + v, id="right"),
+        pytest.param(lambda v: v.relu(), id="one operand", marks=pytest.mark.slow),
+    ],
 )
 def test_deep_chains_are_walked_differentiated_and_freed(step):
     leaf = Value(1.0)

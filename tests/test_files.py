@@ -14,6 +14,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from harness import slow_but
 from commands import COMMON, Train, environment, half, same_bits, write_data
 
 from micrograd.__main__ import main
@@ -179,7 +180,10 @@ def check_full_disk(kind: str, folder: Path, positions: int) -> None:
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
-@pytest.mark.parametrize("command", ["train --digits --epochs 1 --save w", "predict --digits --index 1", "draw m.py"])
+@pytest.mark.parametrize(
+    "command",
+    slow_but(["draw m.py"], ["train --digits --epochs 1 --save w", "predict --digits --index 1", "draw m.py"]),
+)
 def test_standard_output_on_a_full_disk(command: str, tmp_path: Path, data: Path) -> None:
     """What a command prints cannot be kept, but what it saves can."""
     (tmp_path / "m.py").write_text("from codegen.mnist import program\n")

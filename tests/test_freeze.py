@@ -393,6 +393,7 @@ def run(*arguments: str, cwd: Path) -> subprocess.CompletedProcess:
     )
 
 
+@pytest.mark.slow
 def test_freeze_from_the_command_line(tmp_path):
     from safetensors.numpy import save_file
 

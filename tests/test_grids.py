@@ -37,6 +37,7 @@ def test_the_pixels_of_an_image_are_one_array_whatever_their_number_of_neighbour
     assert found.loops.region("value", forward[3].offset).name == "O_PIXELS"
 
 
+@pytest.mark.slow
 def test_gradients_are_stored_as_the_values_are():
     """What multiplies them by slopes is one nest for each layer, in the order of the pixels."""
     found, stored = grids(models.borders())

@@ -241,6 +241,7 @@ def test_what_reads_a_family_is_one_nest():
     assert len(mixing.nests) == 1
 
 
+@pytest.mark.slow
 def test_what_all_layers_read_is_computed_before_them():
     """The derivative of norms that two matrices read is one group for all blocks, and needs none of their gradients."""
     x = h = [models.values(4) for _ in range(3)]

@@ -125,6 +125,7 @@ def test_they_are_of_the_last_image_alone(kind, tmp_path):
             module.input_grad()
 
 
+@pytest.mark.slow
 @each_kind
 def test_by_name(kind, tmp_path):
     program = _with_gradients(mixed())
@@ -227,6 +228,7 @@ def test_training_is_not_changed_by_metrics(tmp_path):
     assert bits(np.ravel(modules[0].state_dict()["w"])) == bits(np.ravel(modules[1].state_dict()["w"]))
 
 
+@pytest.mark.slow
 def test_a_model_of_named_inputs_has_metrics(tmp_path):
     program = mixed()
     logits, label = program.outputs["logits"], program.target_values[1:]

@@ -190,6 +190,7 @@ def test_a_pasted_draw_dot_shows_leaves_as_leaves():
 # karpathy: the demo
 
 
+@pytest.mark.slow
 def test_demo():
     random.seed(1337)
     model = MLP(2, [8, 8, 1])

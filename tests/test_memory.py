@@ -55,6 +55,7 @@ def test_wrong():
 """
 
 
+@pytest.mark.slow
 def test_a_leak_is_found_and_nothing_else_is(tmp_path):
     (tmp_path / "test_leaking.py").write_text(LEAKING)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tools.memory.repeat"]

@@ -313,6 +313,7 @@ def test_a_macro_of_another_header_is_an_error_that_says_so(tmp_path):
     assert done.returncode
 
 
+@pytest.mark.slow
 def test_no_name_of_plain_c_is_one_of_its_own():
     """For each name in the source, the module and the output that would give it: kernels, offsets, tables, macros."""
     words = WORD.findall(compile_program(program(["o", "q"], ["w"]), "m", "loops", "c").files["m.c"])

@@ -88,6 +88,7 @@ def test_rounding_again_changes_nothing(storage):
 CASES = [(storage, dtype) for storage in STORAGES for dtype in ("float32", "float64")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", slow_but([CASES[1]], CASES), ids=str)
 def test_a_narrow_module_has_the_bits_of_one_with_the_widened_weights(case, tmp_path):
     storage, dtype = case

@@ -308,6 +308,7 @@ def test_where_chooses_by_computed_numbers(tmp_path):
 PAGE = (ROOT / "docs" / "onnx.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_page_runs(tmp_path, unoptimized, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))

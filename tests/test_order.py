@@ -191,6 +191,7 @@ def recurrence(steps: int) -> Program:
     )
 
 
+@pytest.mark.slow
 def test_a_recurrence_needs_no_table_of_indices():
     compiled = compile_program(recurrence(8))
     assert not compiled.plain.tables

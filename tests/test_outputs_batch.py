@@ -120,6 +120,7 @@ def test_results_are_memory_that_numpy_shares_and_may_be_the_callers(tmp_path):
     assert seen[-1] == (21, 21, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ["extension", "python"])
 def test_a_threshold_makes_classes_of_one_output(target, tmp_path):
     x, t = [Value(0.0), Value(0.0)], Value(0.0)

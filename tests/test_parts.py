@@ -322,6 +322,7 @@ def test_tokens_alone_have_no_name(kind, tmp_path):
         module.evaluate(sentences, after[1:])
 
 
+@pytest.mark.slow
 @each_kind
 def test_tokens_as_targets(kind, tmp_path):
     """A Label of several positions: the loss of each word of a sentence."""
@@ -448,6 +449,7 @@ def test_a_model_without_inputs_trains_an_example_an_epoch(kind, tmp_path):
             module.train(wrong, None)
 
 
+@pytest.mark.slow
 @each_kind
 def test_without_inputs_the_targets_say_how_many_examples_there_are(kind, tmp_path):
     module = module_of(kind, physics("floats"), tmp_path)

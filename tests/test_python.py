@@ -194,6 +194,7 @@ def test_only_rows_of_active_inputs_are_dirty(mnist):
 # The text
 
 
+@pytest.mark.slow
 def test_the_text_is_the_same_each_time_and_the_file_rewritten_only_when_it_changes(tmp_path):
     path = build(models.gather(), tmp_path, "gather", target="python")
     assert path == tmp_path.resolve() / "gather.py"

@@ -112,6 +112,7 @@ def test_what_it_says(page: str, run: Path, data: Path) -> None:
         assert base64.b64decode(source).startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_the_same_run_has_the_same_page(run: Path, page: str, tmp_path: Path) -> None:
     assert main(["report", str(run), "--output", str(tmp_path / "again.html")]) == 0
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page

@@ -83,6 +83,7 @@ def test_the_size_of_the_c_does_not_grow_with_the_width(small, large):
     assert lines(many) - tables[1] <= 1.25 * (lines(few) - tables[0])
 
 
+@pytest.mark.slow
 def test_an_irregular_graph_becomes_statements():
     program = models.random_programs(1, 20)
     nodes, loops, statements = counts(program)

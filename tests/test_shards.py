@@ -100,6 +100,7 @@ def test_eval(folder, tmp_path, weights, images, how, monkeypatch, capsys) -> No
     check_scores(tmp_path / "out", capsys.readouterr().out, images)
 
 
+@pytest.mark.slow
 @needs_mpi
 def test_eval_by_ranks(folder, tmp_path, weights, images) -> None:
     done = by_mpi(2, "eval", folder, "--output", tmp_path / "out", "--load", weights)

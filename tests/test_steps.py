@@ -136,6 +136,7 @@ def test_training_has_the_bits_of_training_by_hand(name, dtype, tmp_path):
                 check_training(system.module, system.program, threads=threads)
 
 
+@pytest.mark.slow
 def test_checks_and_views_and_calls_between(tmp_path):
     """A step that may be taken back is stored; a view sees the gradients of the last image; progress looks between."""
     program = with_l2()

@@ -127,6 +127,7 @@ def test_the_terms_of_one_sum(picked, terms, ranges, in_unit_stride):
     assert found.unit_stride == found.in_loops * in_unit_stride
 
 
+@pytest.mark.slow
 def test_tables_and_several_pieces_have_words_too():
     text = compile_program(models.gather()).explanation()
     assert re.search(r"\[\d* \+ table_\d+_\d+\[[ik]", text) or re.search(r"\[table_\d+_\d+\[[ik]", text)

@@ -175,6 +175,7 @@ def test_a_negative_rate_does_not_skip(built):
             assert (np.signbit(np.array(module.state_dict()["layers.0.weight"])) == sign).all()
 
 
+@pytest.mark.slow
 def test_steps_are_counted(built):
     for system in built("rows").values():
         module, data = system.module, many(system.program, 10)

@@ -384,6 +384,7 @@ def test_a_name_that_c_cannot_hold_is_refused(name):
         product_with_one_input({name: nested(2)})
 
 
+@pytest.mark.slow
 def test_parameters_in_an_odd_order_are_numbered_by_it(tmp_path):
     parameters = {"a": nested(2, 3), "b": nested(4)}
     order = flat(list(parameters.values()))
