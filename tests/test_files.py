@@ -14,8 +14,8 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness import slow_but
 from commands import COMMON, Train, environment, half, same_bits, write_data
+from harness import slow_but
 
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
