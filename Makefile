@@ -24,7 +24,7 @@ test: $(VENV)/dev.stamp
 # The tests that take minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs. With
 # ARGS="-m nightly" those of which it takes fewer cases.
 test-slow: $(VENV)/dev.stamp
-	$(BIN)/python -m pytest -q -m slow -n auto --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -q -m "slow and not nightly" -n auto --dist worksteal $(ARGS)
 
 # libFuzzer against everything that takes input, on Linux, with clang: six targets, 20 s each. For one target, or longer:
 # make fuzz ARGS="idx --seconds 3600"

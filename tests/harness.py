@@ -39,6 +39,7 @@ __all__ = [
     "example", "gradients", "many", "nightly_but", "parameters", "slow_but", "state", "train_by_hand", "use_threads",
 ]  # fmt: skip
 
+_one_at_a_time = threading.Lock()
 _names = (f"model_{i}" for i in itertools.count(1))
 
 shared_modules: Path | None = None  # a folder that all processes of this run of pytest share; conftest.py sets it
@@ -92,9 +93,14 @@ def compiled_once(source: Path, name: str, compiler: str | None, flags: Sequence
     return Path(shutil.copy(kept, source.parent / f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"))
 
 
-@cache
 def precompiled(folder: Path) -> list[str]:
     """The options by which gcc -O0 takes the headers of Python and of the processor from a file, a third faster."""
+    with _one_at_a_time:
+        return _precompiled(folder)
+
+
+@cache
+def _precompiled(folder: Path) -> list[str]:
     toolchain = Toolchain(folder / f"headers.{os.getpid()}", ["gcc -O0"])
     toolchain.precompile(toolchain.often)
     return toolchain.headers["gcc -O0"]

@@ -11,7 +11,7 @@ import random
 import models
 import numpy as np
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but
 
 from codegen import Floats, Program
 from codegen.ir.loops import For, statements
@@ -126,7 +126,6 @@ def test_blocks_behind_a_mask_share_loops():
     assert lines[1] <= 1.1 * lines[0]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tokens", slow_but([3], [3, 9]))
+@pytest.mark.parametrize("tokens", nightly_but([3], [3, 9]))
 def test_bits_behind_a_mask(tokens, tmp_path):
     compare(attention(tokens, block_count=2), tmp_path, steps=2, flags=["-O0"])

@@ -13,7 +13,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from harness import LEVELS, Extension, bits, slow_but, train_by_hand
+from harness import LEVELS, Extension, bits, nightly_but, train_by_hand
 from models import affine, values, weights
 from test_rows import wide_rows
 
@@ -90,9 +90,8 @@ def some_zeros(count: int) -> tuple[np.ndarray, np.ndarray]:
     return inputs, rng.normal(size=(count, 130))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("rule", slow_but(["descent"], ["descent", "adam"]))
-@pytest.mark.parametrize("dtype", slow_but(["float32"], ["float64", "float32"]))
+@pytest.mark.parametrize("rule", nightly_but(["descent"], ["descent", "adam"]))
+@pytest.mark.parametrize("dtype", nightly_but(["float32"], ["float64", "float32"]))
 def test_batches_have_the_bits_of_one_image_after_the_other(dtype, rule, tmp_path):
     program = replace(wide_rows(False), dtype=dtype, update=RULES[rule], fma=dtype == "float32")
     first = Extension(program, tmp_path, "loops", levels=True, flags=["-O0"])

@@ -13,7 +13,8 @@ from codegen.pipeline import compile_program
 
 
 @pytest.mark.parametrize(
-    "name", slow_but(["mlp"], models.REGULAR, nightly=["attention", "residual", "deep_mlp", "wide", "gather"])
+    "name",
+    slow_but(["mlp"], models.REGULAR, nightly=["attention", "residual", "deep_mlp", "wide", "gather", "edges", "xor"]),
 )
 def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
@@ -65,7 +66,7 @@ def test_random_graphs(seed, tmp_path):
     compare(models.random_programs(seed, 50), tmp_path, steps=3, seed=seed, flags=["-O0"])
 
 
-@pytest.mark.parametrize("name", nightly_but(["LSTM", "physics loss"], MODELS))
+@pytest.mark.parametrize("name", nightly_but(["LSTM"], MODELS))
 def test_the_models_of_the_benchmark(name, tmp_path):
     """Larger and of more kinds than those above, at the optimisation of the wheel: functions in vectors."""
     compare(MODELS[name](), tmp_path, steps=2)
@@ -83,8 +84,7 @@ def test_what_one_group_reads_of_parameters_alone_and_of_inputs(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", slow_but([3], [1, 3]))
+@pytest.mark.parametrize("chain", nightly_but([3], [1, 3]))
 def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain, tmp_path):
     """The third, first and second number of an image, as statements: gcc 12 -O3 added them as they lie in memory."""
     x, w = models.values(3 * chain), models.weights(Random(1), chain)

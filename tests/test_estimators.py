@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness import nightly_but
 
 import codegen
 from codegen import from_sklearn
@@ -129,8 +130,7 @@ def linear_models() -> list[Any]:
     return [*found, *(make().fit(x, target) for make in more)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [networks, linear_models])
+@pytest.mark.parametrize("make", nightly_but([networks], [networks, linear_models]))
 def test_estimators_have_their_outputs(make):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of fits that were stopped early

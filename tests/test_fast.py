@@ -49,7 +49,11 @@ def distance(expected, got) -> float:
 CASES = [(name, mode) for name in MODELS for mode in TOLERANCE]
 QUICK = [("deep_mlp", "fused")]
 CASES += [("mnist", "float32"), ("mnist", ALL_AT_ONCE)]
-SLOW = [pytest.param(*case, marks=pytest.mark.slow) for case in CASES if case not in QUICK]
+SLOW = [
+    pytest.param(*case, marks=pytest.mark.slow if case[0] == "mnist" or case[1] == ALL_AT_ONCE else pytest.mark.nightly)
+    for case in CASES
+    if case not in QUICK
+]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import slow_but
+from harness import nightly_but
 from safetensors.numpy import save_file
 
 import codegen
@@ -71,8 +71,7 @@ def run(folder: Path, capsys: pytest.CaptureFixture[str]) -> Run:
 SIZES = [("int8", 16 + 4 * 5), ("float16", 32), ("bfloat16", 32)]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", slow_but(SIZES[:1], SIZES), ids=str)
+@pytest.mark.parametrize("case", nightly_but(SIZES[:1], SIZES), ids=str)
 def test_narrow_weights(case: tuple[str, int], run: Run) -> None:
     storage, size = case
     code, out, err = run("w", f"--{storage}", "--check", "x.npy", "classes.npy")

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from commands import environment, good, write_data
-from harness import nightly_but, slow_but
+from harness import nightly_but
 
 from micrograd.commands import checkpoint
 
@@ -192,8 +192,7 @@ def test_terminated_and_interrupted_many_times(times: int, tmp_path: Path) -> No
     assert min(seen["sent"].values()) >= times // 6
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("what", slow_but(["--save"], ["--checkpoint", "--save"]))
+@pytest.mark.parametrize("what", nightly_but(["--save"], ["--checkpoint", "--save"]))
 def test_several_trainers_at_one_file(data: Path, tmp_path: Path, what: str) -> None:
     """With one checkpoint only one of them trains. With one --save the last one wins, and the file is whole."""
     file = tmp_path / "one"

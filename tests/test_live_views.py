@@ -16,7 +16,7 @@ import models
 import nn
 import numpy as np
 import pytest
-from harness import bits, many, slow_but
+from harness import bits, many, nightly_but
 
 import codegen
 from codegen import Label, Program
@@ -167,8 +167,7 @@ QUICK = [("no rows", Viewed)]
 SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", slow_but([0], range(3)))
+@pytest.mark.parametrize("seed", nightly_but([0], range(3)))
 @pytest.mark.parametrize(("name", "kind"), [*QUICK, *SLOW])
 def test_random_calls_and_writes(name, kind, seed):
     rng = random.Random(seed)

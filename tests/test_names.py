@@ -203,9 +203,8 @@ def many_names() -> list[str]:
     return list(dict.fromkeys([*found, *sorted(generated_words())]))
 
 
-@pytest.mark.slow
 @needs_compiler
-@pytest.mark.parametrize("names", slow_but([ODD[:16]], [ISSUE[:16], ISSUE[16:], ODD[:16], ODD[16:]]))
+@pytest.mark.parametrize("names", nightly_but([ODD[:16]], [ISSUE[:16], ISSUE[16:], ODD[:16], ODD[16:]]))
 def test_ordinary_and_odd_names_in_plain_c(names, tmp_path):
     for found in in_c(program(names, names), tmp_path, "m"):
         assert found == reference(names, names)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from harness import bits, example, slow_but
+from harness import bits, example, nightly_but
 from models import REGULAR, affine, values
 from models import weights as drawn
 from test_freeze import COMPILERS, MAIN, compare_outputs, frozen_modules, small_mlp
@@ -88,8 +88,7 @@ def test_rounding_again_changes_nothing(storage):
 CASES = [(storage, dtype) for storage in STORAGES for dtype in ("float32", "float64")]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", slow_but([CASES[1]], CASES), ids=str)
+@pytest.mark.parametrize("case", nightly_but([CASES[1]], CASES), ids=str)
 def test_a_narrow_module_has_the_bits_of_one_with_the_widened_weights(case, tmp_path):
     storage, dtype = case
     program = replace(REGULAR["convolution"](), dtype=dtype, storage=storage)
@@ -167,10 +166,9 @@ QUICK = [("odd", "int8", "float32")]
 PLAIN_CASES += [("mlp", "bfloat16", "float32"), ("mlp", "int8", "float64"), ("odd", "float16", "float64")]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
-@pytest.mark.parametrize("case", slow_but(QUICK, PLAIN_CASES), ids=str)
-@pytest.mark.parametrize("compiler", slow_but(COMPILERS[:1], COMPILERS))
+@pytest.mark.parametrize("case", nightly_but(QUICK, PLAIN_CASES), ids=str)
+@pytest.mark.parametrize("compiler", nightly_but(COMPILERS[:1], COMPILERS))
 def test_plain_c_has_the_bits_of_the_module(case, compiler, tmp_path):
     name, storage, dtype = case
     program = PLAIN[name]()

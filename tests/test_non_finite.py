@@ -48,7 +48,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "convolution": models.convolution,
     "random": lambda: models.random_programs(11, 8),
 }
-SLOW = ["ops", "floats", "mlp", "two rows"]
+SLOW = ["ops", "floats"]
 OF_PIXELS = {"mlp", "wide", "two rows", "convolution"}  # whose examples are always finite
 
 

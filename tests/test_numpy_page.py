@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but, slow_but
 
 from codegen import Program, compile_program
 
@@ -29,8 +29,7 @@ def test_there_are_four_of_under_25_lines():
     assert all(len([line for line in source.splitlines() if line.strip()]) < 25 for source in MODELS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("source", slow_but(MODELS[:1], MODELS, nightly=MODELS[1:2]), ids=NAMES)
+@pytest.mark.parametrize("source", nightly_but(MODELS[:1], MODELS), ids=NAMES)
 def test_a_compiled_model_has_the_interpreted_bits(source, tmp_path):
     compare(declared(source), tmp_path, steps=3, flags=["-O0"])
 

@@ -95,6 +95,7 @@ def can_mount(folder):
     return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.nightly
 def test_a_source_folder_that_cannot_be_written(source, tmp_path, here):
     if not can_mount(source):
         pytest.skip("no right to mount a folder read-only")

@@ -8,7 +8,7 @@ from dataclasses import replace
 import models
 import numpy as np
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but
 from models import dot, total
 
 from codegen import Floats, Program, compile_program
@@ -125,12 +125,9 @@ PADDED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    slow_but(
-        ["stride"], PADDED, nightly=["mirrored", "recurrent from zeros", "large kernel", "two axes", "other side"]
-    ),
+    nightly_but(["stride"], PADDED),
 )
 def test_bits(name, tmp_path):
     program = PADDED[name]()

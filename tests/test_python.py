@@ -14,7 +14,7 @@ import models
 import nn
 import numpy as np
 import pytest
-from harness import Generated, bits, example, many, slow_but
+from harness import Generated, bits, example, many, nightly_but
 from test_module import IMAGE, IMAGES, LABELS, OTHER, SIGNATURES
 from test_ops import GRID, PAIRS
 
@@ -75,8 +75,7 @@ def test_it_computes_what_nn_computes(mnist, digits):
         assert all((np.asarray(ours[name]) == np.asarray(theirs[name])).all() for name in ours)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", slow_but(["recurrence"], ["xor", "shared_weights", "edges", "recurrence"]))
+@pytest.mark.parametrize("name", nightly_but(["recurrence"], ["xor", "shared_weights", "edges", "recurrence"]))
 @pytest.mark.parametrize("lowering", ["loops", "straightline"])
 def test_models_of_other_kinds_train_as_their_c_modules(name, lowering, compiled, tmp_path):
     extension = compiled(name)

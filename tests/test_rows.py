@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from harness import Extension, bits, example, slow_but, state, train_by_hand
+from harness import Extension, bits, example, nightly_but, slow_but, state, train_by_hand
 from models import affine, values, weights
 
 from codegen import Floats, Pixels, Program
@@ -316,8 +316,7 @@ def wide_rows(pixels: bool) -> Program:
     return Program(inputs, Floats(y), {"w": w, "b": b}, loss=mse(out, y), outputs={"out": out})
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("pixels", slow_but([True], [True, False]))
+@pytest.mark.parametrize("pixels", nightly_but([True], [True, False]))
 def test_a_block_of_images_adds_tiles_of_rows_in_order(pixels, tmp_path):
     rng = np.random.default_rng(3)
     inputs = rng.integers(1, 256, (21, 150), dtype=np.uint8) if pixels else rng.normal(size=(21, 150))

@@ -10,7 +10,7 @@ from random import Random
 
 import models
 import pytest
-from harness import slow_but
+from harness import nightly_but, slow_but
 
 from benchmarks.small.models import gru, logistic_with_l2, physics_loss, sparse_network
 from codegen import Floats, Label, Pixels, Program, compile_program
@@ -159,8 +159,7 @@ def test_any_pass_can_be_switched_off(name):
     compare(systems, Random(1), steps=2)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["xor", "recurrence", "residual", "attention"])
+@pytest.mark.parametrize("name", nightly_but(["recurrence"], ["xor", "recurrence", "residual", "attention"]))
 def test_functions_of_few_numbers_apart_keep_every_bit(name, monkeypatch):
     """In loops over kernels, images and lanes that are too short for it."""
     monkeypatch.setattr(each, "FEWEST_LINES", 1)
@@ -297,9 +296,8 @@ def test_more_lanes_than_registers():
     check(program)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lanes", slow_but([8], [8, 12, 16, 20]))
-@pytest.mark.parametrize("terms", slow_but([4, 6], [4, 6, 8, 16]))
+@pytest.mark.parametrize("lanes", nightly_but([8], [8, 12, 16, 20]))
+@pytest.mark.parametrize("terms", nightly_but([4, 6], [4, 6, 8, 16]))
 def test_columns_of_a_matrix(lanes, terms):
     """Adjoints of a layer read columns of its weights: in tiles if their sides are multiples of four."""
     x = models.values(lanes)

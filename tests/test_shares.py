@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import test_noise
 import test_tokens
-from harness import many, slow_but
+from harness import many, nightly_but
 from ranks import Exchange, Group
 
 import codegen
@@ -103,8 +103,7 @@ def check_equal(ranks: Ranks, count: int, expected: dict[str, bytes] | None = No
     return first
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", slow_but(QUICK, PROGRAMS))
+@pytest.mark.parametrize("name", nightly_but(QUICK, PROGRAMS))
 def test_no_bit_depends_on_the_number_of_ranks(name: str) -> None:
     """Of batches with one image, with some of a block, with gradients that are shared, and with several leaves."""
     ranks = Ranks(PROGRAMS[name]())

@@ -125,7 +125,10 @@ def check_training(module, program, **options):
 
 
 @pytest.mark.parametrize("dtype", slow_but(["float32"], ["float64", "float32"]))
-@pytest.mark.parametrize("name", slow_but(["L2"], [*STEPPING]))
+@pytest.mark.parametrize(
+    "name",
+    slow_but(["L2"], [*STEPPING], nightly=[name for name in STEPPING if name not in ("L2", "mlp", "recurrence")]),
+)
 def test_training_has_the_bits_of_training_by_hand(name, dtype, tmp_path):
     program = replace(STEPPING[name](), dtype=dtype, fma=dtype == "float32")
     first = Extension(program, tmp_path, "loops", levels=True, flags=["-O0"])

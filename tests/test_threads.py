@@ -11,7 +11,7 @@ from array import array
 
 import numpy as np
 import pytest
-from harness import Extension, slow_but, state, train_by_hand
+from harness import Extension, nightly_but, slow_but, state, train_by_hand
 from models import mlp, recurrence
 
 MODELS = ["mlp", "deep_mlp", "wide", "convolution", "xor", "recurrence", "attention", "shared_weights"]
@@ -219,9 +219,8 @@ print([module.data(i) for i in range(module.info()["parameters"])])
 """
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="MSVC has no option -include")
-@pytest.mark.parametrize("system", slow_but(["starved"], SYSTEMS))
+@pytest.mark.parametrize("system", nightly_but(["starved"], SYSTEMS))
 def test_what_the_system_does_with_helpers_changes_no_bit(system, tmp_path):
     (tmp_path / "system.h").write_text("#include <Python.h>\n" + SYSTEMS[system])
     extension = Extension(mlp(), tmp_path, "loops", flags=["-O0", "-include", str(tmp_path / "system.h")])

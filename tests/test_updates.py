@@ -126,7 +126,7 @@ def test_all_systems_agree_step_by_step(tmp_path):
 
 OTHERS = ("xor", "attention", "shared_weights", "convolution")
 PAIRS = [*itertools.product(["mlp"], RULES), *itertools.product(OTHERS, RULES)]
-IN_TURN = [*zip(itertools.cycle(["mlp", *OTHERS]), RULES, strict=False)]
+IN_TURN = [*zip(itertools.cycle(["mlp", *OTHERS]), list(RULES)[::2], strict=False)]
 
 
 @pytest.mark.parametrize("pair", nightly_but(IN_TURN, PAIRS), ids="-".join)
