@@ -27,7 +27,7 @@ def by_hand(module, images, labels) -> float:
 MODELS = ["mlp", "deep_mlp", "xor", "convolution", "shared_weights", "attention", "wide"]
 
 
-@pytest.mark.parametrize("name", slow_but(["convolution"], MODELS))
+@pytest.mark.parametrize("name", slow_but(["convolution"], MODELS, nightly=MODELS))
 def test_the_bits_are_those_of_forward_and_backward(name, compiled):
     model = compiled(name)
     module = model.module

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from commands import COMMON, Train, environment, half, same_bits, write_data
-from harness import slow_but
+from harness import nightly_but, slow_but
 
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
@@ -163,9 +163,10 @@ def test_the_disk_is_full_at_every_byte(kind: str, tmp_path: Path) -> None:
     check_full_disk(kind, tmp_path, 25)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a limit on the size of files")
-@pytest.mark.parametrize("kind", ["weights", "checkpoint", "data", "extension", "python", "c", "picture"])
+@pytest.mark.parametrize(
+    "kind", nightly_but(["checkpoint", "c"], ["weights", "checkpoint", "data", "extension", "python", "c", "picture"])
+)
 def test_the_disk_is_full_at_many_more_bytes(kind: str, tmp_path: Path) -> None:
     check_full_disk(kind, tmp_path, 600)  # of 680 bytes and more
 

@@ -262,7 +262,7 @@ def test_a_module_has_the_tensors_of_its_attributes():
     assert MLP(2, [3, 1]).state_dict().keys() == MLP(2, [3, 1]).named_parameters().keys()
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_model_of_layers_has_the_interpreted_bits(tmp_path):
     compare(reader()[1], tmp_path, steps=3)
 

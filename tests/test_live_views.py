@@ -164,7 +164,7 @@ class Pair:
 
 KINDS = [*((name, Viewed) for name in PROGRAMS), ("mlp", Flat), ("float32", Flat)]
 QUICK = [("no rows", Viewed)]
-SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
+SLOW = [pytest.param(*kind, marks=pytest.mark.nightly) for kind in KINDS if kind not in QUICK]
 
 
 @pytest.mark.parametrize("seed", nightly_but([0], range(3)))

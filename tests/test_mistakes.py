@@ -93,7 +93,7 @@ def test_leaves_that_nobody_declared():
     assert "Value(data=2, grad=0) labelled 'weight' and 3 more. " in message
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_where_a_leaf_was_made_if_python_knows(tmp_path):
     file = tmp_path / "forgets.py"
     file.write_text(

@@ -254,7 +254,7 @@ def test_names_of_modules_in_plain_c(module, tmp_path):
 
 
 @needs_compiler
-@pytest.mark.parametrize("module", nightly_but(MODULES[::5], MODULES))
+@pytest.mark.parametrize("module", nightly_but(MODULES[::15], MODULES))
 def test_more_names_of_modules_in_plain_c(module, tmp_path):
     check_module(module, tmp_path)
 

@@ -73,6 +73,7 @@ def test_building_in_place_twice_makes_nothing_again(source):
     assert {path.suffix for path in built if after[path] != before[path]} == {".so", ".o"}  # compiled, not traced
 
 
+@pytest.mark.nightly
 def test_the_environments_flags_do_not_take_speed_or_bits_away(source, tmp_path, here):
     assert used_wheel(source, tmp_path / "out", CFLAGS="-O0 -g -ffast-math") == here
 

@@ -126,7 +126,7 @@ def wide(dtype, *hidden):
     return program, compile_program(program, "wide").files["wide_kernels.h"]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_modules_of_wide_layers(tmp_path):
     """Of images side by side, and of a large gradient."""
     program, text = wide("float64", 640, 136)
@@ -145,7 +145,7 @@ def test_modules_of_wide_layers(tmp_path):
     assert any(batch)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_layers_in_a_loop_over_kernels():
     _, text = wide("float32", 272, 272)
     assert "PREFETCH_LATER(data[P_W0 + 272 * k + 16 * block + 4624 * t], 4352);" in text

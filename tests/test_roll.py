@@ -309,7 +309,7 @@ def test_parts_of_two_loops_in_one_function_have_their_own_names(monkeypatch):
     assert len(names) == len({*names}) > 90
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_width_costs_no_kernels():
     """Of more lanes than in_order.MAX_UNROLLED, as fewer have marks against gcc's vectors, and enough for stages."""
     found = [

@@ -142,7 +142,12 @@ def check(program, target=STRICT, steps=3):
 NOT_WIDE = [name for name in models.REGULAR if name != "wide"]
 
 
-@pytest.mark.parametrize("name", slow_but(["shared_weights"], NOT_WIDE, nightly=["residual", "mlp"]))
+@pytest.mark.parametrize(
+    "name",
+    slow_but(
+        ["shared_weights"], NOT_WIDE, nightly=[name for name in NOT_WIDE if name not in ("convolution", "recurrence")]
+    ),
+)
 def test_each_pass_keeps_every_bit(name):
     check(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name](), steps=1)
 
@@ -170,7 +175,7 @@ def test_functions_of_few_numbers_apart_keep_every_bit(name, monkeypatch):
     check_batch(program)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_narrow_registers_keep_every_bit():
     """Of sums that are more than they hold: lanes, tiles of gradients with rests, and images side by side."""
     program = models.mlp((3, 61, 11))
@@ -336,7 +341,7 @@ def test_columns_of_several_matrices():
 TILED = [(5, 41), (9, 8), (2, 3), (7, 17), (17, 1), (4, 131)]
 
 
-@pytest.mark.parametrize("shape", slow_but(TILED[1:2], TILED))
+@pytest.mark.parametrize("shape", slow_but(TILED[1:2], TILED, nightly=TILED[3:]))
 def test_tiles_of_rows(shape):
     """Gradients of a matrix, in tiles with rests in both directions; each row reads its own input, and the weights."""
     rows, lanes = shape

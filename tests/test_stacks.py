@@ -43,7 +43,7 @@ def frames(program: Program, folder, lowering: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="reads warnings of gcc")
-@pytest.mark.parametrize("kind", nightly_but(["wide", "deep", "recurrence"], GROWING))
+@pytest.mark.parametrize("kind", nightly_but(["recurrence"], GROWING))
 def test_no_frame_grows_with_the_model(kind, tmp_path):
     assert frames(GROWING[kind][-1](), tmp_path, "loops") == ""
 
@@ -57,7 +57,7 @@ def test_no_frame_of_a_frozen_or_a_straight_line_model_is_large(tmp_path):
     assert frames(models.mlp(), tmp_path, "straightline") == ""
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(not shutil.which("gcc"), reason="reads warnings of gcc")
 def test_an_array_that_grows_with_the_model_is_found(tmp_path, monkeypatch):
     planted = shutil.copytree(csrc(), tmp_path / "csrc")

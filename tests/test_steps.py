@@ -11,7 +11,7 @@ from random import Random
 
 import models
 import pytest
-from harness import LEVELS, Extension, bits, compare, many, slow_but, train_by_hand
+from harness import LEVELS, Extension, bits, compare, many, nightly_but, slow_but, train_by_hand
 from test_schedule import one_image
 
 from codegen import Floats, Program
@@ -101,8 +101,7 @@ def test_sums_over_points_add_terms_in_vectors():
     assert [p for p in state.data if p is not None] == pytest.approx([p for p in stepped if p is not None], rel=1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", STORING)
+@pytest.mark.parametrize("name", nightly_but(["terms"], STORING))
 def test_gradients_that_read_other_parameters_or_have_many_terms_are_stored(name, tmp_path):
     program = STORING[name]()
     found = reroll(build_graph(program), program, 8)

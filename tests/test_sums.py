@@ -163,7 +163,7 @@ def written_by(kernels, loops):
     return {i for kernel in kernels for found in indices_written(loops, kernel) for i in found.ravel().tolist()}
 
 
-@pytest.mark.parametrize("name", slow_but(["filter"], MODELS))
+@pytest.mark.parametrize("name", slow_but(["filter"], MODELS, nightly=["penalty", "power iteration", "low rank"]))
 def test_batches_train_as_in_strict_mode_at_every_simd_level_with_any_number_of_threads(name, tmp_path):
     """Blocks of 64, 18 and 36 images. One call after the other: sums begin at 0 again."""
     model = MODELS[name]()

@@ -85,7 +85,7 @@ def dropout(xs: Rows, _: Rows) -> Rows:
 LAYERS = {"rotation": rotation, "ring": ring, "attention": attention, "dropout": dropout}
 
 
-@pytest.mark.parametrize("name", slow_but(["ring"], LAYERS))
+@pytest.mark.parametrize("name", slow_but(["ring"], LAYERS, nightly=LAYERS))
 def test_bits(name, tmp_path):
     compare(model(LAYERS[name]), tmp_path, steps=2, flags=["-O0"])
 
