@@ -39,7 +39,7 @@ SMALL_FLAGS = ["-O2", "-DKERNELS_O3=1"]
 WHEEL_FLAGS = ["-fno-inline-functions", "-fno-plt", "-fno-asynchronous-unwind-tables", "-fno-ident"]
 # And 20 KB less from gcc, which compiles the kernels with -O3 whatever it is told of the rest, fills no pages, makes no
 # copies of loops for their first or last iterations, and leaves instructions in the order in which they deflate best.
-_LEFT_OUT = ["split-loops", "peel-loops", "aggressive-loop-optimizations"]
+_LEFT_OUT = ["split-loops", "peel-loops", "aggressive-loop-optimizations", "early-inlining"]
 _LEFT_OUT += ["inline-small-functions", "caller-saves", "schedule-insns2"]
 GCC_WHEEL_FLAGS = (
     ["-Os", *[f"-fno-{name}" for name in (*_LEFT_OUT, "align-loops", "align-jumps", "align-functions")]],

@@ -99,27 +99,5 @@ SPECIALISED void AT_LEVEL(transpose_rows)(real *restrict to, ptrdiff_t apart, co
 }
 
 #if GROUP_GRADIENTS
-/* The sum of the first `count` of some numbers side by side, added in pairs: the second half to the first half. */
-SPECIALISED real AT_LEVEL(total)(const real *x, int count)
-{
-    real sum[SIDE_BY_SIDE];
-#if defined(SHUFFLES)
-    if (count == SIDE_BY_SIDE) {
-        const four *const parts = (const four *)x;
-#if FLOAT32
-        const four b = (parts[0] + parts[2]) + (parts[1] + parts[3]);
-#else
-        const four b = parts[0] + parts[1];
-#endif
-        const two c = __builtin_shufflevector(b, b, 0, 1) + __builtin_shufflevector(b, b, 2, 3);
-        return c[0] + c[1];
-    }
-#endif
-    for (int i = 0; i < SIDE_BY_SIDE; i++)
-        sum[i] = i < count ? x[i] : 0;
-    for (int half = SIDE_BY_SIDE / 2; half > 0; half /= 2)
-        for (int i = 0; i < half; i++)
-            sum[i] += sum[i + half];
-    return sum[0];
-}
+#include <totals.h>
 #endif

@@ -162,6 +162,7 @@ static struct {
     int count;
     int first, end; /* those whose values are computed here; others come from other processes: see shares.h */
     int are_shared; /* whether others do */
+    int is_last;    /* whether a caller may read the last image, as `training`, before the next block */
     const input_type *inputs[BLOCK_IMAGES];
     const target_type *targets[BLOCK_IMAGES];
     const input_type *later[BLOCK_IMAGES]; /* the inputs of images that come after the block; NULL if none is known */

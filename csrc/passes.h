@@ -109,6 +109,9 @@ static void prefetch_later(int image, int first, int end)
         PREFETCH(inputs + i);
 }
 
+/* Whether an image of the block will be `training`, and read. */
+static inline int is_training(int image) { return image == block_images.count - 1 && block_images.is_last; }
+
 /* The active inputs of the images of a piece, except for the last one of the block: it will be `training`. */
 static struct active_list lists[MAX_WORKERS][PIECE];
 
@@ -234,7 +237,7 @@ static void compute_values(int worker, int first, int count)
         }
         for (int k = 0; k < count; k++)
             block_images.loss[first + k] = images->value[LOSS][k];
-        if (first + count == block_images.count)
+        if (is_training(first + count - 1))
             copy_image(&w[count - 1], images, count - 1); /* it will be `training` */
         return;
     }
@@ -288,7 +291,7 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
     const int size = piece_size(block_images.end - block_images.first);
     const int first = block_images.first + piece * size, end = first + at_most(block_images.end - first, size);
     for (int image = first; image < end; image++) {
-        if (!LOADS_GROUPS || !in_groups() || image == block_images.count - 1)
+        if (!LOADS_GROUPS || !in_groups() || is_training(image))
             set_image(image, &lists[worker][image - first]);
         if (!ROW_TENSOR_COUNT)
             prefetch_later(image, 0, INPUT_COUNT);
@@ -377,6 +380,8 @@ static double add_block(double total, int defers)
 #endif
     for (int image = 0; image < block_images.count; image++) {
         total += block_images.loss[image];
+        if (!HAS_ROWS)
+            continue;
         if (factor == factor && !(block_images.factor[image] <= factor)) /* keeps a nan */
             factor = block_images.factor[image];
         grad_bound += block_images.gradient[image];

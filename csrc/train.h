@@ -180,7 +180,10 @@ static Py_ssize_t step_number(const struct training_run *run, Py_ssize_t epoch, 
     return epoch * run->steps + first / run->batch_size;
 }
 
-enum { IMAGES_AHEAD = 64 }; /* how far the loading of inputs is ahead, at most: they are to fit into a cache */
+enum {
+    IMAGES_AHEAD = 64, /* how far the loading of inputs is ahead, at most: they are to fit into a cache */
+    MANY_INPUTS = INPUT_COUNT * sizeof(input_type) > 256, /* whose lines do not all come before they are read */
+};
 
 /* Puts the next images into a block, at most `rest`. */
 static void fill_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t rest)
@@ -189,12 +192,15 @@ static void fill_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t 
     block_images.first = 0;
     block_images.end = block_images.count;
     block_images.are_shared = 0;
+    block_images.is_last = 1;
     for (int k = 0; k < block_images.count; k++) {
         const Py_ssize_t image = image_number(run, i + k);
         block_images.inputs[k] = image_at(&run->batch, image);
         block_images.targets[k] = target_at(&run->batch, image);
         const Py_ssize_t later = i + k + (block_images.count < IMAGES_AHEAD ? block_images.count : IMAGES_AHEAD);
-        block_images.later[k] = later < run->batch.count ? image_at(&run->batch, image_number(run, later)) : NULL;
+        block_images.later[k] = (run->order != NULL || MANY_INPUTS) && later < run->batch.count
+                                    ? image_at(&run->batch, image_number(run, later))
+                                    : NULL;
     }
 }
 
@@ -222,6 +228,7 @@ static int run_images(const struct training_run *run, Py_ssize_t i, Py_ssize_t e
     }
     const int most = WORKER_IMAGES ? at_most(WORKER_IMAGES * pool_workers(), BLOCK_IMAGES) : BLOCK_IMAGES;
     fill_block(run, i, rest < most ? rest : most);
+    block_images.is_last = i + block_images.count >= end || run->check.before != NULL; /* which may stop here */
     *total = run_block(*total, block_images.count == size && !run->keeps_gradients, run->random);
     return block_images.count;
 }

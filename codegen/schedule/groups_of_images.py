@@ -19,9 +19,9 @@ becomes:
                 for column < 3:
                     side by side image < 16:
                         sum[3row + column][image] += mul(value[5i + row][image], value[48 + column][image])
-        for row < 5:
-            for column < 3:
-                added image < 16:
+        added image < 16:
+            for row < 5:
+                for column < 3:
                     grad[15i + 3row + column] += sum[3row + column][image]
 
 Each image has a sum of its own, over the same images of all groups; at the end these are added, in pairs. So a vector
@@ -160,8 +160,8 @@ def _nest(found: list[For], parts: tuple[Part, ...], body: Body, images: int) ->
             index = moved(index, part.loop.counter, part.index)
         return replace(expr, index=index)
 
-    def tile(stmt: Store | Accumulate, kind: Kind = Kind.SIDE_BY_SIDE) -> Body:
-        return map_body(around([*inside, For(IMAGE, images, (), kind)], (stmt,)), change)
+    def tile(stmt: Store | Accumulate) -> Body:
+        return map_body(around([*inside, For(IMAGE, images, (), Kind.SIDE_BY_SIDE)], (stmt,)), change)
 
     def visit(body: Body) -> Iterator[Stmt]:
         for stmt in body:
@@ -171,11 +171,12 @@ def _nest(found: list[For], parts: tuple[Part, ...], body: Body, images: int) ->
                 assert isinstance(stmt, Accumulate)
                 yield from tile(replace(stmt, target=element))
 
+    added = For(IMAGE, images, (), Kind.ADDED)
     whole: Body = (
         Local("sum", length, images=True),
         *tile(Store(element, Const(-0.0))),
         For("group", GROUPS, tuple(visit(body)), Kind.GROUPS),
-        *tile(Accumulate(gradient, Op.ADD, element), Kind.ADDED),
+        *map_body(around([added, *inside], (Accumulate(gradient, Op.ADD, element),)), change),
     )
     tiles = {part.loop.counter: part.tiles for part in parts}
     outer = [replace(loop, count=tiles.get(loop.counter, loop.count)) for loop in found]

@@ -42,6 +42,27 @@ FAULTS = [
         test="tests/test_fast.py",
     ),
     Fault(
+        "of four sums over images, the total of the third one twice",
+        "csrc/totals.h",
+        "four_of[at_most(3, last)]",
+        "four_of[at_most(2, last)]",
+        test="tests/test_fast.py",
+    ),
+    Fault(
+        "a part of a group whose other images are added too",
+        "csrc/totals.h",
+        "count < SIDE_BY_SIDE && k < sums",
+        "count < 0 && k < sums",
+        test="tests/test_fast.py",
+    ),
+    Fault(
+        "the last image of a block that is not kept where a step is refused",
+        "csrc/train.h",
+        " || run->check.before != NULL; /* which",
+        "; /* which",
+        test="tests/test_fast.py",
+    ),
+    Fault(
         "sums over images that begin where the last block ended",
         "csrc/passes.h",
         "        memset(computed_once.value + part->first, 0, (size_t)part->count * sizeof(real));",

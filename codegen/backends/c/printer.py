@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from math import prod
 
 from codegen.backends.expressions import PRIMARY, Arithmetic, Bound, apply_text, bound, index_text
 from codegen.backends.updates import NO_LOOPS
@@ -176,6 +177,17 @@ class Printer:
         self.lanes_template = lane_template
         yield from [f"{INDENT}}}", "}"]
 
+    def totals(self, added: For) -> Iterator[str]:
+        """Sums of images side by side are added up all together, before each of them goes to its place."""
+
+        def change(expr: Expr) -> Expr:
+            return replace(expr, array="total", image="") if type(expr) is Place and expr.image else expr
+
+        count = prod(stmt.count for stmt in statements(added.body) if isinstance(stmt, For))
+        yield f"{self.arithmetic.type} total[{count}];"
+        yield f"AT_LEVEL(add_up)(total, sum, {count}, count);"
+        yield from self.body(map_body(added.body, change))
+
     def loop(self, loop: For, instead: Iterable[str] = ()) -> Iterator[str]:
         """`instead`: lines in the place of its body."""
         counter, count = loop.counter, index_text(None, "", Index(loop.count, loop.steps))
@@ -206,11 +218,7 @@ class Printer:
                     of_group = f"images[{counter}].value"
                     inside = [f"const {self.arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = {of_group};"]
             case Kind.ADDED:
-                (stmt,) = loop.body
-                assert isinstance(stmt, Accumulate)
-                assert isinstance(stmt.value, Place)
-                sums = self.expr(replace(stmt.value, image=""))[0]
-                yield f"{self.expr(stmt.target)[0]} += AT_LEVEL(total)({sums}, count);"
+                yield from self.totals(loop)
                 return
             case Kind.IN_ORDER:
                 inside = ["NOT_VECTORISED;"]
