@@ -131,7 +131,7 @@ KINDS = [
 ]
 
 
-QUICK = [kind for kind in KINDS if kind[0] in ("mlp",)]
+QUICK = [kind for kind in KINDS if kind[0] == "mlp"]
 SLOW = [pytest.param(*kind, marks=pytest.mark.slow) for kind in KINDS if kind not in QUICK]
 
 
