@@ -1,5 +1,6 @@
 /*
- * What images side by side have added, each for itself, is added up. Included by level_begin.h, once for each SIMD level.
+ * What images side by side have added, each for itself, is added up. Included by level_begin.h, once for each SIMD level
+ * and so without a guard.
  */
 
 #if defined(SHUFFLES) && (FLOAT32 || LEVEL > 0)
