@@ -76,6 +76,7 @@ OPENMPI = Mpi(
     },
 )
 needs_openmpi = pytest.mark.skipif(shutil.which("mpiexec.openmpi") is None, reason="there is no Open MPI")
+OPENMPI_NIGHTLY = pytest.param(OPENMPI, id="openmpi", marks=[needs_openmpi, pytest.mark.nightly])
 LIBRARIES = [pytest.param(MPICH, id="mpich"), pytest.param(OPENMPI, id="openmpi", marks=needs_openmpi)]
 
 

@@ -330,7 +330,12 @@ def wrong_calls(one: Subject, function: str) -> Iterator[tuple[Callable[[], obje
 
 @pytest.mark.parametrize("function", FUNCTIONS)
 @pytest.mark.parametrize(
-    "name", slow_but(["nn", "nn_infer", "float32", "labels, in Python"], SUBJECTS, nightly=SUBJECTS[3:-1])
+    "name",
+    slow_but(
+        ["nn", "nn_infer", "float32", "labels, in Python"],
+        SUBJECTS,
+        nightly={*SUBJECTS} - {"floats", "frozen, in Python"},
+    ),
 )
 def test_what_is_refused_leaves_the_model_as_it_was(name, function, subject, record_property):
     one = subject(name)

@@ -61,7 +61,7 @@ def test_choices_run_out_but_never_fail():
 @pytest.mark.parametrize("operations", slow_but(["calls"], ["calls", "train", "load"]))
 def test_random_calls_of_a_module_and_its_twin(pairs, operations):
     target = Calls(operations, pairs)
-    run_all(target, [*seeds()[:20], *inputs(30)])
+    run_all(target, [*seeds()[:40], *inputs(60)])
 
 
 @pytest.mark.parametrize(("target", "module"), [(idx.Idx, idx), (weights.Weights, weights)])

@@ -22,9 +22,9 @@ def programs(count):
 
 
 def test_a_seed_is_a_program():
-    texts = [[Recipe.of(program).text() for program in programs(5)] for _ in range(2)]
+    texts = [[Recipe.of(program).text() for program in programs(12)] for _ in range(2)]
     assert texts[0] == texts[1]
-    assert len(set(texts[0])) == 5
+    assert len(set(texts[0])) == 12
 
 
 @pytest.mark.slow

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from mpiexec import MPICH, OPENMPI, Mpi, is_alive, needs_openmpi, without_mpi
+from mpiexec import MPICH, OPENMPI_NIGHTLY, Mpi, is_alive, without_mpi
 
 from micrograd.commands import checkpoint
 
@@ -99,13 +99,7 @@ def test_killed_a_few_times(data: Path, tmp_path: Path) -> None:
     kill(MPICH, 3, tmp_path, (1, 2), "--mpi", "--data", data)
 
 
-@pytest.mark.parametrize(
-    "mpi",
-    [
-        pytest.param(MPICH, id="mpich", marks=pytest.mark.nightly),
-        pytest.param(OPENMPI, id="openmpi", marks=[needs_openmpi, pytest.mark.nightly]),
-    ],
-)
+@pytest.mark.parametrize("mpi", [pytest.param(MPICH, id="mpich", marks=pytest.mark.nightly), OPENMPI_NIGHTLY])
 def test_killed_thirty_times(mpi: Mpi, data: Path, tmp_path: Path) -> None:
     mode = "--mpi" if mpi is MPICH else "--mpi-exact"
     ended = kill(mpi, 30, tmp_path, (1, 2, 3), mode, "--data", data, "--hidden", 3, "--optimizer", "adam")

@@ -47,9 +47,7 @@ def test_a_short_form_has_the_same_bits(name, module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "module"), [*FORMS[::3], *(pytest.param(*form, marks=pytest.mark.slow) for form in FORMS[1:3])]
-)
+@pytest.mark.parametrize(("name", "module"), FORMS)
 def test_no_argument_beyond_takes_it(name, module, tmp_path):
     number = number_type(module)
     dtype = "float64" if module is circular else "float32"

@@ -286,7 +286,10 @@ def test_single_calls(twin):
         twin.agree()
 
 
-@pytest.mark.parametrize(("batch_size", "threads"), [(1, 1), (20, 2)])
+@pytest.mark.parametrize(
+    ("batch_size", "threads"),
+    [(1, 1), pytest.param(5, 1, marks=pytest.mark.slow), (20, 2), pytest.param(70, 2, marks=pytest.mark.slow)],
+)
 def test_training_is_steps_one_by_one(twin, batch_size, threads):
     rng = random.Random(2)
     examples = [twin.example(rng) for _ in range(70)]

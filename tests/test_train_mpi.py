@@ -16,7 +16,7 @@ import nn
 import pytest
 from commands import PLAIN, Train, environment, error, good, run, same_bits, write_data
 from harness import nightly_but
-from mpiexec import LIBRARIES, MPICH, OPENMPI, Mpi, needs_openmpi, without_mpi
+from mpiexec import LIBRARIES, MPICH, OPENMPI_NIGHTLY, Mpi, without_mpi
 
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
@@ -79,13 +79,7 @@ def test_the_number_of_ranks_changes_no_bit(tmp_path: Path, capsys: pytest.Captu
     assert lines(three.stdout) == lines(plain)
 
 
-@pytest.mark.parametrize(
-    "mpi",
-    [
-        pytest.param(MPICH, id="mpich"),
-        pytest.param(OPENMPI, id="openmpi", marks=[needs_openmpi, pytest.mark.nightly]),
-    ],
-)
+@pytest.mark.parametrize("mpi", [pytest.param(MPICH, id="mpich"), OPENMPI_NIGHTLY])
 @pytest.mark.parametrize("model", nightly_but(["recurrent"], ["nn", "recurrent", "convolution"]))
 def test_the_bits_of_every_model(mpi: Mpi, model: str, tmp_path: Path) -> None:
     data = write_data(tmp_path, 700, 50)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import nn
 import pytest
-from harness import many, state, train_by_hand
+from harness import many, slow_but, state, train_by_hand
 
 from codegen import Floats, Pixels, Program, build, load_extension
 from micrograd.engine import Value
@@ -200,8 +200,8 @@ def stop_at(call: int) -> Callable:
     return progress
 
 
-@pytest.mark.parametrize("batch_size", [1, 7, 1000])
-@pytest.mark.parametrize("call", [1, 2, 5])
+@pytest.mark.parametrize("batch_size", slow_but([1, 7, 1000], [1, 7, 50, 1000]))
+@pytest.mark.parametrize("call", slow_but([1, 2, 5], [1, 2, 3, 5]))
 def test_an_exception_in_progress_stops_training_after_a_whole_step(call, batch_size, data):
     with pytest.raises(Stop) as stopped:
         nn.train(*data, batch_size=batch_size, epochs=2, progress=stop_at(call))
