@@ -51,6 +51,7 @@ from codegen.ir.loops import (
     is_over_terms,
     map_body,
     moved,
+    places,
     reads,
     statements,
     uses,
@@ -183,9 +184,10 @@ class Printer:
         def change(expr: Expr) -> Expr:
             return replace(expr, array="total", image="") if type(expr) is Place and expr.image else expr
 
+        (sums,) = {place.array for place in places(added.body) if place.image}
         count = prod(stmt.count for stmt in statements(added.body) if isinstance(stmt, For))
         yield f"{self.arithmetic.type} total[{count}];"
-        yield f"AT_LEVEL(add_up)(total, sum, {count}, count);"
+        yield f"AT_LEVEL(add_up)(total, {sums}, {count}, count);"
         yield from self.body(map_body(added.body, change))
 
     def loop(self, loop: For, instead: Iterable[str] = ()) -> Iterator[str]:
