@@ -1,4 +1,4 @@
-/* Included after code that computes in double in a model of floats: see double_begin.h. */
+/* Included after code that computes in double in a model of floats, and so without a guard: see double_begin.h. */
 
 #undef real
 #undef real_bits

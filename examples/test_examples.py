@@ -137,7 +137,7 @@ def test_pictures_are_drawn(name):
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(n, marks=pytest.mark.nightly if n == "moons" else pytest.mark.slow) for n in build.DRAWN]
+    "name", [pytest.param(n, marks=pytest.mark.slow if n == "neuron" else pytest.mark.nightly) for n in build.DRAWN]
 )
 def test_the_same_drawing_is_the_same_file(name):
     assert drawn(name) == drawn(name)

@@ -142,7 +142,7 @@ def stand_in(folder: Path, name: str, path: str, wrong: str) -> None:
     (folder / f"{name}.py").write_text(STAND_IN.format(name=name, path=path, wrong=wrong))
 
 
-@pytest.mark.parametrize("what", slow_but(["gradient", "evaluate"], WRONG))
+@pytest.mark.parametrize("what", slow_but(["gradient", "evaluate"], WRONG, nightly=[*WRONG][::2]))
 def test_a_wrong_module_is_found(expected: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
     wrong, message = WRONG[what]
     if what == "crash" and sys.platform == "win32":
@@ -161,7 +161,7 @@ def test_a_right_stand_in_is_right(expected: Numbers, tmp_path: Path, monkeypatc
     assert compare("nn", "baseline", expected) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_another_constant_is_found(expected: Numbers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     build(replace(program(), learning_rate=nextafter(0.008, 1)), tmp_path, "nn", flags=["-O1"])
     monkeypatch.syspath_prepend(tmp_path)

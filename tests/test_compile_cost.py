@@ -29,7 +29,7 @@ def test_the_exponent_of_a_power_law_is_found(compile_time):
     assert compile_time.exponent(nodes, [3e-6 * n**1.25 for n in nodes]) == pytest.approx(1.25)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_row_of_the_table(compile_time):
     model = ("convolution", "6x6x2")
     row = compile_time.best(*model, rounds=1)
@@ -58,9 +58,10 @@ def lines_run(compile_time: ModuleType, kind: str, name: str) -> tuple[int, int]
     return len(compiled.graph), lines
 
 
+@pytest.mark.parametrize("sizes", nightly_but([2], [2, 3]))
 @pytest.mark.parametrize("kind", nightly_but(["perceptron"], ["perceptron", "convolution"]))
-def test_work_grows_with_the_graph_and_no_faster(compile_time, kind):
-    runs = [lines_run(compile_time, kind, name) for name in compile_time.MODELS[kind][:3]]
+def test_work_grows_with_the_graph_and_no_faster(compile_time, kind, sizes):
+    runs = [lines_run(compile_time, kind, name) for name in compile_time.MODELS[kind][:sizes]]
     per_node = [lines / nodes for nodes, lines in runs]
     assert per_node == sorted(per_node, reverse=True)  # and what each model costs once tells less
     assert per_node[1] < 110

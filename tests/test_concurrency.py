@@ -179,7 +179,7 @@ def test_threads_that_call_everything_do_not_race(parallel, tmp_path):
     run_under_sanitizers(UNDER_TSAN, ["tsan"], str(tmp_path), parallel)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_planted_race_is_found(tmp_path):
     """Without the lock around outputs(), which reads what train() writes."""
     planted = shutil.copytree(csrc(), tmp_path / "csrc")

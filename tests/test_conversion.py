@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from harness import Extension
+from harness import Extension, slow_but
 
 import codegen
 from codegen import Floats, Label, Program
@@ -88,7 +88,10 @@ LAYOUTS: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", [ctypes.c_float, ctypes.c_double, ctypes.c_int, ctypes.c_double.__ctype_be__])
+CTYPES = [ctypes.c_float, ctypes.c_double, ctypes.c_int, ctypes.c_double.__ctype_be__]
+
+
+@pytest.mark.parametrize("kind", slow_but(CTYPES[1:2], CTYPES))
 def test_arrays_of_ctypes(kind, modules):
     """They say nothing of strides, although they are asked."""
     numbers = [float(number) for number in ROWS.ravel()]

@@ -176,9 +176,13 @@ def test_the_pipeline_table_names_every_file():
 
 
 PAGES = [pytest.param(page, id=page.name) for page in build.pages()]
+LONG = "tensors.md"  # seconds; `make docs` has it too
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(*page.values, id=page.id, marks=[pytest.mark.slow] * (page.id == LONG)) for page in PAGES],
+)
 def test_code_and_tables_are_current(page, monkeypatch):
     monkeypatch.setattr(build, "output", lambda command, old, report: old)  # examples/test_examples.py runs them
     report = build.Report()

@@ -415,7 +415,7 @@ def loop_heads(label: str) -> list[str]:
 PROGRAMS = {**models.REGULAR, **{f"random {i}": lambda i=i: models.random_programs(i, 2) for i in range(8)}}
 
 
-@pytest.mark.parametrize("name", slow_but(["mlp", "recurrence", "edges"], PROGRAMS))
+@pytest.mark.parametrize("name", slow_but(["mlp", "recurrence", "edges"], PROGRAMS, nightly=[*PROGRAMS][::2]))
 def test_every_kind_of_model_can_be_drawn(name: str):
     program = PROGRAMS[name]()
     pictures = [draw.scalars(program), draw.ir(program), draw.ir(program, limit=5), draw.loops(program)]

@@ -23,7 +23,7 @@ def test_there_are_enough():
     assert {fault.file.split("/")[0] for fault in FAULTS} == {"codegen", "csrc", "micrograd"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_fault_is_caught_and_no_fault_is_not(capsys):
     assert main(["--only", "gradient that forgets", "--count", "40"]) == 0
     assert "1 faults planted, 1 caught" in capsys.readouterr().out

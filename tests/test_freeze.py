@@ -20,7 +20,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from harness import LEVELS, WARNINGS, bits, example, nightly_but, slow_but
+from harness import LEVELS, WARNINGS, bits, example, slow_but
 from models import REGULAR, affine, random_programs, values, weights
 
 from codegen import Floats, Pixels, Program, freeze, load_extension
@@ -80,7 +80,7 @@ def compare_outputs(program: Program, modules: list, seed: int = 0, images: int 
 WITH_OUTPUTS = [name for name in REGULAR if REGULAR[name]().outputs]
 
 
-@pytest.mark.parametrize("name", slow_but(["mlp"], WITH_OUTPUTS))
+@pytest.mark.parametrize("name", slow_but(["mlp"], WITH_OUTPUTS, nightly=WITH_OUTPUTS[3:]))
 def test_a_frozen_model_has_the_bits_of_the_engine(name, tmp_path):
     program = REGULAR[name]()
     compare_outputs(program, frozen_modules(program, tmp_path), odd=True)
@@ -97,7 +97,8 @@ def test_weights_of_either_sign_side_by_side(tmp_path):
     compare_outputs(program, frozen_modules(program, tmp_path, flag="-O3"))
 
 
-@pytest.mark.parametrize("seed", nightly_but([0], range(2)))
+@pytest.mark.nightly
+@pytest.mark.parametrize("seed", range(2))
 def test_random_graphs(seed, tmp_path):
     program = random_programs(1000 + seed, 20)
     rng = random.Random(seed)

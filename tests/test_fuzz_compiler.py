@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but, slow_but
 
 import codegen
 from codegen import Floats, Label, Pixels, Program, Tokens
@@ -110,7 +110,7 @@ def test_reduction_finds_the_core():
 
 @needs_fork
 @pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_wrong_system_is_found_reduced_and_printed(tmp_path, monkeypatch):
     """An interpreter that is wrong where there is a sigmoid: the smallest Program that shows it has one."""
     run = Interpreter.run
@@ -214,8 +214,8 @@ def test_a_sum_from_the_last_to_the_first_over_images(tmp_path):
     compare(program, tmp_path, steps=2, seed=5089, flags=["-O3"])
 
 
-@pytest.mark.slow
-def test_the_same_in_several_lanes(tmp_path):
+@pytest.mark.parametrize("seed", nightly_but([0], range(2)))
+def test_the_same_in_several_lanes(seed, tmp_path):
     """Three lanes, which gcc unrolls before it vectorises."""
     rng = random.Random(1)
     inner = [[Value(rng.uniform(-1, 1)) for _ in range(3)] for _ in range(3)]
@@ -226,10 +226,7 @@ def test_the_same_in_several_lanes(tmp_path):
         state = [(s + x[step]).tanh() for s in sums]
     loss = state[0] * state[0] + state[1] * state[1] + state[2] * state[2]
     program = Program(Floats(x), None, {"inner": inner, "start": start}, loss, {"state": state})
-    for seed in range(2):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        compare(program, folder, steps=1, seed=seed, flags=["-O3"])
+    compare(program, tmp_path, steps=1, seed=seed, flags=["-O3"])
 
 
 @pytest.mark.slow
@@ -282,7 +279,7 @@ def test_a_difference_and_a_sum_side_by_side(tmp_path):
         assert value[12:14] == [x[0] * x[2] - x[4], x[1] * x[3] + x[5]]
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_sum_over_images_side_by_side():
     """gcc 12 -O3 unrolled two loops over terms, one of them backwards, and added them in another order."""
     program = replace(functions.program(), dtype="float32")

@@ -7,7 +7,7 @@ import random
 import models
 import numpy as np
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but
 from test_schedule import check, check_batch
 
 from benchmarks.small.models import dot, physics_loss
@@ -160,12 +160,12 @@ def test_rows_that_repeat_are_covered_once():
     assert len(pieces) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_every_pass_keeps_the_numbers():
     check(models.borders((1, 4), 4), steps=1)
     check_batch(models.borders((1, 4), 4))
 
 
-@pytest.mark.parametrize("sizes", slow_but([(1, 4)], [(1, 4), (2, 5, 4, 3)]))
+@pytest.mark.parametrize("sizes", nightly_but([(1, 4)], [(1, 4), (2, 5, 4, 3)]))
 def test_bits(sizes, tmp_path):
     compare(models.borders(sizes, 5), tmp_path, steps=2, flags=["-O0"])

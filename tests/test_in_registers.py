@@ -173,7 +173,7 @@ def test_gcc_keeps_sums_of_a_stack_of_blocks(tmp_path):
     assert sums_in_memory(build(program, tmp_path, "model", flags=["-DONLY_LEVEL=1"])) == []
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @READS_ASSEMBLY
 def test_gcc_keeps_sums_of_dense_rows(tmp_path):
     """Weights of floats, a row of which a few images read together."""

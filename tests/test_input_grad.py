@@ -63,7 +63,7 @@ def linear() -> Program:
 
 
 @each_kind
-@pytest.mark.parametrize("name", slow_but(["perceptron of pixels"], PROGRAMS))
+@pytest.mark.parametrize("name", slow_but(["perceptron of pixels"], PROGRAMS, nightly=[*PROGRAMS][::2]))
 def test_they_are_those_of_the_engine(name, kind, tmp_path):
     program = PROGRAMS[name]()
     module, engine = module_of(kind, program, tmp_path), Engine(program)
@@ -152,6 +152,7 @@ def test_training_has_the_same_bits_with_and_without(tmp_path):
     assert bits(with_them.data) == bits(without.data)
 
 
+@pytest.mark.slow
 def test_all_systems_agree(tmp_path):
     assert LEVELS
     compare(models.mlp_of_floats(input_gradients=True), tmp_path, flags=["-O0"])

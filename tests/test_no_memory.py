@@ -26,7 +26,7 @@ def swept(path: str, name: str) -> dict[str, int]:
     return dict(found["failed"])
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_module_of_the_wheel():
     failed = swept(nn.__file__, "nn")
     assert sum(failed.values()) > 700

@@ -84,7 +84,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["moving"], PROGRAMS))
+@pytest.mark.parametrize("name", slow_but([], PROGRAMS))
 def test_all_systems_agree(name, tmp_path):
     """Predictions and evaluations, which have the means, among training steps."""
     compare(PROGRAMS[name](), tmp_path, steps=8, flags=["-O0"])

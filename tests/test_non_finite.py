@@ -172,7 +172,7 @@ def test_steps(name, what, looks, systems):
 BATCHES = [(1, 1), (1, 2), (7, 1), (7, 3), (70, 1), (70, 2)]  # of images, and threads
 
 
-@pytest.mark.parametrize(("name", "what"), cases("weight", "example", quick=["ops"]))
+@pytest.mark.parametrize(("name", "what"), cases("weight", "example"))
 def test_train_and_evaluate(name, what, systems):
     """Batches smaller and larger than a block, with threads, at every SIMD level, and in Python."""
     one, program = systems(name), systems(name).program

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness import nightly_but
 
 import codegen
 from tools import onnx_nodes
@@ -15,12 +16,12 @@ FILES = sorted((Path(__file__).resolve().parent / "onnx_files").glob("*.onnx"))
 pytestmark = pytest.mark.slow
 
 
-@pytest.fixture(scope="module")
-def rows():
-    return onnx_nodes.table(set())
+LARGE = ("test_averagepool_3d_default", "test_maxpool_3d_default")  # half of the time of all
 
 
-def test_onnx_own_tests_of_nodes(rows):
+@pytest.mark.parametrize("without", nightly_but([LARGE], [LARGE, ()]), ids=["but large ones", "all"])
+def test_onnx_own_tests_of_nodes(without):
+    rows = onnx_nodes.table(set(), without)
     failed = {name: why for row in rows.values() for name, why in row.failed.items()}
     assert not failed
     assert sum(len(row.passed) for row in rows.values()) > 900

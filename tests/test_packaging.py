@@ -59,6 +59,7 @@ def here():
     return run(sys.executable, "-c", USE, path, cwd=ROOT).stdout.split(maxsplit=2)
 
 
+@pytest.mark.nightly
 def test_building_in_place_twice_makes_nothing_again(source):
     run(sys.executable, "setup.py", "build_ext", "--inplace", cwd=source)
     built = [*source.glob("nn*.so"), *source.glob("build/temp*/nn*.c"), *source.glob("build/temp*/**/nn*.o")]
@@ -78,6 +79,7 @@ def test_the_environments_flags_do_not_take_speed_or_bits_away(source, tmp_path,
     assert used_wheel(source, tmp_path / "out", CFLAGS="-O0 -g -ffast-math") == here
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(shutil.which("clang") is None, reason="no clang")
 def test_clang_gives_the_same_bits(source, tmp_path, here):
     found = used_wheel(source, tmp_path / "out", CC="clang")

@@ -206,10 +206,10 @@ def test_loops_of_fast_programs_are_legal(name):
     check(models.REGULAR[name](), Target("float32", fma=True, reorder=True))
 
 
-@pytest.mark.slow
-def test_random_graphs():
-    check(models.random_programs(3, 10), steps=2)
-    check_batch(models.random_programs(3, 10))
+@pytest.mark.parametrize("count", nightly_but([4], [4, 10]))
+def test_random_graphs(count):
+    check(models.random_programs(3, count), steps=2)
+    check_batch(models.random_programs(3, count))
 
 
 @pytest.mark.parametrize("name", slow_but(["mlp", "xor", "recurrence"], NOT_WIDE))

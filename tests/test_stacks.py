@@ -49,7 +49,7 @@ def test_no_frame_grows_with_the_model(kind, tmp_path):
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="reads warnings of gcc")
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_no_frame_of_a_frozen_or_a_straight_line_model_is_large(tmp_path):
     program = models.mlp((30, 100, 20))
     frozen = frozen_program(program, {t.name: np.full(t.shape, 0.01) for t in program.tensors})

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import models
 import pytest
-from harness import compare, slow_but
+from harness import compare, nightly_but
 from models import total
 
 from benchmarks.small.models import SMALL
@@ -85,7 +85,7 @@ def dropout(xs: Rows, _: Rows) -> Rows:
 LAYERS = {"rotation": rotation, "ring": ring, "attention": attention, "dropout": dropout}
 
 
-@pytest.mark.parametrize("name", slow_but(["ring"], LAYERS, nightly=LAYERS))
+@pytest.mark.parametrize("name", nightly_but(["ring"], LAYERS))
 def test_bits(name, tmp_path):
     compare(model(LAYERS[name]), tmp_path, steps=2, flags=["-O0"])
 

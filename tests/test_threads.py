@@ -36,7 +36,7 @@ def examples(extension, seed: int = 0):
 
 
 @pytest.mark.parametrize("batch_size", slow_but([1, 65], [1, 2, 64, 65, 149]))
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("name", slow_but(["mlp", "convolution", "attention"], MODELS))
 def test_train_has_the_bits_of_the_loop_by_hand_with_any_number_of_threads(name, batch_size, compiled):
     extension = compiled(name)
     data = examples(extension)

@@ -82,7 +82,7 @@ def test_missing_headers_are_explained(tmp_path, monkeypatch):
 
 
 @posix
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_package_ziglang_is_used_where_there_is_no_other(no_compiler, tmp_path, monkeypatch):
     log = tmp_path / "log"
     (no_compiler / "ziglang").mkdir()

@@ -15,7 +15,6 @@ from pathlib import Path
 import nn
 import pytest
 from commands import PLAIN, Train, environment, error, good, run, same_bits, write_data
-from harness import nightly_but
 from mpiexec import LIBRARIES, MPICH, OPENMPI_NIGHTLY, Mpi, without_mpi
 
 from micrograd.__main__ import main
@@ -79,8 +78,9 @@ def test_the_number_of_ranks_changes_no_bit(tmp_path: Path, capsys: pytest.Captu
     assert lines(three.stdout) == lines(plain)
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("mpi", [pytest.param(MPICH, id="mpich"), OPENMPI_NIGHTLY])
-@pytest.mark.parametrize("model", nightly_but(["recurrent"], ["nn", "recurrent", "convolution"]))
+@pytest.mark.parametrize("model", ["nn", "recurrent", "convolution"])
 def test_the_bits_of_every_model(mpi: Mpi, model: str, tmp_path: Path) -> None:
     data = write_data(tmp_path, 700, 50)
     options = ["train", "--data", data, "--epochs", 2, "--batch-size", 300, "--hash", "--validation", 0.1]

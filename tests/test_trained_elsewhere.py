@@ -130,6 +130,7 @@ def write_state() -> None:
     save_file(state, "net.safetensors")
 
 
+@pytest.mark.nightly
 def test_pytorch(folder: Path):
     there = has("torch", "safetensors.torch")
     run_section("PyTorch", {} if there else {0: write_as_pytorch, 1: write_state}, {})

@@ -186,6 +186,7 @@ def test_only_what_has_changed_is_made_again(tmp_path: Path) -> None:
     assert len(changed) == 3
 
 
+@pytest.mark.nightly
 def test_an_editable_install(tmp_path: Path) -> None:
     source = copy_of_example(tmp_path / "irisnet")
     run(sys.executable, "-c", HOOK, "build_editable", tmp_path / "out", cwd=source)

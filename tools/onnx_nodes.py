@@ -17,7 +17,9 @@ import sys
 import textwrap
 import warnings
 from collections import defaultdict
+from collections.abc import Container
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,14 +58,19 @@ class Row:
     skipped: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
 
-def cases(ops: set[str]) -> list[Any]:
-    """ONNX's tests whose model has a node of one of these ops, of all if none is named."""
+@cache
+def all_cases() -> list[Any]:
+    """ONNX's tests of nodes; it makes them anew in each process."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = collect_testcases(None)
-    return [case for case in found if not ops or op_of(case) in ops]
+        return collect_testcases(None)
+
+
+def cases(ops: set[str]) -> list[Any]:
+    """ONNX's tests whose model has a node of one of these ops, of all if none is named."""
+    return [case for case in all_cases() if not ops or op_of(case) in ops]
 
 
 def op_of(case: Any) -> str:
@@ -137,9 +144,12 @@ def is_number(case: Any, name: str) -> bool:
     )
 
 
-def table(ops: set[str]) -> dict[str, Row]:
+def table(ops: set[str], without: Container[str] = ()) -> dict[str, Row]:
+    """The row of each op, or of these. `without`: names of tests that are left out."""
     rows: dict[str, Row] = defaultdict(Row)
     for case in cases(ops):
+        if case.name in without:
+            continue
         row = rows[op_of(case)]
         why = reason(case)
         if why is not None:

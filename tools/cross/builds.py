@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from codegen.files import csrc
-from codegen.toolchain import UNIX_FLAGS
+from codegen.toolchain import SMALL_FLAGS, UNIX_FLAGS
 from tools.cross.compare import Run, read_run
 from tools.cross.driver import EPOCH
 
@@ -40,7 +40,7 @@ class Build:
         folder.mkdir(parents=True, exist_ok=True)
         includes = [f"-I{path}" for path in (csrc(), *self.includes)]
         for name in names:
-            modes = [*UNIX_FLAGS, *WARNINGS, LIMITED_API, "-shared", "-fPIC", *includes]
+            modes = [*UNIX_FLAGS, *SMALL_FLAGS, *WARNINGS, LIMITED_API, "-shared", "-fPIC", *includes]
             run([*self.compiler, *modes, str(sources / f"{name}.c"), "-o", str(folder / f"{name}.abi3.so")])
 
 

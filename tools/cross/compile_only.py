@@ -69,7 +69,7 @@ def row(system: System, sources: Path, headers: Path, folder: Path) -> Row:
     found = Row(system.name, version(system.compiler), f"{len(SOURCES)} files", "compiles")
     own = () if system.has_headers else ("-nostdlibinc", f"-isystem{headers / 'libc'}")
     includes = (*own, f"-I{headers / 'python'}", f"-I{csrc()}")
-    flags = (*UNIX_FLAGS, "-O1", *WARNINGS, LIMITED_API, *system.flags, *includes)
+    flags = (*UNIX_FLAGS, "-O0", *WARNINGS, LIMITED_API, *system.flags, *includes)
     folder.mkdir(parents=True)
     for name in SOURCES:
         try:
