@@ -27,8 +27,7 @@ from micrograd.functional import cross_entropy
 from micrograd.nn import MLP, Embedding
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-# At -O1 clang takes ten times as long to compile, minutes for some modules, and nothing is optimised away at -O0.
-SANITIZERS = ["-O0", "-g", "-fsanitize=address,undefined,fuzzer-no-link", "-fno-sanitize-recover=all"]
+SANITIZERS = ["-g", "-fsanitize=address,undefined,fuzzer-no-link", "-fno-sanitize-recover=all"]
 LEVELS = ("baseline", "avx2", "avx512")
 
 _tests = runpy.run_path(str(ROOT / "tests" / "models.py"))
@@ -111,22 +110,22 @@ class Pair:
             module.reset(*self.seed)
 
 
-def build_all(folder: Path, names: Iterable[str], instrumented: bool) -> None:
+def build_all(folder: Path, names: Iterable[str], instrumented: bool, optimize: str = "-O0") -> None:
     """Compiles what is not there yet, or is not what the sources say now."""
     sources = [*ROOT.glob("codegen/**/*.py"), *ROOT.glob("micrograd/**/*.py"), *csrc().glob("*.h"), Path(__file__)]
     sources += [ROOT / "tests" / "models.py"]
     digest = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(sources))).hexdigest()
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda name: _build_pair(folder / name, name, instrumented, digest), names))
+        list(pool.map(lambda name: _build_pair(folder / name, name, instrumented, optimize, digest), names))
 
 
-def _build_pair(folder: Path, name: str, instrumented: bool, digest: str) -> None:
+def _build_pair(folder: Path, name: str, instrumented: bool, optimize: str, digest: str) -> None:
     stamp = folder / "stamp"
     if stamp.is_file() and stamp.read_text() == digest:
         return
     shutil.rmtree(folder, ignore_errors=True)
     model = MODELS[name]
-    compiler, flags = ("clang", SANITIZERS) if instrumented else (None, ["-O0"])
+    compiler, flags = ("clang", [optimize, *SANITIZERS]) if instrumented else (None, [optimize])
     path = build(model.program(), folder, f"fuzz_{name}", compiler=compiler, flags=flags)
     if model.twin == "straightline":
         build(model.program(), folder / "twin", f"fuzz_{name}", "straightline", flags=["-O0"])

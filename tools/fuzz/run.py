@@ -19,6 +19,7 @@ from tools.fuzz.targets import TARGETS, prepare
 FOLDER = ROOT / "build" / "fuzz"
 PATIENCE = 300  # seconds for one input: on a busy machine milliseconds become seconds, but a deadlock is for ever
 MEMORY = 3000  # MB
+LONG = 300  # seconds of a target: optimised modules run three times as fast then, but clang takes minutes for some
 SETTINGS = {"ASAN_OPTIONS": "detect_leaks=0:quarantine_size_mb=32", "PYTHONMALLOC": "malloc"}
 
 
@@ -53,21 +54,23 @@ def fuzz(name: str, seconds: int, corpus: Path | None = None) -> Report:
     import atheris
 
     home, settings = FOLDER / name, dict(SETTINGS)
+    optimize = "-O1" if seconds >= LONG else "-O0"
+    modules = FOLDER / f"modules{optimize}"
     home.mkdir(parents=True, exist_ok=True)
     if TARGETS[name].models:
         if not shutil.which("clang"):
             raise Failed("clang is not installed: apt install clang")
-        build_all(FOLDER / "modules", TARGETS[name].models, instrumented=True)
+        build_all(modules, TARGETS[name].models, instrumented=True, optimize=optimize)
         settings["LD_PRELOAD"] = str(Path(atheris.path()) / "asan_with_fuzzer.so")
-    command = [*_command(name, seconds, home), *_inputs(name, home, corpus)]
+    command = [*_command(name, seconds, home, modules), *_inputs(name, home, corpus)]
     start, used = time.monotonic(), _cpu_seconds()
     with (home / "log").open("w") as log:
         code = subprocess.call(command, cwd=ROOT, env=os.environ | settings, stdout=log, stderr=subprocess.STDOUT)
     return _report(name, home / "log", code, time.monotonic() - start, _cpu_seconds() - used)
 
 
-def _command(name: str, seconds: int, home: Path) -> list[str]:
-    command = [sys.executable, "-m", "tools.fuzz.child", name, str(FOLDER / "modules")]
+def _command(name: str, seconds: int, home: Path, modules: Path) -> list[str]:
+    command = [sys.executable, "-m", "tools.fuzz.child", name, str(modules)]
     command += [f"-max_total_time={seconds}", f"-max_len={TARGETS[name].longest}"]
     # -reload: atheris' clock also runs while libFuzzer reads its folder again, in which nobody else writes.
     command += [f"-timeout={PATIENCE}", f"-report_slow_units={PATIENCE}", "-reload=0"]
