@@ -74,10 +74,10 @@ functions: ARGS = constants
 functions: $(VENV)/functions.stamp
 	$(BIN)/python -m tools.functions $(ARGS)
 
-# Other processors under an emulator, musl, WebAssembly, PyPy, other systems' compilers: some minutes, on Debian 12. As
-# root it installs what is missing.
+# Other processors under an emulator, musl, WebAssembly, PyPy, other systems' compilers: ten minutes, on Debian 12, half of
+# it with ARGS=--quick. As root it installs what is missing.
 cross: $(VENV)/train.stamp
-	$(BIN)/python -m tools.cross
+	$(BIN)/python -m tools.cross $(ARGS)
 
 # Wheels of nn and of examples/irisnet for musl, Windows and macOS, compiled by zig, audited, and used where a Python for
 # such a system runs here (after `make pythons`, and with Debian's package wine64): some minutes

@@ -69,7 +69,7 @@ def row(system: System, sources: Path, headers: Path, folder: Path) -> Row:
     found = Row(system.name, version(system.compiler), f"{len(SOURCES)} files", "compiles")
     own = () if system.has_headers else ("-nostdlibinc", f"-isystem{headers / 'libc'}")
     includes = (*own, f"-I{headers / 'python'}", f"-I{csrc()}")
-    level = "-O0" if system.compiler == "clang" else "-O1"  # at -O0 gcc for Windows has an internal error
+    level = "-O1" if "mingw" in system.compiler else "-O0"  # where gcc for Windows has an internal error
     flags = (*UNIX_FLAGS, level, *WARNINGS, LIMITED_API, *system.flags, *includes)
     folder.mkdir(parents=True)
     for name in SOURCES:

@@ -25,6 +25,7 @@ class Case:
     make: Callable[[], Program]
     in_python: bool = False  # whether it is generated as Python too, which is strict and trains
     frozen: bool = False
+    is_quick: bool = False  # whether it is one of the few of `make cross ARGS=--quick`
 
 
 def model(name: str) -> Callable[[], Program]:
@@ -42,16 +43,19 @@ def cases() -> list[Case]:
     """Strict programs, among them one with every op; the frozen one; fast ones."""
     models = ("convolution", "xor", "recurrence", "residual", "attention", "edges")
     return [
-        Case("nn", program, in_python=True),
+        Case("nn", program, in_python=True, is_quick=True),
         Case(
-            "nn_infer", lambda: frozen_program(replace(program(), storage="int8"), read_weights(WEIGHTS)), frozen=True
+            "nn_infer",
+            lambda: frozen_program(replace(program(), storage="int8"), read_weights(WEIGHTS)),
+            frozen=True,
+            is_quick=True,
         ),
         Case("nn_float32", lambda: program(dtype="float32")),
-        Case("nn_fused", lambda: program(fma=True, reorder=True)),
-        *(Case(name, model(name), in_python=True) for name in models),
-        Case("functions", functions.program, in_python=True),
+        Case("nn_fused", lambda: program(fma=True, reorder=True), is_quick=True),
+        *(Case(name, model(name), in_python=True, is_quick=name == "convolution") for name in models),
+        Case("functions", functions.program, in_python=True, is_quick=True),
         Case("recurrence_float32", lambda: replace(model("recurrence")(), dtype="float32")),
-        Case("functions_float32", lambda: replace(functions.program(), dtype="float32")),
+        Case("functions_float32", lambda: replace(functions.program(), dtype="float32"), is_quick=True),
     ]
 
 
