@@ -21,7 +21,7 @@ test test-slow fuzz-compiler faults memory: export OPENBLAS_NUM_THREADS = 1
 test: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -n auto --dist worksteal $(ARGS)
 
-# The tests that take minutes: a 670,000-parameter model, sanitizers, other compilers, accuracy after ten epochs. With
+# The tests that take minutes: a 118,000-parameter model, sanitizers, other compilers, accuracy after ten epochs. With
 # ARGS="-m nightly" those of which it takes fewer cases.
 test-slow: $(VENV)/dev.stamp
 	$(BIN)/python -m pytest -q -m "slow and not nightly" -n auto --dist worksteal $(ARGS)
@@ -74,8 +74,8 @@ functions: ARGS = constants
 functions: $(VENV)/functions.stamp
 	$(BIN)/python -m tools.functions $(ARGS)
 
-# Other processors under an emulator, musl, WebAssembly, PyPy, other systems' compilers: ten minutes, on Debian 12, half of
-# it with ARGS=--quick. As root it installs what is missing.
+# Other processors under an emulator, musl, WebAssembly, PyPy, other systems' compilers: ten minutes, on Debian 12, two
+# thirds of it with ARGS=--quick. As root it installs what is missing.
 cross: $(VENV)/train.stamp
 	$(BIN)/python -m tools.cross $(ARGS)
 
