@@ -80,7 +80,7 @@ def transpose(loops: Loops, target: Target, kind: Kind = Kind.VECTORS) -> Loops:
 
 
 def _copied(nest: Body) -> Body:
-    """A nest that copies columns as rows, with as many as four columns at a time."""
+    """A nest that copies columns as rows, four at a time: of some that are left, the last four, some of them twice."""
     (loop,) = nest
     assert isinstance(loop, For)
     (lanes,) = loop.body
@@ -88,13 +88,16 @@ def _copied(nest: Body) -> Body:
     (copy,) = lanes.body
     assert isinstance(copy, Store)
     quads, rest = divmod(lanes.count, ROWS)
-    starts = [Index(r, ((ROWS, "quad"),)) for r in range(ROWS)]
-    column: Body = tuple([stmt for start in starts for stmt in substituted((copy,), lanes.counter, start)])
-    copied: Body = (For("quad", quads, (replace(loop, body=column, kind=Kind.TRANSPOSED),)),) if quads else ()
-    if rest:
-        start = Index(quads * ROWS, ((1, lanes.counter),))
-        copied += (replace(loop, body=(replace(lanes, count=rest, body=substituted((copy,), lanes.counter, start)),)),)
-    return copied
+
+    def quad(first: Index) -> For:
+        starts = [Index(first.base + r, first.steps) for r in range(ROWS)]
+        column: Body = tuple([stmt for start in starts for stmt in substituted((copy,), lanes.counter, start)])
+        return replace(loop, body=column, kind=Kind.TRANSPOSED)
+
+    if not quads:
+        return nest
+    copied: Body = (For("quad", quads, (quad(Index(0, ((ROWS, "quad"),))),)),)
+    return (*copied, quad(Index(lanes.count - ROWS))) if rest else copied
 
 
 def _nest(body: Body, kind: Kind) -> Body:

@@ -256,8 +256,8 @@ FAULTS = [
     Fault(
         "the columns of a copy that are no whole quad, left out",
         "codegen/schedule/transpose.py",
-        "start = Index(quads * ROWS, ((1, lanes.counter),))",
-        "start = Index(0, ((1, lanes.counter),))",
+        "quad(Index(lanes.count - ROWS))",
+        "quad(Index(0))",
         test="tests/test_schedule.py",
     ),
     Fault(
