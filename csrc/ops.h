@@ -121,7 +121,7 @@
  * How many cache lines of numbers a long function takes through its stages at a time: micrograd/stages.py. Some vectors, so
  * that a stage is worth its loop; and few, so that what stages leave to one another stays in the cache.
  */
-enum { STAGED_LINES = 6, STAGED = STAGED_LINES * CACHE_LINE };
+enum { STAGED_LINES = 10, STAGED = STAGED_LINES * CACHE_LINE };
 
 /* IEEE 754 defines these to the bit, so any compiler may compute them. */
 #define SQRT(x) IN_LIBRARY(sqrt)(x)
