@@ -9,7 +9,6 @@
 #include "arguments.h"
 #include "docs.h"
 #include "images.h"
-#include "large_pages.h"
 #include "level.h"
 #include "lock.h"
 #include "model.h"
@@ -24,6 +23,11 @@
 #include "train_shared.h"
 #include "views.h"
 #include "weights.h"
+#endif
+
+#ifdef __linux__
+#include <sys/mman.h>
+#include <unistd.h>
 #endif
 
 #if !FROZEN
@@ -406,6 +410,22 @@ static PyMethodDef methods[] = {
 #define DOC_KIND "A micrograd model, compiled"
 #endif
 #define DOC_MODULE sizeof(DESCRIPTION) > 1 ? DOC_KIND ": " DESCRIPTION ".\n\n" DOC_USE : DOC_KIND ".\n\n" DOC_USE
+
+/*
+ * Asks for pages of 2 MB for an array of several MB. Images of a batch lie a workspace apart, and rows of weights some KB: a
+ * loop over either needs the address of another page in each iteration, and a core keeps some hundred of them at hand.
+ */
+static void prefer_large_pages(void *array, size_t bytes)
+{
+#ifdef MADV_HUGEPAGE
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    const size_t apart = (uintptr_t)array % page; /* arrays that are neighbours share a large page */
+    if (bytes >= (size_t)1 << 21)
+        (void)madvise((char *)array - apart, apart + bytes, MADV_HUGEPAGE);
+#else
+    (void)array, (void)bytes;
+#endif
+}
 
 static int module_exec(PyObject *module)
 {

@@ -119,9 +119,15 @@
 
 /*
  * How many cache lines of numbers a long function takes through its stages at a time: micrograd/stages.py. Some vectors, so
- * that a stage is worth its loop; and few, so that what stages leave to one another stays in the cache.
+ * that a stage is worth its loop; and few, so that what stages leave to one another stays in the cache. Two of them in an
+ * iteration, or else gcc would have all in one; in a wheel, one.
  */
 enum { STAGED_LINES = 10, STAGED = STAGED_LINES * CACHE_LINE };
+#if defined(__OPTIMIZE_SIZE__)
+#define STAGE UNROLLED(1)
+#else
+#define STAGE UNROLLED(2)
+#endif
 
 /* IEEE 754 defines these to the bit, so any compiler may compute them. */
 #define SQRT(x) IN_LIBRARY(sqrt)(x)

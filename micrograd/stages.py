@@ -7,26 +7,26 @@ Example: of tanh, 52 operations in a chain of 95 cycles, becomes
         real shifted_of[STAGED], main_of[STAGED], ...;
         for (ptrdiff_t blocks = (lines - 1) / STAGED_LINES + 1; blocks > 0; blocks--) {
             const ptrdiff_t count = lines / blocks * CACHE_LINE;
-            UNROLLED(2) for (ptrdiff_t i = 0; i < count; i++) {
+            STAGE for (ptrdiff_t i = 0; i < count; i++) {
                 const real x = numbers[i];
                 const real size = FABS(x);
                 ...
                 shifted_of[i] = shifted;
             }
-            UNROLLED(2) for (ptrdiff_t i = 0; i < count; i++) {
+            STAGE for (ptrdiff_t i = 0; i < count; i++) {
                 const real shifted = shifted_of[i];
                 ...
 
 A processor looks ahead some hundred operations. In a loop over the whole function these are of two vectors, and it
 waits for their chains; in a loop over a stage they are of six. tanh and softplus then take two thirds of the time.
 What takes one operation on numbers that a later stage has anyway is computed there again: some processors store half a
-vector a cycle. gcc would unroll a loop over all of such an array.
+vector a cycle.
 """
 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -56,33 +56,19 @@ def chain_of(lines: Iterable[Line], result: Term) -> int:
     return chain(result)
 
 
-def is_computed_again(line: Line, known: Set[str]) -> bool:
-    """Whether a stage that knows some values anyway computes a line of an earlier one, instead of loading its value."""
-    return max(line.value.operations, line.value.chain) <= 1 and line.value.reads <= known
-
-
 def stages_of(lines: Sequence[Line], result: Term, parameter: str) -> list[Stage]:
     """The cheapest stages of at most OPERATIONS operations, where a line by itself may have more."""
     last = Line("", result)
     every = [*lines, last]
 
     @cache
-    def left(cut: int) -> tuple[list[Line], int]:
-        """What is stored for the lines from `cut` on, and how many values are computed again."""
-        read = frozenset[str]().union(*(line.value.reads for line in every[cut:]))
-        stored: list[Line] = []
-        again = 0
-        for line in reversed(every[:cut]):
-            if line.name in read and is_computed_again(line, read | {parameter}):
-                again += 1
-            elif line.name in read:
-                stored.insert(0, line)
-        return stored, again
+    def read(cut: int) -> list[Line]:
+        names = frozenset[str]().union(*(line.value.reads for line in every[cut:]))
+        return [line for line in every[:cut] if line.name in names]
 
     best: list[tuple[int, int]] = [(0, 0)]  # of the first lines: what their stages cost, and where the last one starts
     for end in range(1, len(every) + 1):
-        stored, again = left(end)
-        cost = CUT + len(stored) + again if end < len(every) else 0
+        cost = CUT + len(read(end)) if end < len(every) else 0
         starts, operations = [], 0
         for start in range(end - 1, -1, -1):
             operations += every[start].value.operations
@@ -94,7 +80,9 @@ def stages_of(lines: Sequence[Line], result: Term, parameter: str) -> list[Stage
     end = len(every)
     while end:
         start = best[end][1]
-        stages.append(Stage(every[start:end], left(end)[0] if end < len(every) else []))
+        known = {parameter, *(line.name for line in read(end))}
+        kept = [x for x in read(end) if max(x.value.operations, x.value.chain) > 1 or not x.value.reads <= known]
+        stages.append(Stage(every[start:end], kept))
         end = start
     return stages[::-1]
 
@@ -138,8 +126,7 @@ def _loops(stages: Sequence[Stage], parameter: str) -> tuple[list[str], list[str
                 body.append(str(line) if line.name else f"numbers[i] = {bare(line.value.text)};")
                 read |= line.value.reads
         arrays |= {line.name: "real_bits" if line.value.kind == CONDITION else line.value.kind for line in new}
-        head = "UNROLLED(2) for (ptrdiff_t i = 0; i < count; i++) {"
-        loops += [head, *(INDENT + text for text in reversed(body)), "}"]
+        loops += ["STAGE for (ptrdiff_t i = 0; i < count; i++) {", *(INDENT + text for text in reversed(body)), "}"]
     kinds = {kind: [f"{name}_of[STAGED]" for name in arrays if arrays[name] == kind] for kind in arrays.values()}
     texts = [f"{kind} {', '.join(names)};" for kind, names in kinds.items()]
     return [line for text in texts for line in textwrap.wrap(text, MAX_LINE)], loops
