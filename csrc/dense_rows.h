@@ -73,8 +73,8 @@ SPECIALISED void AT_LEVEL(copy_inputs)(real inputs[ROWS_TOGETHER / ROWS_AT_ONCE]
 }
 
 /* The gradients of a dense tile, added to grad[] or, with a rule, taken as a step. */
-SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset, ptrdiff_t length, ptrdiff_t copy,
-                                         const struct tile *tile, const struct step *step)
+SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset, ptrdiff_t width, ptrdiff_t length,
+                                         ptrdiff_t copy, const struct tile *tile, const struct step *step)
 {
     const int images = tile->dense_images;
     int nonfinite = 0;
@@ -83,8 +83,8 @@ SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset
         const int count = tile->count - together < ROWS_TOGETHER ? tile->count - together : ROWS_TOGETHER;
         ALIGNED real inputs[ROWS_TOGETHER / ROWS_AT_ONCE][BLOCK_IMAGES][ROWS_AT_ONCE];
         AT_LEVEL(copy_inputs)(inputs, input, count, images);
-        for (ptrdiff_t first = 0; first < length;) {
-            const ptrdiff_t lanes = length - first < LANES_AT_ONCE ? length - first : LANES_AT_ONCE;
+        for (ptrdiff_t first = 0; first < width;) {
+            const ptrdiff_t lanes = width - first < LANES_AT_ONCE ? width - first : LANES_AT_ONCE;
             for (int r = 0; r < count; r += ROWS_AT_ONCE) {
                 real(*const of_rows)[ROWS_AT_ONCE] = inputs[r / ROWS_AT_ONCE];
                 const int rows = count - r < ROWS_AT_ONCE ? count - r : ROWS_AT_ONCE;
@@ -92,8 +92,8 @@ SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset
     AT_LEVEL(sum_rows)(rule, offset, length, copy, first, lanes, input + r, rows, of_rows, images, step)
                 if (lanes == LANES_AT_ONCE)
                     nonfinite |= SUM(LANES_AT_ONCE);
-                else if (length % LANES_AT_ONCE) /* a constant, so that these sums are in registers too */
-                    nonfinite |= SUM(length % LANES_AT_ONCE);
+                else if (width % LANES_AT_ONCE) /* a constant, so that these sums are in registers too */
+                    nonfinite |= SUM(width % LANES_AT_ONCE);
 #undef SUM
             }
             first += lanes;

@@ -51,7 +51,14 @@ struct row_tensor {
 static const struct row_tensor row_tensors[] = {ROW_TENSORS(ROW_TENSOR){0, 0, 0, 0, 0}}; /* the last is never read */
 #undef ROW_TENSOR
 
-enum { MAX_LANES = 16 * CACHE_LINE }; /* of a block: the registers of AVX-512 in codegen/schedule/target.py */
+/* The cache lines of a row with lanes; between rows whose distance would fill few cache sets lies one more. */
+static inline ptrdiff_t width_of(ptrdiff_t lanes, ptrdiff_t length)
+{
+    const ptrdiff_t whole = (lanes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
+    return whole < length ? whole : length;
+}
+
+enum { MAX_LANES = 8 * CACHE_LINE }; /* of a block: see codegen/backends/c/module.py */
 
 /*
  * A tile is at most TILE_ROWS rows. The factors of a group of images stay in the L1 cache while the rows of a tile add
@@ -251,17 +258,17 @@ SPECIALISED void AT_LEVEL(add_images)(real *restrict sum, ptrdiff_t lanes, ptrdi
 }
 
 /* Adds the images of a tile, group after group, to its gradients in grad[]. */
-SPECIALISED void AT_LEVEL(add_tile)(ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
+SPECIALISED void AT_LEVEL(add_tile)(ptrdiff_t offset, ptrdiff_t width, ptrdiff_t length, ptrdiff_t block, ptrdiff_t copy,
                                     const struct tile *tile)
 {
     if (DENSE_ROWS && tile->dense_images) {
-        AT_LEVEL(sum_dense_tile)(NULL, offset, length, copy, tile, NULL);
+        AT_LEVEL(sum_dense_tile)(NULL, offset, width, length, copy, tile, NULL);
         return;
     }
-    for (ptrdiff_t first = 0; first < length; first += block)
+    for (ptrdiff_t first = 0; first < width; first += block)
         for (int g = 0; g < tile->groups; g++)
             for (int r = 0; r < tile->count; r++) {
-                const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
+                const ptrdiff_t lanes = width % block == 0 || first + block < width ? block : width - first;
                 real *restrict const row = grad + offset + length * tile->input[r] + first;
                 real sum[MAX_LANES];
                 for (ptrdiff_t lane = 0; lane < lanes; lane++)
@@ -280,7 +287,8 @@ static void AT_LEVEL(add_images_to_rows)(int first, int end, int images)
         AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, 0);
         for (int r = 0; r < tile.count; r++)
             mark_dirty(tile.input[r]);
-#define ADD(offset, lanes, length, block, factor, copy, rule) AT_LEVEL(add_tile)(offset, length, block, copy, &tile);
+#define ADD(offset, lanes, length, block, factor, copy, rule) \
+    AT_LEVEL(add_tile)(offset, width_of(lanes, length), length, block, copy, &tile);
         ROW_TENSORS(ADD)
 #undef ADD
     }
@@ -382,17 +390,17 @@ static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, c
 
 #endif
 
-SPECIALISED int AT_LEVEL(update_pending_tile)(update_function *rule, ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block,
-                                              ptrdiff_t copy, const struct tile *tile, real *gradients,
-                                              const struct step *step)
+SPECIALISED int AT_LEVEL(update_pending_tile)(update_function *rule, ptrdiff_t offset, ptrdiff_t width, ptrdiff_t length,
+                                              ptrdiff_t block, ptrdiff_t copy, const struct tile *tile,
+                                              real *gradients, const struct step *step)
 {
     int nonfinite = 0;
     if (DENSE_ROWS && tile->dense_images)
-        return AT_LEVEL(sum_dense_tile)(rule, offset, length, copy, tile, step);
-    for (ptrdiff_t first = 0; first < length; first += block)
+        return AT_LEVEL(sum_dense_tile)(rule, offset, width, length, copy, tile, step);
+    for (ptrdiff_t first = 0; first < width; first += block)
         for (int g = 0; g < tile->groups; g++)
             for (int r = 0; r < tile->count; r++) {
-                const ptrdiff_t lanes = length % block == 0 || first + block < length ? block : length - first;
+                const ptrdiff_t lanes = width % block == 0 || first + block < width ? block : width - first;
                 const int input = tile->input[r];
                 real *restrict const so_far = gradients + r * block; /* more would leave parts of the cache unused */
                 real sum[MAX_LANES];
@@ -416,8 +424,8 @@ static int AT_LEVEL(update_pending_rows)(int worker, int first, int end, int ima
         struct tile tile;
         AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, !step->skips);
 #define UPDATE(offset, lanes, length, block, factor, copy, rule) \
-    nonfinite |= AT_LEVEL(update_pending_tile)(AT_LEVEL(rule), offset, length, block, copy, &tile, \
-                                               tile_gradients[worker], step);
+    nonfinite |= AT_LEVEL(update_pending_tile)(AT_LEVEL(rule), offset, width_of(lanes, length), length, block, copy, \
+                                               &tile, tile_gradients[worker], step);
         ROW_TENSORS(UPDATE)
 #undef UPDATE
     }

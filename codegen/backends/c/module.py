@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,13 +24,15 @@ from codegen.passes.updates import Updates
 from codegen.program import Label, Program
 from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
-from codegen.reroll.layout import TensorPlace
+from codegen.reroll.layout import TensorPlace, aligned
+from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import IMAGES
-from codegen.schedule.target import NARROW, Target
+from codegen.schedule.target import NARROW, WIDE, Target
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds
 LEVELS = 3  # of SIMD; the last one has wide registers: see csrc/level_begin.h
 MAX_THREADS = 64  # that a caller may ask for
+BLOCK_LINES = 8  # of lanes of a row tensor: what 64 images multiply them by fits in the L1 cache
 SLACK = 16  # numbers after the last one: padding lanes may read past it
 TOKEN_COLUMNS = (
     *("number", "offset", "words", "lanes", "length", "word", "first", "tokens", "rows", "gradients", "rule"),
@@ -269,15 +272,16 @@ def _row_table(program: Program, kernels: Kernels) -> list[str]:
     if program.loss is None:
         return []
     names = {place.offset: name for place, name in zip(kernels.tensors, kernels.tensor_names, strict=True)}
-    wide, narrow = Target.of(program), Target.of(program).at(NARROW)
+    wide, narrow = Target.of(program).at(replace(WIDE, lanes=BLOCK_LINES)), Target.of(program).at(NARROW)
 
-    def block(length: int) -> str:
+    def block(row: RowTensor) -> str:
         """How many lanes are summed at a time."""
-        blocks = wide.lane_block(length), narrow.lane_block(length)
+        width = min(row.row_length, aligned(row.lanes, wide.cache_line))
+        blocks = wide.lane_block(width), narrow.lane_block(width)
         return str(blocks[0]) if blocks[0] == blocks[1] else f"BLOCK({blocks[0]}, {blocks[1]})"
 
     rows = [
-        f"    X({names[row.place.offset]}, {row.lanes}, {row.row_length}, {block(row.row_length)}, "
+        f"    X({names[row.place.offset]}, {row.lanes}, {row.row_length}, {block(row)}, "
         f"{kernels.value_name(row.factor)}, {row.copy}, {rule_name(kernels, row.place)})"
         for row in kernels.row_tensors
     ]
