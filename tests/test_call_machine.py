@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 greenlet = pytest.importorskip("greenlet").greenlet
+pytestmark = pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="greenlets copy stacks, poison and all")
 
 CHUNK = 1024  # images between two calls of progress, for a model this small
 COUNT = 2 * CHUNK + 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 
@@ -10,6 +11,7 @@ import pytest
 from harness import state
 
 greenlet = pytest.importorskip("greenlet").greenlet
+pytestmark = pytest.mark.skipif("ASAN_OPTIONS" in os.environ, reason="greenlets copy stacks, poison and all")
 
 COUNT = 2000  # images: three chunks of nn
 
