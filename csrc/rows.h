@@ -1,10 +1,12 @@
 /*
  * Row tensors: parameters stored as one row for each input, and the gradients of these rows.
  *
- * ROW_TENSORS(X) is the generated table, with constants for X(offset, lanes, length, block, factor, copy, rule):
+ * ROW_TENSORS(X) is the generated table, with constants for X(offset, lanes, width, length, block, factor, copy,
+ * rule):
  *
  *     data[offset + length * input + lane]    a parameter, 0 <= lane < lanes; the rest of a row is padding, whose
  *                                             parameters are never read and may become anything
+ *     width                                   lanes in whole cache lines: rows may lie one more apart
  *     value[factor + lane]                    the factors of an image
  *     row_factors[image][copy + lane]         their copy for an image of a block
  *     block                                   how many lanes are summed in registers at a time: BLOCK(wide, narrow) is
@@ -47,16 +49,9 @@ struct row_tensor {
     Py_ssize_t offset, lanes, length, factor, copy;
 };
 
-#define ROW_TENSOR(offset, lanes, length, block, factor, copy, rule) {offset, lanes, length, factor, copy},
+#define ROW_TENSOR(offset, lanes, width, length, block, factor, copy, rule) {offset, lanes, length, factor, copy},
 static const struct row_tensor row_tensors[] = {ROW_TENSORS(ROW_TENSOR){0, 0, 0, 0, 0}}; /* the last is never read */
 #undef ROW_TENSOR
-
-/* The cache lines of a row with lanes; between rows whose distance would fill few cache sets lies one more. */
-static inline ptrdiff_t width_of(ptrdiff_t lanes, ptrdiff_t length)
-{
-    const ptrdiff_t whole = (lanes + CACHE_LINE - 1) / CACHE_LINE * CACHE_LINE;
-    return whole < length ? whole : length;
-}
 
 enum { MAX_LANES = 8 * CACHE_LINE }; /* of a block: see codegen/backends/c/module.py */
 
@@ -187,7 +182,7 @@ static inline int lowest_bit(uint64_t mask)
 
 #ifdef AT_LEVEL
 
-#define CHECK(offset, lanes, length, block, factor, copy, rule) _Static_assert(block <= MAX_LANES, "sums do not fit");
+#define CHECK(offset, lanes, width, length, block, factor, copy, rule) _Static_assert(block <= MAX_LANES, "sums do not fit");
 ROW_TENSORS(CHECK)
 #undef CHECK
 
@@ -195,7 +190,7 @@ ROW_TENSORS(CHECK)
 static void AT_LEVEL(find_largest_in_rows)(const real *restrict array, real *restrict largest)
 {
     memset(largest, 0, INPUT_COUNT * sizeof(*largest));
-#define LOOK(offset, lanes, length, block, factor, copy, rule) \
+#define LOOK(offset, lanes, width, length, block, factor, copy, rule) \
     for (int i = 0; i < INPUT_COUNT; i++) \
         largest[i] = larger(largest[i], largest_magnitude(array + offset + (ptrdiff_t)(length) * i, lanes));
     ROW_TENSORS(LOOK)
@@ -232,7 +227,8 @@ SPECIALISED void AT_LEVEL(add_outer_product)(const struct workspace *w, ptrdiff_
 
 static void AT_LEVEL(compute_row_gradients)(const struct workspace *w)
 {
-#define ADD(offset, lanes, length, block, factor, copy, rule) AT_LEVEL(add_outer_product)(w, offset, lanes, length, factor);
+#define ADD(offset, lanes, width, length, block, factor, copy, rule) \
+    AT_LEVEL(add_outer_product)(w, offset, lanes, length, factor);
     ROW_TENSORS(ADD)
 #undef ADD
     (void)w;
@@ -287,8 +283,8 @@ static void AT_LEVEL(add_images_to_rows)(int first, int end, int images)
         AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, 0);
         for (int r = 0; r < tile.count; r++)
             mark_dirty(tile.input[r]);
-#define ADD(offset, lanes, length, block, factor, copy, rule) \
-    AT_LEVEL(add_tile)(offset, width_of(lanes, length), length, block, copy, &tile);
+#define ADD(offset, lanes, width, length, block, factor, copy, rule) \
+    AT_LEVEL(add_tile)(offset, width, length, block, copy, &tile);
         ROW_TENSORS(ADD)
 #undef ADD
     }
@@ -302,7 +298,7 @@ static void AT_LEVEL(add_images_to_rows)(int first, int end, int images)
 static int AT_LEVEL(update_row)(int input, const struct step *step)
 {
     int nonfinite = 0;
-#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
+#define UPDATE(offset, lanes, width, length, block, factor, copy, rule) \
     nonfinite |= AT_LEVEL(rule)(offset + (ptrdiff_t)(length) * input, grad + offset + (ptrdiff_t)(length) * input, \
                                 length, step);
     ROW_TENSORS(UPDATE)
@@ -314,12 +310,12 @@ static int AT_LEVEL(update_row)(int input, const struct step *step)
 
 #if RULES
 
-SPECIALISED int AT_LEVEL(update_image_row)(update_function *rule, ptrdiff_t offset, ptrdiff_t length, ptrdiff_t block,
+SPECIALISED int AT_LEVEL(update_image_row)(update_function *rule, ptrdiff_t offset, ptrdiff_t width, ptrdiff_t block,
                                            const real *restrict factors, real x, const struct step *step)
 {
     int nonfinite = 0;
-    for (ptrdiff_t first = 0; first < length; first += block) {
-        const ptrdiff_t lanes = length - first < block ? length - first : block;
+    for (ptrdiff_t first = 0; first < width; first += block) {
+        const ptrdiff_t lanes = width - first < block ? width - first : block;
         real sum[MAX_LANES];
         for (ptrdiff_t lane = 0; lane < lanes; lane++)
             sum[lane] = x == 0 ? 0 : MULTIPLY_ADD(x, factors[first + lane], 0);
@@ -340,8 +336,8 @@ static int AT_LEVEL(update_image_rows)(const struct workspace *restrict w, int f
         k += is_active;
         if (step->skips && !is_active)
             continue;
-#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
-    nonfinite |= AT_LEVEL(update_image_row)(AT_LEVEL(rule), offset + (ptrdiff_t)(length) * input, length, block, \
+#define UPDATE(offset, lanes, width, length, block, factor, copy, rule) \
+    nonfinite |= AT_LEVEL(update_image_row)(AT_LEVEL(rule), offset + (ptrdiff_t)(length) * input, width, block, \
                                             w->value + factor, x, step);
         ROW_TENSORS(UPDATE)
 #undef UPDATE
@@ -378,7 +374,7 @@ static void AT_LEVEL(update_pending_image)(const struct workspace *restrict w, c
     const int count = w->active_count, is_streamed = count > STREAMED_BYTES / (int)(ROW_FACTORS * sizeof(real));
     for (int a = 0; a < count; a++) {
         const int k = is_streamed ? a : count - 1 - a;
-#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
+#define UPDATE(offset, lanes, width, length, block, factor, copy, rule) \
     AT_LEVEL(update_outer_product)(data + offset + (ptrdiff_t)(length) * w->active[k], w->value + factor, \
                                    w->active_value[k], length, step);
         ROW_TENSORS(UPDATE)
@@ -423,8 +419,8 @@ static int AT_LEVEL(update_pending_rows)(int worker, int first, int end, int ima
     for (; first < end; first += TILE_ROWS) {
         struct tile tile;
         AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, !step->skips);
-#define UPDATE(offset, lanes, length, block, factor, copy, rule) \
-    nonfinite |= AT_LEVEL(update_pending_tile)(AT_LEVEL(rule), offset, width_of(lanes, length), length, block, copy, \
+#define UPDATE(offset, lanes, width, length, block, factor, copy, rule) \
+    nonfinite |= AT_LEVEL(update_pending_tile)(AT_LEVEL(rule), offset, width, length, block, copy, \
                                                &tile, tile_gradients[worker], step);
         ROW_TENSORS(UPDATE)
 #undef UPDATE

@@ -37,7 +37,8 @@ SLACK = 16  # numbers after the last one: padding lanes may read past it
 TOKEN_COLUMNS = (
     *("number", "offset", "words", "lanes", "length", "word", "first", "tokens", "rows", "gradients", "rule"),
 )  # of TOKEN_TABLES: see csrc/tokens.h
-ROW_COLUMNS = ("offset", "lanes", "length", "block", "factor", "copy", "rule")  # of ROW_TENSORS: see csrc/rows.h
+# Of ROW_TENSORS: see csrc/rows.h.
+ROW_COLUMNS = ("offset", "lanes", "width", "length", "block", "factor", "copy", "rule")
 
 
 def module_files(
@@ -274,15 +275,16 @@ def _row_table(program: Program, kernels: Kernels) -> list[str]:
     names = {place.offset: name for place, name in zip(kernels.tensors, kernels.tensor_names, strict=True)}
     wide, narrow = Target.of(program).at(replace(WIDE, lanes=BLOCK_LINES)), Target.of(program).at(NARROW)
 
-    def block(row: RowTensor) -> str:
-        """How many lanes are summed at a time."""
+    def sizes(row: RowTensor) -> str:
+        """Of a row, and of the block of its lanes that is summed at a time."""
         width = min(row.row_length, aligned(row.lanes, wide.cache_line))
         blocks = wide.lane_block(width), narrow.lane_block(width)
-        return str(blocks[0]) if blocks[0] == blocks[1] else f"BLOCK({blocks[0]}, {blocks[1]})"
+        block = blocks[0] if blocks[0] == blocks[1] else f"BLOCK({blocks[0]}, {blocks[1]})"
+        return f"{row.lanes}, {width}, {row.row_length}, {block}"
 
     rows = [
-        f"    X({names[row.place.offset]}, {row.lanes}, {row.row_length}, {block(row)}, "
-        f"{kernels.value_name(row.factor)}, {row.copy}, {rule_name(kernels, row.place)})"
+        f"    X({names[row.place.offset]}, {sizes(row)}, {kernels.value_name(row.factor)}, {row.copy}, "
+        f"{rule_name(kernels, row.place)})"
         for row in kernels.row_tensors
     ]
     comments = [f" * {comment}" for comment in kernels.row_comments]
