@@ -69,10 +69,20 @@ class Target:
         """Sums that are accumulated side by side."""
         return self.registers.lanes * self.cache_line
 
+    @property
+    def product_lines(self) -> int:
+        """The cache lines of a tile in which a number of each row multiplies all lines.
+
+        For several lines, an instruction of its own copies the number to all lanes of a register. A Zen 4 makes an
+        addition less for it where products are not fused. For one line, the multiplication copies it as it loads it.
+        """
+        return self.registers.width if self.fma else 1
+
     def tile_width(self, lanes: int) -> int:
         """The lanes of a tile of rows: whole lines, in blocks of about equal size, none of a part of a line alone."""
         lines = -(-lanes // self.cache_line)
-        blocks = -(-lines // self.registers.width) if lanes >= 2 * self.cache_line else 1
+        most = self.registers.width if lanes % self.cache_line else self.product_lines
+        blocks = -(-lines // most) if lanes >= 2 * self.cache_line else 1
         return min(lanes, -(-lines // blocks) * self.cache_line)
 
     def tile_rows(self, width: int) -> int:

@@ -29,8 +29,8 @@ becomes:
                     grad[256i + 64row + 32block + j] = sum[32row + j]
 
 and a nest of the same form for the last two rows. A tile of R rows and J vectors loads R + J operands for R * J
-products. All rows of a block of lanes come before the next block, so what the block reads from all images stays in the
-first-level cache.
+products. Rows of one vector are unrolled: gcc would keep the sums of so many in memory. All rows of a block of lanes
+come before the next block, so what the block reads from all images stays in the first-level cache.
 
 
 Sums of values -> tiles of a few rows that read some numbers together: tokens that share weights, pixels a kernel.
@@ -179,7 +179,7 @@ def _tiled(nest: Body, target: Target) -> Iterator[Body]:
     for number, (loop, size) in enumerate(sizes):
         choices.append(parts_of(loop, loop.counter, f"{ROW}_{number}" if number else ROW, size))
     for lanes, *rows in product(*choices):
-        yield _nest(outer, lanes, rows, body)
+        yield _nest(outer, lanes, rows, body, unrolled=width == target.cache_line)
 
 
 def _shared(nest: Body, target: Target) -> Body:
