@@ -39,6 +39,9 @@
 #ifndef FEW_IMAGES /* that add their rows together */
 #define FEW_IMAGES 0
 #endif
+#ifndef MORE_IMAGES /* the same with AVX-512, where they are as many */
+#define MORE_IMAGES 0
+#endif
 #ifndef INPUT_GRADIENTS
 #define INPUT_GRADIENTS 0
 #endif

@@ -83,6 +83,7 @@ struct level {
 #if FEW_IMAGES
     /* The rows of inputs first .. end - 1, for FEW_IMAGES images of which all inputs before the end are active. */
     void (*add_dense_rows)(struct workspace *restrict images, int first, int end);
+    void (*add_more_dense_rows)(struct workspace *restrict images, int first, int end); /* for MORE_IMAGES; or NULL */
 #endif
     void (*compute_after_rows)(struct workspace *restrict);
     void (*compute_adjoints)(struct workspace *restrict);

@@ -53,6 +53,9 @@ static const struct level AT_LEVEL(level) = {
     .add_rows = AT_LEVEL(add_rows),
 #if FEW_IMAGES
     .add_dense_rows = AT_LEVEL(add_dense_rows),
+#if MORE_IMAGES && WIDE_REGISTERS
+    .add_more_dense_rows = AT_LEVEL(add_more_dense_rows),
+#endif
 #endif
     .compute_after_rows = AT_LEVEL(compute_after_rows),
     .compute_adjoints = AT_LEVEL(compute_adjoints),

@@ -123,11 +123,11 @@ static void set_image(int image, struct active_list *list)
 }
 
 #if FEW_IMAGES
-/* Whether all inputs before chunk `last` are active in each of a few images. */
-static int are_dense(const struct workspace *images, int last)
+/* Whether all inputs before chunk `last` are active in each of some images. */
+static int are_dense(const struct workspace *images, int count, int last)
 {
     const int inputs = at_most(last * CHUNK_INPUTS, INPUT_COUNT);
-    for (int k = 0; k < FEW_IMAGES; k++)
+    for (int k = 0; k < count; k++)
         if (images[k].active_before[last] != inputs)
             return 0;
     return 1;
@@ -142,7 +142,11 @@ static int add_rows(struct workspace *images, int count, int chunk, int last)
 {
     const int *const before = images->active_before;
 #if FEW_IMAGES
-    if (count >= FEW_IMAGES && are_dense(images, last)) {
+    if (MORE_IMAGES && count >= MORE_IMAGES && level->add_more_dense_rows != NULL && are_dense(images, MORE_IMAGES, last)) {
+        level->add_more_dense_rows(images, before[chunk], before[last]);
+        return MORE_IMAGES;
+    }
+    if (count >= FEW_IMAGES && are_dense(images, FEW_IMAGES, last)) {
         level->add_dense_rows(images, before[chunk], before[last]);
         return FEW_IMAGES;
     }

@@ -1,4 +1,4 @@
-"""Rows of floats: a few images add theirs together where none of their inputs is 0, and four rows add all images.
+"""Rows of floats: some images add theirs together where none of their inputs is 0, and some rows add all images.
 
 The pass on the loop language first, then modules, in which some images have zeros. The bits are those of one image
 after the other.
@@ -23,13 +23,13 @@ from codegen.pipeline import build_graph, compile_program, reroll
 from codegen.reference.interpret import State, run, run_batch
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.pipeline import c_passes, dense_passes, schedule, stages
-from codegen.schedule.skip_zeros import IMAGES
-from codegen.schedule.target import Target
+from codegen.schedule.skip_zeros import IMAGES, more_images
+from codegen.schedule.target import NARROW, Target
 from micrograd import optim
 from micrograd.functional import mse
 
 pytestmark = pytest.mark.usefixtures("rows_of_any_size")
-INPUTS = 150
+INPUTS = 156  # nine times 16 rows, and 12
 RULES = {"descent": None, "adam": optim.adam()}
 
 
@@ -43,24 +43,29 @@ def rows(lanes: int, pixels: bool = False) -> Program:
 
 
 CASES = [*product([3, 32, 40, 130], ["float64", "float32"])]
+FUSED = [(lanes, "float32", True) for lanes in (3, 130)]
+
+
+def test_how_many_images_go_together():
+    """As many as a tile has rows, which is no more than a few where it has several lines."""
+    assert [more_images(target) for target in (Target(), Target("float32"), Target(fma=True))] == [16, 16, 0]
+    assert more_images(Target().at(NARROW)) == 0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", CASES)
-def test_a_few_images_have_the_sums_of_each(case):
+@pytest.mark.parametrize("case", [*((*case, False) for case in CASES), *FUSED])
+def test_images_together_have_the_sums_of_each(case):
     """Fewer lanes than a tile has, a whole one, a rest, and several with a rest."""
-    lanes, dtype = case
-    program, target = rows(lanes), Target(dtype)
+    lanes, dtype, fma = case
+    program, target = rows(lanes), Target(dtype, fma)
     found = reroll(build_graph(program), program, target.cache_line)
     rng = random.Random(3)
-    images = [[rng.uniform(-1, 1) for _ in range(INPUTS)] for _ in range(IMAGES)]
     data = [rng.uniform(-1, 1) for _ in range(found.layout.data_count)]
 
-    def sums(loops, passes):
+    def sums(loops, passes, images):
         length = loops.lengths[VALUE]
-        state = State(
-            loops, data, [], [[*image, *[None] * (length - INPUTS)] for image in images], [range(INPUTS)] * IMAGES
-        )
+        values = [[*image, *[None] * (length - INPUTS)] for image in images]
+        state = State(loops, data, [], values, [range(INPUTS)] * len(images))
         starts = schedule(found, c_passes(found, target), without=["roll"])
         run_batch(replace(state, loops=starts), Pass.ROW_STARTS)
         (run_batch if passes == Pass.ROW_SUMS else run)(state, passes)
@@ -69,13 +74,20 @@ def test_a_few_images_have_the_sums_of_each(case):
 
     *_, (name, dense) = stages(found, dense_passes(found, target))
     verify_loops(dense)
-    assert [kernel.passes for kernel in dense.kernels] == [Pass.DENSE_ROWS]
-    assert sums(dense, Pass.DENSE_ROWS) == sums(schedule(found, c_passes(found, target)), Pass.ROW_SUMS), name
+    counts = {Pass.DENSE_ROWS: IMAGES} | ({} if fma else {Pass.MORE_DENSE_ROWS: more_images(target)})
+    assert [kernel.passes for kernel in dense.kernels] == [*counts]
+    for passes, count in counts.items():
+        images = [[rng.uniform(-1, 1) for _ in range(INPUTS)] for _ in range(count)]
+        alone = sums(schedule(found, c_passes(found, target)), Pass.ROW_SUMS, images)
+        assert sums(dense, passes, images) == alone, (name, passes)
 
 
 def test_only_modules_that_train_on_floats_have_them():
     program = rows(8)
-    assert "add_dense_rows" in compile_program(program, "m").files["m_kernels.h"]
+    text = compile_program(program, "m").files
+    assert "add_dense_rows" in text["m_kernels.h"]
+    assert "add_more_dense_rows" in text["m_kernels.h"]
+    assert "add_more_dense_rows" not in text["m_kernels_narrow.h"]
     for other in (rows(8, pixels=True), replace(program, loss=None, targets=None)):
         kernels = compile_program(other, "m").files["m_kernels.h"]
         assert "w->active" in kernels
@@ -91,7 +103,7 @@ def some_zeros(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("rule", nightly_but(["descent"], ["descent", "adam"]))
-@pytest.mark.parametrize("dtype", nightly_but(["float32"], ["float64", "float32"]))
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
 def test_batches_have_the_bits_of_one_image_after_the_other(dtype, rule, tmp_path):
     program = replace(wide_rows(False), dtype=dtype, update=RULES[rule], fma=dtype == "float32")
     first = Extension(program, tmp_path, "loops", levels=True, flags=["-O0"])

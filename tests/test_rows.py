@@ -307,10 +307,10 @@ def test_a_non_finite_gradient_in_one_of_two_row_tensors_reaches_its_rows(gated_
 
 
 def wide_rows(pixels: bool) -> Program:
-    """130 sums over 150 inputs: the rows of 64 inputs fill a tile, and the last tile is a part of one."""
+    """130 sums over 156 inputs: the rows of 64 inputs fill a tile, and the last tile is a part of one."""
     rng = random.Random(2)
-    x, y = values(150), values(130)
-    w, b = weights(rng, 130, 150), weights(rng, 130)
+    x, y = values(156), values(130)
+    w, b = weights(rng, 130, 156), weights(rng, 130)
     inputs = Pixels(x, scale=1 / 255) if pixels else Floats(x)
     out = [h.relu() for h in affine(w, b, x)]
     return Program(inputs, Floats(y), {"w": w, "b": b}, loss=mse(out, y), outputs={"out": out})
@@ -319,8 +319,8 @@ def wide_rows(pixels: bool) -> Program:
 @pytest.mark.parametrize("pixels", nightly_but([True], [True, False]))
 def test_a_block_of_images_adds_tiles_of_rows_in_order(pixels, tmp_path):
     rng = np.random.default_rng(3)
-    inputs = rng.integers(1, 256, (21, 150), dtype=np.uint8) if pixels else rng.normal(size=(21, 150))
-    inputs[rng.random((21, 150)) < 0.6] = 0
+    inputs = rng.integers(1, 256, (21, 156), dtype=np.uint8) if pixels else rng.normal(size=(21, 156))
+    inputs[rng.random((21, 156)) < 0.6] = 0
     inputs[4], inputs[5, 64:128], inputs[6, :149] = 0, 0, 0
     data = inputs, rng.normal(size=(21, 130))
     model = Extension(wide_rows(pixels), tmp_path, "loops", flags=["-O0"])
@@ -337,8 +337,8 @@ def test_a_block_of_images_adds_tiles_of_rows_in_order(pixels, tmp_path):
 def test_a_block_of_several_groups_of_images(tmp_path):
     """A block has a word of bits for each group of 64 images: one that ends within a group, whole ones, and more."""
     rng = np.random.default_rng(4)
-    inputs = rng.integers(1, 256, (600, 150), dtype=np.uint8)
-    inputs[rng.random((600, 150)) < 0.6] = 0
+    inputs = rng.integers(1, 256, (600, 156), dtype=np.uint8)
+    inputs[rng.random((600, 156)) < 0.6] = 0
     inputs[:, 7] = 0  # a row that no image needs
     inputs[:300, 8] = 0  # and one that some groups do not
     inputs[64:, 9] = 0
@@ -429,11 +429,11 @@ def random_calls(twins: Twins, rng: random.Random, count: int) -> None:
 @pytest.mark.parametrize("name", ["mlp", "deep_mlp", "shared_weights", "xor"])
 def test_random_calls_agree_with_the_engine(compiled, name, seed):
     rng = random.Random(seed)
-    random_calls(Twins(compiled(name), looks=lambda: rng.random() < 0.2), rng, 150)
+    random_calls(Twins(compiled(name), looks=lambda: rng.random() < 0.2), rng, 156)
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_random_calls_agree_with_two_row_tensors_and_odd_inputs(gated_model, seed):
     rng = random.Random(seed)
     gated_model.module.reset()
-    random_calls(Twins(gated_model, looks=lambda: rng.random() < 0.2), rng, 150)
+    random_calls(Twins(gated_model, looks=lambda: rng.random() < 0.2), rng, 156)

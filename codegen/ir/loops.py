@@ -103,9 +103,11 @@ class Pass(IntFlag):
     DENSE_ROWS = 2048  # row sums of a few images, for inputs that are active in all: see schedule.skip_zeros
     FROM_SUMS = 4096  # adjoints that follow from sums over images: see schedule.sums_of_images
     SUM_GRADIENTS = 8192  # and the gradients of parameters, from these
+    MORE_DENSE_ROWS = 16384  # the same as DENSE_ROWS, of more images
 
 
 PARAMETER_GRADIENTS = (Pass.DENSE_GRADIENTS, Pass.STEPS, Pass.SUM_GRADIENTS)
+ROWS_OF_IMAGES = Pass.DENSE_ROWS | Pass.MORE_DENSE_ROWS
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from codegen.ir.loops import (
     IMAGE_COUNT,
     INPUTS,
     MULTIPLY_ADD,
+    ROWS_OF_IMAGES,
     SHARED,
     STEP,
     TOKEN,
@@ -162,7 +163,7 @@ class _Run:
             iterations = range(len(self.state.images))
         elif loop.kind == Kind.GROUPS:
             iterations = range(1)  # all images are side by side
-        elif loop.kind == Kind.ACTIVE and not self.kernel.passes & Pass.DENSE_ROWS:
+        elif loop.kind == Kind.ACTIVE and not self.kernel.passes & ROWS_OF_IMAGES:
             iterations = self.state.active[self.image]
         elif loop.kind == Kind.PARALLEL and loop.count == 1:
             iterations = range(self.part == self.kernel.number % self.parts)

@@ -21,6 +21,7 @@ from codegen.ir.loops import (
     GRAD,
     IMAGE_COUNT,
     INPUTS,
+    ROWS_OF_IMAGES,
     SHARED,
     STEP,
     TOKEN,
@@ -49,7 +50,7 @@ from codegen.ir.loops import (
 )
 from codegen.ir.print_loops import kernel_lines, statement_lines
 
-ROW_SUMS = Pass.ROW_SUMS | Pass.DENSE_ROWS
+ROW_SUMS = Pass.ROW_SUMS | ROWS_OF_IMAGES
 OF_SUMS = Pass.FROM_SUMS | Pass.SUM_GRADIENTS
 SLACK = 16  # numbers after the last one of each array
 

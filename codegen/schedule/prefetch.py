@@ -39,6 +39,7 @@ import numpy as np
 
 from codegen.ir.loops import (
     DATA,
+    ROWS_OF_IMAGES,
     VALUE,
     Body,
     For,
@@ -47,7 +48,6 @@ from codegen.ir.loops import (
     Kind,
     Loops,
     Nest,
-    Pass,
     Place,
     Prefetch,
     Stmt,
@@ -71,7 +71,7 @@ def prefetch(loops: Loops, target: Target) -> Loops:
 
     def change(kernel: Kernel, nest: Body) -> Body:
         kinds = {Kind.SEQUENTIAL, Kind.IN_ORDER}
-        kinds |= {Kind.ACTIVE} if kernel.passes & Pass.DENSE_ROWS else set()
+        kinds |= {Kind.ACTIVE} if kernel.passes & ROWS_OF_IMAGES else set()
         kinds |= {Kind.IMAGES} if kernel.roots * target.bytes >= LARGE else set()
         return _changed(nest, kinds, target)
 

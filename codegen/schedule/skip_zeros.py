@@ -73,7 +73,8 @@ becomes:
 
 Each row of weights is loaded once for all of these images. Floats are expected not to be 0; where an image has a zero
 among these inputs, run-time code takes the images one by one: see csrc/passes.h. Each sum adds its terms in the same
-order. As with a tile of gradients, the sums fill half the vector registers.
+order. As with a tile of gradients, the sums fill half the vector registers: where those have one line and more rows,
+there are kernels of more images too, for as many as they go into.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ from codegen.schedule.nest import around, each_nest, root_loops
 from codegen.schedule.rows import Rows, RowTensor, is_input, rows_read
 from codegen.schedule.target import Target
 
-IMAGES = 4  # at a time, for inputs that are active in all of them
+IMAGES = 4  # at a time, for inputs that are active in all of them; or as many as a tile has rows
 IMAGE, BLOCK, SUM = "image", "block", "sum"
 
 
@@ -220,25 +221,33 @@ def _split(nest: Body, offset: int) -> _Split | None:
 
 
 def rows_of_images(loops: Loops, target: Target) -> Loops:
-    """The kernels of row sums alone, each for a few images."""
-    return loops.with_kernels([_few_images(k, target) for k in loops.kernels if k.passes & Pass.ROW_SUMS])
+    """The kernels of row sums alone, each for a few images, and for more."""
+    numbers = {IMAGES: Pass.DENSE_ROWS, more_images(target): Pass.MORE_DENSE_ROWS}
+    sums = [kernel for kernel in loops.kernels if kernel.passes & Pass.ROW_SUMS]
+    return loops.with_kernels([_of_images(k, n, p, target) for n, p in numbers.items() if n for k in sums])
 
 
-def _few_images(kernel: Kernel, target: Target) -> Kernel:
+def more_images(target: Target) -> int:
+    """How many images more than IMAGES go at a time; 0 if no more do."""
+    rows = target.registers.tile // target.product_lines
+    return rows if rows > IMAGES else 0
+
+
+def _of_images(kernel: Kernel, images: int, passes: Pass, target: Target) -> Kernel:
     (nest,) = kernel.nests
     (lane,) = root_loops(nest)
-    width = target.registers.tile // IMAGES * target.cache_line
+    width = target.registers.tile // images * target.cache_line
     lanes = padded(lane.count, target.cache_line)
     nests: list[Body] = []
     if lanes >= width:
-        blocks = For(BLOCK, lanes // width, _block(lane, width, Index(0, ((width, BLOCK),))))
+        blocks = For(BLOCK, lanes // width, _block(lane, width, Index(0, ((width, BLOCK),)), images))
         nests.append((blocks,))
     if lanes % width:
-        nests.append(_block(lane, lanes % width, Index(lanes // width * width)))
-    return replace(kernel, passes=Pass.DENSE_ROWS, nests=tuple(nests))
+        nests.append(_block(lane, lanes % width, Index(lanes // width * width), images))
+    return replace(kernel, passes=passes, nests=tuple(nests))
 
 
-def _block(lane: For, width: int, start: Index) -> Body:
+def _block(lane: For, width: int, start: Index, images: int) -> Body:
     """The sums of `width` lanes from the start on."""
     i = lane.counter
     first, rows, last = substituted(lane.body, i, Index(start.base, (*start.steps, (1, i))))
@@ -250,16 +259,16 @@ def _block(lane: For, width: int, start: Index) -> Body:
     assert isinstance(term, Accumulate)
     element = Place(SUM, Index(0, ((width, IMAGE), (1, i))))
 
-    def few(*body: Stmt) -> For:
-        return For(IMAGE, IMAGES, body, Kind.FEW_IMAGES)
+    def few(*body: Stmt, unrolled: bool = False) -> For:
+        return For(IMAGE, images, body, Kind.FEW_IMAGES, unrolled=unrolled)
 
     def lanes(stmt: Stmt) -> For:
         return For(i, width, (stmt,), Kind.LANES)
 
     x = Let(rows.input, Place(INPUTS, Index(0, ((1, rows.counter),)), IMAGE))
     return (
-        Local(SUM, IMAGES * width),
+        Local(SUM, images * width),
         few(lanes(Store(element, first.value))),
-        replace(rows, body=(few(x, lanes(replace(term, target=element))),), input=""),
+        replace(rows, body=(few(x, lanes(replace(term, target=element)), unrolled=images > IMAGES),), input=""),
         few(lanes(replace(last, value=element))),
     )

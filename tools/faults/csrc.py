@@ -30,8 +30,8 @@ FAULTS = [
     Fault(
         "four rows with the inputs of the first one",
         "csrc/dense_rows.h",
-        "const real x = inputs[image][r];",
-        "const real x = inputs[image][0];",
+        "const real x = inputs[r / QUAD][image][r % QUAD];",
+        "const real x = inputs[r / QUAD][image][0];",
         test="tests/test_dense_rows.py",
     ),
     Fault(

@@ -161,7 +161,21 @@ FAULTS = [
         "codegen/schedule/skip_zeros.py",
         "((width, IMAGE), (1, i))",
         "((width - 1, IMAGE), (1, i))",
-        test="tests/test_dense_rows.py::test_a_few_images_have_the_sums_of_each",
+        test="tests/test_dense_rows.py::test_images_together_have_the_sums_of_each",
+    ),
+    Fault(
+        "more images are taken than there are",
+        "csrc/passes.h",
+        "count >= MORE_IMAGES",
+        "count >= FEW_IMAGES",
+        test="tests/test_dense_rows.py",
+    ),
+    Fault(
+        "the last rows of a tile take a step with those beyond",
+        "csrc/dense_rows.h",
+        "count - r < ROWS_AT_ONCE ? count - r : ROWS_AT_ONCE;",
+        "ROWS_AT_ONCE;",
+        test="tests/test_dense_rows.py",
     ),
     Fault(
         "a copy of columns without the first ones",

@@ -86,6 +86,7 @@ PASSES = {
     "start_row_sums": (Pass.ROW_STARTS, WORKSPACE),
     "add_rows": (Pass.ROW_SUMS, ROWS),
     "add_dense_rows": (Pass.DENSE_ROWS, DENSE_ROWS),
+    "add_more_dense_rows": (Pass.MORE_DENSE_ROWS, DENSE_ROWS),
     "compute_after_rows": (Pass.LOSS, WORKSPACE),  # the rest of compute_loss
     "compute_adjoints": (Pass.GRADIENTS, WORKSPACE),
     "compute_gradients": (Pass.DENSE_GRADIENTS, IMAGES),
@@ -345,6 +346,7 @@ def kernel_functions(
         first, last, passes = numbers[0], numbers[-1], kernels[0].passes
         name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
         name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
+        name += "_of_more" if passes & Pass.MORE_DENSE_ROWS else ""
         is_sum = passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE
         takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
         takes = SUM_GRADIENTS if passes == Pass.SUM_GRADIENTS else takes
@@ -457,7 +459,9 @@ def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str
     """One function for each pass, which calls the others in order."""
     lines: list[str] = []
     for function in names:
-        lines += _calling(function, PASSES[function][1], [call for call in calls if call.is_in(function)])
+        called = [call for call in calls if call.is_in(function)]
+        if called or function != "add_more_dense_rows":  # which only levels with AVX-512 have
+            lines += _calling(function, PASSES[function][1], called)
     return lines
 
 

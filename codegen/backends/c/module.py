@@ -26,7 +26,7 @@ from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace, aligned
 from codegen.schedule.rows import RowTensor
-from codegen.schedule.skip_zeros import IMAGES
+from codegen.schedule.skip_zeros import IMAGES, more_images
 from codegen.schedule.target import NARROW, WIDE, Target
 
 CHUNK_OPERATIONS = {"loops": 200_000_000, "straightline": 20_000_000}  # between two checks for signals: milliseconds
@@ -66,6 +66,7 @@ def module_files(
         "compute_from_sums": not kernels.functions.sum_calls,
         "add_gradients_of_sums": not kernels.functions.sum_calls,
         "add_dense_rows": not kernels.functions.dense_calls,
+        "add_more_dense_rows": not kernels.functions.dense_calls,
     }
     passes = [name for name in PASSES if not absent.get(name)]
     return files(program, kernels, name, digest, groups, tables, passes, batch_names, "rows")
@@ -236,6 +237,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("TAKES_STEPS", int(bool(kernels.functions.step_calls))),
             ("DENSE_ROWS", int(bool(kernels.row_tensors) and Target.of(program).is_dense)),
             ("FEW_IMAGES", IMAGES if kernels.functions.dense_calls else 0),
+            ("MORE_IMAGES", more_images(Target.of(program)) if kernels.functions.dense_calls else 0),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),
         ("LOADS_GROUPS", int(kernels.loads_groups and program.pixel_scale is None)),

@@ -26,6 +26,7 @@ from codegen.ir.loops import (
     DATA,
     INPUTS,
     MULTIPLY_ADD,
+    ROWS_OF_IMAGES,
     VALUE,
     WIDENED,
     Accumulate,
@@ -196,7 +197,7 @@ class Printer:
         head = [f"for (ptrdiff_t {counter} = 0; {counter} < {count}; {counter}++)"]
         inside: list[str] = []
         match loop.kind:
-            case Kind.ACTIVE if self.kernel is not None and self.kernel.passes & Pass.DENSE_ROWS:
+            case Kind.ACTIVE if self.kernel is not None and self.kernel.passes & ROWS_OF_IMAGES:
                 head = [f"for (ptrdiff_t {counter} = first; {counter} < end; {counter}++)"]
             case Kind.ACTIVE:
                 assert self.kernel is not None
