@@ -28,8 +28,7 @@ except ModuleNotFoundError as error:
 from codegen.build import build, freeze, load_extension
 from codegen.estimators import from_sklearn
 from codegen.loading import load
-from codegen.model import Model
-from codegen.models import compile
+from codegen.models import Model, compile
 from codegen.onnx.program import from_onnx
 from codegen.onnx.tensors import OnnxError
 from codegen.passes.mistakes import ModelWarning

@@ -23,11 +23,11 @@ import tempfile
 import threading
 import warnings
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -37,7 +37,6 @@ from codegen.backends.python.runtime.state_dict import restore_state as restore_
 from codegen.build import write_sources
 from codegen.files import csrc
 from codegen.ir.graph import Graph
-from codegen.model import Model
 from codegen.passes.mistakes import expect_program
 from codegen.passes.updates import updates_of
 from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
@@ -45,6 +44,71 @@ from codegen.program import Program
 from codegen.schedule.target import NARROW, WIDE
 from codegen.toolchain import SMALL_FLAGS, Toolchain, compile_extension, find_toolchain
 from micrograd import cache
+
+Progress = Callable[[int, int, Any], object]
+Rate = float | Sequence[float] | Callable[[int], float]  # a number, one of each step, or a schedule
+
+
+class Model(Protocol):
+    """A compiled Program with parameters and gradients of its own. One without a loss only predicts.
+
+    For those who write types: each has a class of its own, written in C. The methods' help is in csrc/docs.h.
+    """
+
+    def forward(self, label: Any, pixels: Any, /) -> float: ...
+    def backward(self) -> None: ...
+    def input_grad(self) -> Any: ...
+    def zero_grad(self) -> None: ...
+    def update(self, step: int = 0, batch_size: int = 1, *, learning_rate: Rate | Any = None) -> None: ...
+    def predict(self, pixels: Any, /) -> int: ...
+    def probabilities(self, pixels: Any, /) -> tuple[float, ...]: ...
+    def outputs(self, pixels: Any, /) -> dict[str, tuple[float, ...]]: ...
+    def predict_batch(self, images: Any, *, threads: int = 1, progress: Progress | None = None) -> bytes: ...
+    def outputs_batch(
+        self,
+        images: Any,
+        *,
+        out: Mapping[str, Any] | None = None,
+        threads: int = 1,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]: ...
+    def probabilities_batch(
+        self, images: Any, *, out: Any = None, threads: int = 1, progress: Progress | None = None
+    ) -> Any: ...
+    def evaluate(
+        self, images: Any, labels: Any, *, threads: int = 1, progress: Progress | None = None
+    ) -> tuple[float, float | None]: ...
+    def accumulate(self, images: Any, labels: Any, *, threads: int = 1, progress: Progress | None = None) -> float: ...
+    def metrics(
+        self, images: Any, labels: Any, *, threads: int = 1, progress: Progress | None = None
+    ) -> dict[str, float]: ...
+    def train(
+        self,
+        images: Any,
+        labels: Any,
+        *,
+        batch_size: int = 1,
+        learning_rate: Rate | Any = None,
+        epochs: int = 1,
+        seed: int | None = None,
+        threads: int = 1,
+        progress: Progress | None = None,
+        check_finite: bool = False,
+    ) -> list[float]: ...
+    def state_dict(self) -> dict[str, memoryview[float]]: ...
+    def grad_dict(self) -> dict[str, memoryview[float]]: ...
+    def flat_data(self) -> memoryview[float]: ...
+    def flat_grad(self) -> memoryview[float]: ...
+    def load_state_dict(self, mapping: Mapping[str, Any], /) -> None: ...
+    def optimizer_state(self) -> dict[str, memoryview[float]]: ...
+    def load_optimizer_state(self, mapping: Mapping[str, Any], /) -> None: ...
+    def save_weights(self, path: str | os.PathLike[str], /) -> None: ...
+    def load_weights(self, path: str | os.PathLike[str], /) -> None: ...
+    def data(self, i: int, /) -> float: ...
+    def grad(self, i: int, /) -> float: ...
+    def reset(self, seed: int | None = None) -> None: ...
+    def info(self) -> dict[str, Any]: ...
+
 
 NAME = "codegen_model"  # of every module, inside
 
