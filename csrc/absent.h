@@ -39,7 +39,7 @@
 #ifndef FEW_IMAGES /* that add their rows together */
 #define FEW_IMAGES 0
 #endif
-#ifndef MORE_IMAGES /* the same with AVX-512, where they are as many */
+#ifndef MORE_IMAGES /* with AVX-512 */
 #define MORE_IMAGES 0
 #endif
 #ifndef INPUT_GRADIENTS

@@ -16,8 +16,7 @@ enum { FAR_FACTORS = 1024 / sizeof(real), FACTORS_AHEAD = 8 }; /* see codegen/sc
 
 #endif
 
-/* A tile has the lines and rows of Target.tile_width() and tile_rows() in codegen/schedule/target.py; 16 rows only where
- * no more than a 16th of all rows are none. */
+/* Target.tile_width() and tile_rows() in codegen/schedule/target.py; but 16 rows only if all inputs almost fill them. */
 #define TILE_LINES (FUSES || (INPUT_COUNT + 15) / 16 * 256 > INPUT_COUNT * 17 ? BLOCK(4, 1) : 1)
 #define ROWS_AT_ONCE (BLOCK(16, 4) / TILE_LINES)
 #define LANES_AT_ONCE (TILE_LINES * CACHE_LINE)

@@ -142,7 +142,7 @@ static int add_rows(struct workspace *images, int count, int chunk, int last)
 {
     const int *const before = images->active_before;
 #if FEW_IMAGES
-    if (MORE_IMAGES && count >= MORE_IMAGES && level->add_more_dense_rows != NULL && are_dense(images, MORE_IMAGES, last)) {
+    if (level->add_more_dense_rows != NULL && count >= MORE_IMAGES && are_dense(images, MORE_IMAGES, last)) {
         level->add_more_dense_rows(images, before[chunk], before[last]);
         return MORE_IMAGES;
     }

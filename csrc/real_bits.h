@@ -1,4 +1,4 @@
-/* The bits of a real and back. Included without a guard: double_begin.h has another `real`. */
+/* The bits of a real and back. Included without a guard: in_double.h has another `real`. */
 
 INLINED real_bits to_bits(real x)
 {

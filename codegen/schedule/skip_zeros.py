@@ -73,8 +73,8 @@ becomes:
 
 Each row of weights is loaded once for all of these images. Floats are expected not to be 0; where an image has a zero
 among these inputs, run-time code takes the images one by one: see csrc/passes.h. Each sum adds its terms in the same
-order. As with a tile of gradients, the sums fill half the vector registers: where those have one line and more rows,
-there are kernels of more images too, for as many as they go into.
+order. As with a tile of gradients, the sums fill half the vector registers. Where such a tile has one line, there are
+kernels of more images too.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ from codegen.schedule.nest import around, each_nest, root_loops
 from codegen.schedule.rows import Rows, RowTensor, is_input, rows_read
 from codegen.schedule.target import Target
 
-IMAGES = 4  # at a time, for inputs that are active in all of them; or as many as a tile has rows
+IMAGES = 4  # at a time, for inputs that are active in all of them
 IMAGE, BLOCK, SUM = "image", "block", "sum"
 
 
@@ -228,7 +228,7 @@ def rows_of_images(loops: Loops, target: Target) -> Loops:
 
 
 def more_images(target: Target) -> int:
-    """How many images more than IMAGES go at a time; 0 if no more do."""
+    """How many images go together, if more than IMAGES do; else 0."""
     rows = target.registers.tile // target.product_lines
     return rows if rows > IMAGES else 0
 

@@ -71,10 +71,10 @@ class Target:
 
     @property
     def product_lines(self) -> int:
-        """The cache lines of a tile in which a number of each row multiplies all lines.
+        """The lines of a tile that are multiplied by a number for each row.
 
-        For several lines, an instruction of its own copies the number to all lanes of a register. A Zen 4 makes an
-        addition less for it where products are not fused. For one line, the multiplication copies it as it loads it.
+        For several lines an instruction copies the number to all lanes of a register, which costs a Zen 4 an addition
+        where products are not fused. For one line the multiplication itself copies it.
         """
         return self.registers.width if self.fma else 1
 

@@ -115,13 +115,13 @@ def _in_double(updates: Updates, lines: list[str]) -> list[str]:
     rows = used_rows(*(update.once for update in updates.rules))
     names = c_names(rows)
     return [
-        "#include <double_begin.h>",
+        "#include <in_double.h>",
         *(f"#define {name} double_{name}" for name in names),
         "",
         *c_definitions(rows, Arithmetic().literal),
         *lines,
         *(f"#undef {name}" for name in names),
-        "#include <double_end.h>",
+        "#include <in_double.h>",
         "",
     ]
 
