@@ -378,6 +378,14 @@ def test_a_part_of_a_line_takes_as_many_registers_as_gcc_makes_of_it():
     assert [Target().at(NARROW).tile_rows(lanes) for lanes in (3, 7, 8, 12, 80)] == [4, 4, 4, 2, 1]
 
 
+def test_the_width_of_tiles():
+    """One line where products are not fused, but no part of a line alone; else up to four with AVX-512."""
+    lanes = (7, 12, 20, 64, 72)
+    assert [Target().tile_width(count) for count in lanes] == [7, 12, 20, 8, 8]
+    assert [Target(fma=True).tile_width(count) for count in lanes] == [7, 12, 20, 32, 24]
+    assert [Target(fma=True).at(NARROW).tile_width(count) for count in lanes] == [7, 12, 8, 8, 8]
+
+
 def test_tokens_that_share_weights_are_added_some_at_a_time():
     program = layer_of_tokens(12, 8)
     found = reroll(build_graph(program), program, 8)
