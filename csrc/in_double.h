@@ -1,4 +1,4 @@
-/* Included before and after code that computes in double in a model of floats, and so without a guard. */
+/* Included before and after code whose `real` is double in a model of floats, and so without a guard. */
 
 #undef IN_LIBRARY
 #ifndef IN_DOUBLE

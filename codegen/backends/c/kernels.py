@@ -35,6 +35,7 @@ from codegen.ir.loops import (
     APART,
     DATA,
     IMAGE_COUNT,
+    ROWS_OF_IMAGES,
     SHARED,
     VALUE,
     VALUES,
@@ -460,7 +461,7 @@ def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str
     lines: list[str] = []
     for function in names:
         called = [call for call in calls if call.is_in(function)]
-        if called or function != "add_more_dense_rows":  # which only levels with AVX-512 have
+        if called or not PASSES[function][0] & ROWS_OF_IMAGES:  # which few modules have, and not at all levels
             lines += _calling(function, PASSES[function][1], called)
     return lines
 

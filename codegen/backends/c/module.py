@@ -65,7 +65,6 @@ def module_files(
         "take_steps": not kernels.functions.step_calls,
         "compute_from_sums": not kernels.functions.sum_calls,
         "add_gradients_of_sums": not kernels.functions.sum_calls,
-        "add_dense_rows": not kernels.functions.dense_calls,
     }
     passes = [name for name in PASSES if not absent.get(name)]
     return files(program, kernels, name, digest, groups, tables, passes, batch_names, "rows")
