@@ -290,6 +290,12 @@ def test_blocks_of_attention_cost_no_kernels(tokens):
     assert few <= 1.02 * many  # four are no other kind of model
 
 
+def test_a_token_with_as_many_terms_as_another_product_is_no_step():
+    """The fourth token mixes four values, and a query and a key of a head have four elements."""
+    few, many = [compile_program(attending(n, 5), "deep").files["deep_kernels.h"].count("\n") for n in (2, 4)]
+    assert many <= 1.05 * few
+
+
 @pytest.mark.parametrize("blocks", nightly_but([2], [2, 3]))
 def test_bits_of_a_loop_over_many_kernels(blocks, tmp_path):
     """Its body is in functions of bounded length, which have no more variables than they use. Of two blocks one alone

@@ -38,7 +38,8 @@ def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[lis
     """The parts of groups that are read by one group together, in families of two or more; see _in_order().
 
     Parts of different sizes are families of one kind each. Steps of a recurrence are in none, they are stored in the
-    order in which they run; parts of one step that differ in their number of terms are no recurrence.
+    order in which they run: several of one shape, or different steps alone. Under a causal mask, a token whose sum has
+    as many terms as another product looks like a step, and other tokens do not.
     """
     found: list[list[Part]] = []
     for family in read_together(size, [group.leaves for group in groups], parts):
@@ -102,8 +103,8 @@ def read_together(size: int, reads: Iterable[Ints], parts: list[Part]) -> list[l
         for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
             together = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
             steps = {parts[i].group.number: parts[i].group for i in together if parts[i].group.step >= 0}
-            kinds = {(group.step, group.shape) for group in steps.values()}
-            if len({step for step, _ in kinds}) > 1 or len(kinds) < len(steps):
+            shapes, times = {group.shape for group in steps.values()}, {group.step for group in steps.values()}
+            if len(shapes) < len(steps) or (len(steps) == len(together) and len(times) > 1):
                 together = [i for i in together if parts[i].group.step < 0]
             for i in together[1:]:
                 parent[root(i)] = root(together[0])
