@@ -17,7 +17,7 @@ becomes:
     %4 = div %2 %3
 
 micrograd.ieee's power() defines these exponents so. Exponents 0 and 1 are gone before: see `trace` and `simplify`.
-Divisions by powers of 2, whose reciprocals are exact, become products.
+Divisions by powers of 2, whose reciprocals are exact in float32 too, become products.
 """
 
 from __future__ import annotations
@@ -88,4 +88,4 @@ def expand_powers(graph: Graph) -> Graph:
 
 
 def _has_exact_reciprocal(number: float) -> bool:
-    return abs(math.frexp(number)[0]) == 0.5 and 2.0**-1022 <= abs(number) <= 2.0**1022
+    return abs(math.frexp(number)[0]) == 0.5 and 2.0**-126 <= abs(number) <= 2.0**126
