@@ -210,8 +210,12 @@ static int wait_to_begin(enum call_kind kind)
         if (PyThread_acquire_lock_timed(busy_lock, SIGNAL_MICROSECONDS, 0) == PY_LOCK_ACQUIRED)
             PyThread_release_lock(busy_lock);
         Py_END_ALLOW_THREADS
+        lock_to_read();
+        writers_waiting -= kind == WRITES; /* a signal handler may read the model: it must not wait for its own thread */
+        unlock();
         failed = PyErr_CheckSignals() < 0 || check_shutdown() < 0;
         lock_to_read();
+        writers_waiting += kind == WRITES;
     }
     waiting--;
     writers_waiting -= kind == WRITES;

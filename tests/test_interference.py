@@ -329,6 +329,20 @@ def test_control_c_ends_a_long_call_and_a_wait_for_one(run_python, before, call,
     assert run_python(script, timeout=30).split() == ["interrupted", "True"]
 
 
+READ_IN_A_HANDLER = """
+def read(*_):
+    stop.append(1)
+    nn.evaluate(images[: 784 * 5], labels[:5])
+    print("read")
+signal.signal(signal.SIGINT, read)
+"""
+
+
+def test_a_signal_handler_reads_the_model_while_its_thread_waits_to_change_it(run_python):
+    script = INTERRUPT.format(before=NO_END + READ_IN_A_HANDLER, call="nn.reset(1)", after="thread.join()")
+    assert run_python(script, timeout=30).split() == ["read", "True"]
+
+
 INTERRUPTED = """
 import random, signal, sys, threading
 import nn
