@@ -14,7 +14,7 @@
 #define X86_LEVELS 1
 #include <cpuid.h>
 #if INPUT_PIXELS
-#include <immintrin.h> /* only for scan_avx2.h and scan_avx512.h: it takes half the time of an unoptimised compilation */
+#include <immintrin.h> /* only for scan_avx.h: it takes half the time of an unoptimised compilation */
 #endif
 #else
 #define X86_LEVELS 0
@@ -139,7 +139,7 @@ struct level {
 
 static const struct level *level; /* the one that runs */
 #if X86_LEVELS && INPUT_PIXELS
-static int has_vbmi2; /* AVX-512 that moves single bytes: scan_avx512.h works without it, but in smaller steps */
+static int has_vbmi2; /* AVX-512 that moves single bytes: scan_avx.h works without it, but in smaller steps */
 #endif
 
 #if HAS_LEVEL(0)

@@ -3,10 +3,8 @@
  * that benefit from the level too, and the table of everything that was compiled for it.
  */
 
-#if LEVEL == 1 && INPUT_PIXELS
-#include "scan_avx2.h"
-#elif LEVEL == 2 && INPUT_PIXELS
-#include "scan_avx512.h"
+#if LEVEL > 0 && INPUT_PIXELS
+#include "scan_avx.h"
 #endif
 #include "tokens.h"
 #include "scan.h"

@@ -1,6 +1,6 @@
 /*
  * Loads the inputs of an image into its workspace. Included once for each SIMD level and so without a guard. The
- * find_active() of pixels is for levels without one of their own: see scan_avx2.h and scan_avx512.h.
+ * find_active() of pixels is for levels without one of their own: see scan_avx.h.
  */
 
 #if !INPUT_PIXELS

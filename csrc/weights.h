@@ -102,10 +102,33 @@ static PyObject *weights_content(void)
     return content;
 }
 
-/* Whatever happens, the name belongs to a whole file: the old one or the new one. */
+/* os.path.kind(name): 1, 0, or -1 if it raises. */
+static int path_is(const char *kind, PyObject *name)
+{
+    PyObject *const found = call_python("os.path", kind, Py_BuildValue("(O)", name));
+    Py_XDECREF(found);
+    return found == NULL ? -1 : found == Py_True;
+}
+
+/* Fails for a name of something else, as a pipe, which may have no end, or a device, which no file replaces. */
+static int expect_file(PyObject *name, const char *or_else)
+{
+    int is_one = path_is("exists", name);
+    if (is_one > 0)
+        is_one = path_is("isfile", name);
+    else if (is_one == 0)
+        return 0;
+    if (is_one == 0)
+        is_one = path_is(or_else, name);
+    if (is_one == 0)
+        PyErr_Format(PyExc_ValueError, "%U is not a file", name);
+    return is_one > 0 ? 0 : -1;
+}
+
+/* Whatever happens, the name belongs to a whole file: the old one or the new one, which has the old one's permissions. */
 static int write_file(PyObject *name, PyObject *content)
 {
-    PyObject *const number = call_python("os", "getpid", PyTuple_New(0));
+    PyObject *const number = expect_file(name, "isdir") < 0 ? NULL : call_python("os", "getpid", PyTuple_New(0));
     PyObject *const other =
         number == NULL ? NULL : PyUnicode_FromFormat("%U.%S-%lu.tmp", name, number, PyThread_get_thread_ident());
     PyObject *file = other == NULL ? NULL : call_python("io", "open", Py_BuildValue("(Os)", other, "xb"));
@@ -126,7 +149,9 @@ static int write_file(PyObject *name, PyObject *content)
             PyErr_Clear();
             PyErr_Restore(type, value, traceback);
         }
-        failed = failed || !closed || !works(call_python("os", "replace", Py_BuildValue("(OO)", other, name)));
+        const int is_old = failed || !closed ? -1 : path_is("isfile", name);
+        failed = is_old < 0 || (is_old && !works(call_python("shutil", "copymode", Py_BuildValue("(OO)", name, other)))) ||
+                 !works(call_python("os", "replace", Py_BuildValue("(OO)", other, name)));
         if (failed) {
             PyErr_Fetch(&type, &value, &traceback);
             if (!works(call_python("os", "unlink", Py_BuildValue("(O)", other))))
@@ -142,8 +167,11 @@ static int write_file(PyObject *name, PyObject *content)
 
 static PyObject *api_save_weights(PyObject *module, PyObject *path)
 {
-    PyObject *const name = expect_usable(module) < 0 ? NULL : path_name(path);
-    PyObject *const content = name == NULL ? NULL : weights_content();
+    PyObject *name = expect_usable(module) < 0 ? NULL : path_name(path);
+    const int is_link = name == NULL ? 0 : path_is("islink", name); /* which stays one */
+    if (is_link > 0)
+        name = call_python("os.path", "realpath", Py_BuildValue("(N)", name));
+    PyObject *const content = name == NULL || is_link < 0 ? NULL : weights_content();
     const int failed = content == NULL || write_file(name, content) < 0;
     Py_XDECREF(content);
     Py_XDECREF(name);
@@ -155,15 +183,8 @@ static PyObject *api_save_weights(PyObject *module, PyObject *path)
 /* At most as much of a file as a file of this model has. */
 static PyObject *read_file(PyObject *name)
 {
-    PyObject *const is_file = call_python("os.path", "isfile", Py_BuildValue("(O)", name));
-    PyObject *const exists = is_file == NULL ? NULL : call_python("os.path", "exists", Py_BuildValue("(O)", name));
-    const int strange = exists == Py_True && is_file != Py_True; /* opening a pipe would wait for its other end */
-    const int failed = exists == NULL;
-    Py_XDECREF(is_file);
-    Py_XDECREF(exists);
-    if (strange)
-        return PyErr_Format(PyExc_ValueError, "%U is not a file", name);
-    PyObject *const file = failed ? NULL : call_python("io", "open", Py_BuildValue("(Os)", name, "rb"));
+    PyObject *const file =
+        expect_file(name, "isfile") < 0 ? NULL : call_python("io", "open", Py_BuildValue("(Os)", name, "rb"));
     const Py_ssize_t most = 8 + MAX_HEADER + PARAMETER_COUNT * (Py_ssize_t)sizeof(double) + 1;
     PyObject *content = file == NULL ? NULL : PyObject_CallMethod(file, "read", "n", most);
     if (file != NULL && content != NULL && !works(PyObject_CallMethod(file, "close", NULL)))

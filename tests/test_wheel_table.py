@@ -17,8 +17,7 @@ from setuptools.errors import SetupError
 from codegen import Floats, Label, Pixels, Program, Tokens
 from codegen.wheels import plugin
 from codegen.wheels.build import BuildModels, ModelExtension
-from codegen.wheels.generate import digest_of, inputs_of, program_of
-from codegen.wheels.sources import files_of
+from codegen.wheels.generate import digest_of, files_of, inputs_of, program_of
 from codegen.wheels.stubs import MARK, stub_text
 from codegen.wheels.table import ModelSpec, TableError, read_models
 from micrograd.engine import Value

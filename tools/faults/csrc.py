@@ -85,14 +85,14 @@ FAULTS = [
     ),
     Fault(
         "an off-by-one in the tail of the AVX-512 scan",
-        "csrc/scan_avx512.h",
+        "csrc/scan_avx.h",
         "(1ULL << (INPUT_COUNT - first)) - 1;",
         "(1ULL << (INPUT_COUNT - first - 1)) - 1;",
         level="avx512",
     ),
     Fault(
         "the last pixel missing in the tail of the AVX2 scan",
-        "csrc/scan_avx2.h",
+        "csrc/scan_avx.h",
         "memcpy(rest, inputs + WHOLE, REST);",
         "memcpy(rest, inputs + WHOLE, REST - 1);",
         seed=27,
@@ -100,7 +100,7 @@ FAULTS = [
     ),
     Fault(
         "pixels of the upper half of eight in the wrong places",
-        "csrc/scan_avx2.h",
+        "csrc/scan_avx.h",
         "<< 8 * __builtin_popcount(low);",
         "<< 8 * __builtin_popcount(low >> 1);",
         seed=27,
