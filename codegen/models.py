@@ -33,13 +33,13 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from codegen.backends.c.module import LEVELS
-from codegen.backends.python.runtime.state_dict import restore_state as restore_state  # for pickles of state_dict()
+from codegen.backends.python.runtime.weights import restore_state as restore_state  # for pickles of state_dict()
 from codegen.build import write_sources
 from codegen.files import csrc
 from codegen.ir.graph import Graph
 from codegen.passes.mistakes import expect_program
 from codegen.passes.updates import updates_of
-from codegen.pipeline import compile_traced, graph_digest, no_garbage_collection, traced
+from codegen.pipeline import checked_lowering, compile_traced, graph_digest, no_garbage_collection, traced
 from codegen.program import Program
 from codegen.schedule.target import NARROW, WIDE
 from codegen.toolchain import SMALL_FLAGS, Toolchain, compile_extension, find_toolchain
@@ -157,8 +157,7 @@ def compile(
     if changes:
         program = replace(program, **changes)  # type: ignore[arg-type]
     program.check()
-    if lowering not in (None, "loops", "straightline"):
-        raise ValueError(f"lowering must be 'loops' or 'straightline', got {lowering!r}")
+    lowering = checked_lowering(lowering)
     if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):
         raise TypeError(f"flags must be a list of strings, not {flags!r}")
     if optimize is not None and (isinstance(optimize, bool) or optimize not in (0, 1, 2, 3)):

@@ -144,11 +144,7 @@ def compile_program(
     """
     expect_program(program, "compile_program")
     target = checks.choice("target", target, TARGETS)
-    if lowering is not None and not isinstance(lowering, str):
-        raise TypeError(f"lowering must be a string or None, not {checks.shown(lowering)}")
-    if lowering not in (None, "loops", "straightline"):
-        raise ValueError(f"lowering must be 'loops' or 'straightline', got {checks.shown(lowering)}")
-    lowering = None if lowering is None else str.__str__(lowering)
+    lowering = checked_lowering(lowering)
     name = checked_name(name, target)
     version = checks.name("the version", version)
     program.check()
@@ -169,9 +165,10 @@ def compile_program(
         gradients_of = checked_output(program, gradients_of)
     with no_garbage_collection():
         graph = traced(program)
+        forward = len(graph)
         if gradients_of is not None:
             program = add_output_gradients(graph, program, gradients_of)
-        return compile_traced(graph, program, name, lowering, target, version)
+        return compile_traced(graph, program, name, lowering, target, version, forward=forward)
 
 
 def traced(program: Program) -> Graph:
@@ -191,16 +188,18 @@ def compile_traced(
     target: str,
     version: str = __version__,
     registers: Sequence[Registers] = (),
+    forward: int | None = None,
 ) -> Compiled:
     """The forward graph of a Program in, which becomes the whole one; source files out.
 
-    `registers`: of the kernels; default: what the target needs.
+    `registers`: of the kernels; default: what the target needs. `forward`: how many nodes are before those of gradients
+    of outputs; default: all.
     """
     if not registers:  # plain C: those of most processors
         registers = {"extension": (WIDE, NARROW), "python": (WIDE,), "c": (NARROW,)}[target]
     with no_garbage_collection():
         updates = updates_of(program)  # the rules of micrograd.optim -> ir
-        *_, (_, graph) = later_passes(graph, program)
+        *_, (_, graph) = later_passes(graph, program, forward)
         digest = graph_digest(graph, updates)
         if lowering is None:
             lowering = "straightline" if target == "python" and is_small(program, graph) else "loops"
@@ -277,6 +276,17 @@ def write(compiled: Compiled, program: Program, name: str, target: str, version:
     return print_files(program, kernels, name, version, digest, len(graph))
 
 
+def checked_lowering(lowering: str | None) -> str | None:
+    """The lowering as a plain string, or None. Raises TypeError or ValueError for any other."""
+    if lowering is None:
+        return None
+    if not isinstance(lowering, str):
+        raise TypeError(f"lowering must be a string or None, not {checks.shown(lowering)}")
+    if lowering not in ("loops", "straightline"):
+        raise ValueError(f"lowering must be 'loops' or 'straightline', got {checks.shown(lowering)}")
+    return str.__str__(lowering)
+
+
 def checked_name(name: str, target: str) -> str:
     """The name of a module as a plain string. Raises ValueError for one that its files or its import cannot have."""
     if not isinstance(name, str):
@@ -305,9 +315,9 @@ def graph_passes(program: Program) -> Iterator[tuple[str, Graph]]:
     yield from later_passes(graph, program)
 
 
-def later_passes(graph: Graph, program: Program) -> Iterator[tuple[str, Graph]]:
-    """The same for all passes after the trace."""
-    forward = len(graph)
+def later_passes(graph: Graph, program: Program, forward: int | None = None) -> Iterator[tuple[str, Graph]]:
+    """The same for all passes after the trace, which made the first `forward` nodes; default: all."""
+    forward = len(graph) if forward is None else forward
     differentiate(graph, program.input_gradients)  # adjoint nodes appended, gradients accumulated in the engine's order
     yield "autodiff", graph
     padded = store_padding(graph, program, forward)  # constants around values stored with them

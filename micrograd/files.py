@@ -10,14 +10,19 @@ import contextlib
 import os
 import re
 import secrets
+import shutil
 import sys
 import unicodedata
 from pathlib import Path
 
 
 def write_whole(path: str | os.PathLike[str], content: bytes, keep: Path | None = None, is_synced: bool = True) -> None:
-    """Replaces a file, or what a link to it leads to. With `keep` the old file gets that name, in the same folder, and
-    for a moment only that name exists. Unless it `is_synced`, the machine itself must not fail. Raises OSError."""
+    """Replaces a file, or what a link to it leads to; permissions stay. With `keep` the old file gets that name, in the
+    same folder, and for a moment only that name exists. Unless it `is_synced`, the machine itself must not fail. A
+    device or a pipe gets the content. Raises OSError."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        Path(path).write_bytes(content)
+        return
     target = Path(os.path.realpath(path))  # a link stays a link
     new = temporary(target)
     try:
@@ -26,6 +31,8 @@ def write_whole(path: str | os.PathLike[str], content: bytes, keep: Path | None 
             file.flush()
             if is_synced:
                 os.fsync(file.fileno())
+        if target.is_file():
+            shutil.copymode(target, new)
         if keep is not None and target.exists():
             os.replace(target, keep)
         os.replace(new, target)

@@ -56,6 +56,12 @@ def released(content: Any) -> memoryview:
     return view
 
 
+def in_itself() -> list[Any]:
+    found: list[Any] = []
+    found.append(found)
+    return found
+
+
 def of_type(value: object) -> str:
     return re.escape(repr(type(value)))
 
@@ -174,6 +180,7 @@ def no_numbers(what: str, kind: str, count: int) -> Iterator[Bad]:
     yield Bad(lambda: [0, [0]], TypeError, expected + "<class 'list'>")
     yield Bad(lambda: [[0], 0], TypeError, expected + "<class 'int'>")
     yield Bad(lambda: [[0, 0], [0]], ValueError, f"{what} must have rows of one length, got 2 and 1$")
+    yield Bad(in_itself, TypeError, expected + "<class 'list'>")
     yield Bad(lambda: [Raising()] * count, ZeroDivisionError, "asked for")
     yield Bad(lambda: released(bytes(8)), TypeError, expected + "<class 'memoryview'>")
     yield Bad(lambda: array, TypeError, expected + "<class 'type'>")

@@ -19,7 +19,7 @@ from harness import nightly_but, slow_but
 
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
-from micrograd.files import is_temporary, temporary
+from micrograd.files import is_temporary, temporary, write_whole
 
 SPELLINGS = [
     "c.previous",
@@ -286,3 +286,20 @@ def test_names_of_temporary_files_are_known() -> None:
     assert is_temporary(temporary(target).name, target)
     for name in (".c.1.lock", "c.1.previous", ".c.1.0123456789abcde", ".cx1.0123456789abcdef", "c.1"):
         assert not is_temporary(name, target)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such pipes")
+def test_a_pipe_gets_what_a_file_would_have(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    write_whole(tmp_path / "pipe", b"content")
+    assert os.read(reader, 10) == b"content"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such permissions")
+def test_a_file_keeps_its_permissions(tmp_path: Path) -> None:
+    (tmp_path / "w").touch(0o600)
+    write_whole(tmp_path / "w", b"new")
+    assert (tmp_path / "w").stat().st_mode & 0o777 == 0o600

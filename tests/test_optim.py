@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import models
 import numpy as np
 import pytest
 
+import codegen
 from micrograd import ops, optim
 from micrograd.engine import Value
 
@@ -236,6 +239,19 @@ WRONG = {
     "reads other Values": (lambda p, g, s, t, r: (p + OUTSIDE, s), ValueError, "a Value that is none of its arguments"),
     "takes too few": (lambda p, g: (p, ()), TypeError, "takes 2 positional arguments but 5 were given"),
 }  # fmt: skip
+
+
+def test_a_rule_may_be_long():
+    """Longer than Python's stack is deep, and than a C compiler's expressions may be."""
+
+    def chained(p, g, s, t, r):
+        for _ in range(3000):
+            g = g * 0.999
+        return p - r * g, s
+
+    program = replace(models.mlp(), update=optim.Rule(chained))
+    for target in ("extension", "python", "c"):
+        assert "next_p = " in codegen.compile_program(program, target=target).text
 
 
 @pytest.mark.parametrize("name", WRONG)

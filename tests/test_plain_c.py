@@ -17,6 +17,7 @@ import pytest
 from harness import example, slow_but
 from models import REGULAR, affine, mlp, mlp_of_floats, recurrence, values, weights
 from plain_c import COMPILERS, FLAGS, PlainC, flat, in_python, written
+from test_padding import PADDED
 
 import codegen
 from benchmarks import microcontrollers
@@ -237,15 +238,17 @@ def test_weights_that_are_not_finite_reach_zero_inputs(tmp_path: Path):
     assert np.isnan(plain.gradients()).any()
 
 
-LOOKS = [(mlp, "logits"), (recurrence, "out"), (REGULAR["convolution"], None)]
+LOOKS = [(mlp, "logits"), (PADDED["one axis"], "loss"), (recurrence, "out"), (REGULAR["convolution"], None)]
 
 
 @pytest.mark.parametrize(
-    ("make", "output"), [LOOKS[0], *(pytest.param(*look, marks=pytest.mark.slow) for look in LOOKS[1:])]
+    ("make", "output"), [*LOOKS[:2], *(pytest.param(*look, marks=pytest.mark.slow) for look in LOOKS[2:])]
 )
 def test_gradients_of_an_output_by_the_inputs(make: Any, output: str | None, tmp_path: Path):
     program = make()
     output = output or next(iter(program.outputs))
+    compiled = codegen.compile_program(program, target="c", gradients_of=output)
+    assert len(compiled.graph.padded) == len(codegen.compile_program(program, target="c").graph.padded)
     plain = PlainC(program, tmp_path, gradients_of=output)
     rng = random.Random(2)
     inputs, targets = drawn(program, rng)

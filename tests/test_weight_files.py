@@ -247,6 +247,9 @@ def test_neither_pipes_nor_devices_nor_folders_are_read(module, tmp_path):
     for path in (tmp_path / "pipe", tmp_path, Path("/dev/zero")):
         with pytest.raises(ValueError, match="is not a file"):
             module.load_weights(path)
+    with pytest.raises(ValueError, match="pipe is not a file"):
+        module.save_weights(tmp_path / "pipe")
+    assert os.listdir(tmp_path) == ["pipe"]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="another error")
@@ -269,3 +272,15 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(module, tmp_path, monk
     with pytest.raises(IsADirectoryError):
         module.save_weights(tmp_path)
     assert os.listdir(tmp_path) == ["w"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a link is for those who may make one")
+def test_a_link_stays_one_and_the_file_behind_it_keeps_its_permissions(module, tmp_path):
+    (tmp_path / "real").write_bytes(b"old")
+    (tmp_path / "real").chmod(0o600)
+    (tmp_path / "link").symlink_to("real")
+    module.save_weights(tmp_path / "link")
+    assert os.readlink(tmp_path / "link") == "real"
+    module.load_weights(tmp_path / "real")
+    assert sorted(os.listdir(tmp_path)) == ["link", "real"]
+    assert (tmp_path / "real").stat().st_mode & 0o777 == 0o600

@@ -23,20 +23,21 @@ from codegen.passes.updates import CONDITIONS, NUMBERS, PARAMETER, STATE, Update
 NO_LOOPS = Loops((), {}, {}, {}, 0)
 STEP_NAMES = ("step", "rate", "norm")
 COUNTER = "i"
+MAX_DEPTH = 32  # of an expression
 
 
-def each_body(update: Update) -> tuple[Stmt, ...]:
-    """What happens to one parameter and its state."""
+def each_body(update: Update) -> tuple[list[Let], list[Store]]:
+    """What happens to one parameter and its state: names, the results last, then stores of the results."""
     here = Index(0, ((1, COUNTER),))
     names: dict[int, Expr] = {Op.PARAM: Place("p", here), Op.GRAD: Name("g")}
     found = _Statements(update.each, lambda op, i: names.get(op) or _number_or_state(op, i, here))
     graph = update.each
     results = [("next_p", n) for n in graph.outputs[PARAMETER]]
     results += [(f"next_{slot}", n) for slot, n in enumerate(graph.outputs[STATE])]
-    lines = found.lets([n for _, n in results])
-    lines += [Let(name, found.value(n)) for name, n in results]
+    lets = found.lets([n for _, n in results])
+    lets += [Let(name, found.value(n)) for name, n in results]
     targets = [Place("p", here), *(Place(f"state_{slot}", here) for slot in range(len(update.slots)))]
-    return (*lines, *(Store(to, Name(name)) for to, (name, _) in zip(targets, results, strict=True)))
+    return lets, [Store(to, Name(name)) for to, (name, _) in zip(targets, results, strict=True)]
 
 
 def once_body(update: Update) -> tuple[tuple[Stmt, ...], tuple[Expr, ...]]:
@@ -63,16 +64,14 @@ def explanation(updates: Updates, tensors: Sequence[str]) -> list[str]:
         lines.append(f"a step of {update.rule.name}, for each element i of {', '.join(names)}{skips}")
         body, numbers = once_body(update)
         found = [Let(f"number_{k}", number) for k, number in enumerate(numbers)]
-        lines += [f"    {_line(stmt, update)}" for stmt in (*body, *found, *_plain(each_body(update)))]
+        lines += [f"    {_line(stmt, update)}" for stmt in (*body, *found, *_plain(*each_body(update)))]
     return lines
 
 
-def _plain(body: Sequence[Stmt]) -> list[Stmt]:
-    """Without the names of results: p[i] = ... instead of next_p = ...; p[i] = next_p."""
-    values = {stmt.name: stmt.value for stmt in body if isinstance(stmt, Let) and stmt.name.startswith("next_")}
-    lets: list[Stmt] = [stmt for stmt in body if isinstance(stmt, Let) and stmt.name not in values]
-    stores = [stmt for stmt in body if isinstance(stmt, Store)]
-    return lets + [Store(s.target, values[s.value.name]) for s in stores if isinstance(s.value, Name)]  # type: ignore[arg-type]
+def _plain(lets: list[Let], stores: list[Store]) -> list[Stmt]:
+    """Without the names of results, which are last: p[i] = ... instead of next_p = ...; p[i] = next_p."""
+    names, results = lets[: -len(stores)], lets[-len(stores) :]
+    return [*names, *(Store(s.target, result.value) for s, result in zip(stores, results, strict=True))]  # type: ignore[arg-type]
 
 
 def _line(stmt: Stmt, update: Update) -> str:
@@ -107,15 +106,17 @@ class _Statements:
         self.graph, self.leaf, self.prefix = graph, leaf, prefix
         self.named: dict[int, Name] = {}
 
-    def lets(self, roots: list[int]) -> list[Stmt]:
-        """Names for the operations that the roots use more than once."""
+    def lets(self, roots: list[int]) -> list[Let]:
+        """Names for the operations that the roots use more than once, and for those of long expressions."""
         graph, needed = self.graph, self.graph.reachable(*roots)
         uses = [0] * len(graph)
         for x in [*roots, *(x for n in range(len(graph)) if needed[n] for x in operands(graph, n))]:
             uses[x] += 1
-        lines: list[Stmt] = []
+        lines: list[Let] = []
+        depth = [0] * len(graph)
         for n in range(len(graph)):
-            if needed[n] and uses[n] > 1 and graph.op[n] > Op.TARGET:
+            depth[n] = 1 + max([depth[x] for x in operands(graph, n) if x not in self.named], default=0)
+            if needed[n] and graph.op[n] > Op.TARGET and (uses[n] > 1 or depth[n] > MAX_DEPTH):
                 value = self.value(n)
                 self.named[n] = Name(f"{self.prefix}{n}")
                 lines.append(Let(self.named[n].name, value))

@@ -15,7 +15,7 @@ as in standalone.py. It is small rather than fast: one level, few passes, no loo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -97,6 +97,7 @@ def _inside(model: Model) -> list[str]:
     ]
     if updates is None:
         constants.append(("TAKES_NORM", 0))
+    in_double = amalgamated(("in_double.h",), set())
     passes = ["compute_loss", "compute_gradients"]
     passes += ["compute_gradients_by_inputs"] * bool(kernels.metrics)
     passes += ["compute_prediction"] * (program.prediction is not None) + ["compute_outputs"] * bool(program.outputs)
@@ -112,21 +113,12 @@ def _inside(model: Model) -> list[str]:
         *_weights(model),
         *_random(model),
         *kernels.tables,
-        *(_expanded(prepare_function(updates, arithmetic)) if updates is not None else []),
+        *(prepare_function(updates, arithmetic, "".join(in_double)) if updates is not None else []),
         *_rules(model),
         *kernels.functions.lines,
         *pass_functions(kernels.functions.calls, passes),
         *_setters(model),
     ]
-
-
-def _expanded(lines: Iterable[str]) -> Iterator[str]:
-    """Headers of csrc/ in their place."""
-    for line in lines:
-        if line.startswith("#include <"):
-            yield "".join(amalgamated((line[len("#include <") : -1],), set()))
-        else:
-            yield line
 
 
 def _axes(place: TensorPlace) -> list[tuple[int, int]]:
@@ -228,10 +220,10 @@ def _rules(model: Model) -> list[str]:
 
 def _rule(update: Update, arithmetic: Arithmetic) -> list[str]:
     numbers = [f"const real number_{k} = number[{update.first_number + k}];" for k in range(update.numbers)]
-    body = ["const real g = divided(grad[i], by);", "(void)g;", *statement_lines(each_body(update), arithmetic)]
+    lets, (_, *states) = each_body(update)  # _loop() stores the parameter
+    body = ["const real g = divided(grad[i], by);", "(void)g;", *statement_lines((*lets, *states), arithmetic)]
     unused = [f"(void)number_{k};" for k in range(update.numbers)] or ["(void)number;"]
-    stores = [line for line in body if not line.startswith("p[i] = ")]
-    return _loop(f"rule_{update.number}", "const real *number", stores, update.slots, [*numbers, *unused])
+    return _loop(f"rule_{update.number}", "const real *number", body, update.slots, [*numbers, *unused])
 
 
 def _loop(name: str, parameter: str, body: list[str], slots: Sequence[str], before: Sequence[str] = ()) -> list[str]:

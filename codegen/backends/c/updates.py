@@ -45,14 +45,14 @@ def rule_functions(updates: Updates, arithmetic: Arithmetic) -> list[str]:
 
 
 def _rule(update: Update, arithmetic: Arithmetic) -> list[str]:
-    states = range(len(update.slots))
+    states, (lets, stores) = range(len(update.slots)), each_body(update)
     name, first = f"AT_LEVEL(rule_{update.number})", update.first_number
     parameters = "".join(f" real *restrict state_{k}," for k in states)
     numbers = [f"const real number_{k} = step->number[{first + k}];" for k in range(update.numbers)]
     body = [
         "const real g = divides ? gradient[i] / batch : gradient[i] * share;",
         "(void)g;",
-        *statement_lines(each_body(update), arithmetic, in_lanes=True),
+        *statement_lines((*lets, *stores), arithmetic, in_lanes=True),
         "nonfinite |= nonfinite_bits(next_p);",
     ]
     arguments = "".join(f" state[{k}] + at," for k in states)
@@ -84,11 +84,14 @@ def _rule(update: Update, arithmetic: Arithmetic) -> list[str]:
 
 def step_functions(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[int]) -> list[str]:
     """prepare_step() and rows_stay(). `row_tensors` are the numbers of the Program's tensors that have rows."""
-    return [*prepare_function(updates, arithmetic), *_rows_stay(updates, arithmetic, row_tensors)]
+    return [
+        *prepare_function(updates, arithmetic, "#include <in_double.h>"),
+        *_rows_stay(updates, arithmetic, row_tensors),
+    ]
 
 
-def prepare_function(updates: Updates, arithmetic: Arithmetic) -> list[str]:
-    """prepare_step(), in double."""
+def prepare_function(updates: Updates, arithmetic: Arithmetic, in_double: str) -> list[str]:
+    """prepare_step(), in double: `in_double` is the text of that header, or includes it."""
     once: list[str] = []
     for update in updates.rules:
         body, numbers = once_body(update)
@@ -107,21 +110,21 @@ def prepare_function(updates: Updates, arithmetic: Arithmetic) -> list[str]:
         "}",
         "",
     ]
-    return _in_double(updates, prepare) if arithmetic.is_float32 else prepare
+    return _in_double(updates, prepare, in_double) if arithmetic.is_float32 else prepare
 
 
-def _in_double(updates: Updates, lines: list[str]) -> list[str]:
+def _in_double(updates: Updates, lines: list[str], header: str) -> list[str]:
     """Code whose `real` is double, with definitions of its own, in a model of floats."""
     rows = used_rows(*(update.once for update in updates.rules))
     names = c_names(rows)
     return [
-        "#include <in_double.h>",
+        header,
         *(f"#define {name} double_{name}" for name in names),
         "",
         *c_definitions(rows, Arithmetic().literal),
         *lines,
         *(f"#undef {name}" for name in names),
-        "#include <in_double.h>",
+        header,
         "",
     ]
 

@@ -120,7 +120,7 @@ def module_text(
     program: Program, kernels: PythonKernels, name: str, version: str, digest: str, definitions: list[str]
 ) -> str:
     """The whole of NAME.py. `definitions` are the functions of its ops."""
-    needed = ["buffers", "arguments", "state", "descent", "state_dict", "weights", "model"]
+    needed = ["buffers", "arguments", "state", "descent", "weights", "model"]
     if kernels.updates is not None:
         needed[needed.index("descent")] = "optimizer"
     if program.converts_inputs or program.converts_targets:

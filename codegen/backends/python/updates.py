@@ -59,7 +59,8 @@ def update_lines(
 def _rule(update: Update) -> list[str]:
     inner = [f"number_{k} = number[{update.first_number + k}]" for k in range(update.numbers)]
     inner += [f"state_{k} = state[{k}]" for k in range(len(update.slots))]
-    loop = ["g = grad[i] / size", *body_text(each_body(update))]
+    lets, stores = each_body(update)
+    loop = ["g = grad[i] / size", *body_text((*lets, *stores))]
     return [
         "",
         "",

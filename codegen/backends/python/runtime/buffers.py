@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 BYTE_ORDER = "<" if sys.byteorder == "little" else ">"
 NOUNS = {"B": "unsigned bytes", "d": "float64", "i": "ints"}
+MAX_DIMENSIONS = 64
 LONG_SEQUENCE = 2**16  # elements, of which a wrong count is refused before they are converted: memory may not suffice
 
 
@@ -137,7 +138,7 @@ def _length(thing: Any) -> int:
 def _shape_of(thing: Any) -> tuple[int, ...]:
     """The shape that the first elements have."""
     shape: tuple[int, ...] = ()
-    while (length := _length(thing)) >= 0:
+    while len(shape) < MAX_DIMENSIONS and (length := _length(thing)) >= 0:
         shape += (length,)
         if not length:
             break

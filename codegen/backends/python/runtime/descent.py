@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.arguments import parse_state
     from codegen.backends.python.runtime.state import _check_free, _data, _grad
-    from codegen.backends.python.runtime.state_dict import StateDict, shaped
+    from codegen.backends.python.runtime.weights import StateDict, shaped
 
 _steps = 0  # since the start or the last reset()
 

@@ -86,7 +86,7 @@ if TYPE_CHECKING:
         _value,
         add_row_gradients,
     )
-    from codegen.backends.python.runtime.state_dict import StateDict, shaped
+    from codegen.backends.python.runtime.weights import StateDict, shaped
 
 __version__ = VERSION
 __all__ = [

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         rows_stay,
     )
     from codegen.backends.python.runtime.state import PARAMETER_COUNT, PLACES, SHAPES, _check_free, _data, _grad
-    from codegen.backends.python.runtime.state_dict import StateDict, shaped
+    from codegen.backends.python.runtime.weights import StateDict, shaped
 
 _state = [[0.0] * PARAMETER_COUNT for _ in range(STATE_SLOTS)]
 _steps = 0  # since the start or the last reset()

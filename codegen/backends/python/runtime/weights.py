@@ -1,10 +1,12 @@
-"""Parameters in a safetensors file: a JSON header with its length before it, then the numbers, little-endian."""
+"""Parameters as what state_dict() and grad_dict() return: memoryviews, which pickle and deep-copy in a dict of this
+kind alone. And in a safetensors file: a JSON header with its length before it, then the numbers, little-endian."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
+import shutil
 import struct
 import sys
 from array import array
@@ -13,14 +15,35 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.model import load_state_dict, state_dict
     from codegen.backends.python.runtime.state import PARAMETER_COUNT
-    from codegen.backends.python.runtime.state_dict import shaped
 
 MAX_HEADER = 1 << 24
+
+
+class StateDict(dict[str, Any]):
+    """A copy has numbers of its own."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        views = {name: memoryview(buffer) for name, buffer in self.items()}
+        return restore_state, ({name: (array(v.format, v.tobytes()), v.shape) for name, v in views.items()},)
+
+
+def restore_state(copies: dict[str, tuple[array[Any], tuple[int, ...]]]) -> StateDict:
+    return StateDict({name: shaped(numbers, shape) for name, (numbers, shape) in copies.items()})
+
+
+def shaped(numbers: array[Any], shape: tuple[int, ...]) -> memoryview[Any]:
+    flat = memoryview(numbers)
+    # PyPy cannot read a cast to one axis.
+    return flat if len(shape) == 1 else flat.cast("B").cast(numbers.typecode, shape)  # type: ignore[arg-type]
 
 
 def save_weights(path: Any, /) -> None:
     """Writes all parameters to a safetensors file. An existing one is replaced when the new one is whole."""
     name, header, numbers, begin = os.fsdecode(path), {}, b"", 0
+    if os.path.islink(name):  # which stays one
+        name = os.path.realpath(name)
+    if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
+        raise ValueError(f"{name} is not a file")
     for tensor, view in state_dict().items():
         end = begin + view.nbytes
         header[tensor] = {"dtype": "F64", "shape": view.shape, "data_offsets": (begin, end)}
@@ -40,6 +63,8 @@ def save_weights(path: Any, /) -> None:
             os.unlink(temporary)
             raise
     try:
+        if os.path.isfile(name):
+            shutil.copymode(name, temporary)
         os.replace(temporary, name)
     except OSError:
         os.unlink(temporary)
