@@ -136,6 +136,8 @@ class Program:
         again: fields may have been set since."""
         self._check_loss()
         self.parameters = _named("parameters", self.parameters)
+        if "__metadata__" in self.parameters:
+            raise ValueError("a parameter must not be named __metadata__: files of weights have other things there")
         self.rules = self._checked_rules()
         self._check_numbers()
         self.inputs, self.targets = checked_inputs(self.inputs, self.dtype), checked_targets(self.targets, self.dtype)

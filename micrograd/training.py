@@ -255,6 +255,12 @@ def fit(
     """
     if validation is None and (keep_best or early_stopping is not None):
         raise ValueError(f"{'keep_best' if keep_best else 'early_stopping'} needs validation examples")
+    if each_epoch is not None and not callable(each_epoch):
+        raise TypeError(f"each_epoch must be a function of an Epoch, not {type(each_epoch).__name__}")
+    for what, pair in (("validation", validation), ("test", test)):
+        is_share = pair is None or (what == "validation" and isinstance(pair, Real))
+        if not is_share and not (isinstance(pair, tuple | list) and len(pair) == 2):
+            raise TypeError(f"{what} must be (inputs, targets), not {type(pair).__name__}")
     epochs = _whole("epochs", epochs, 1)
     if early_stopping is not None:
         early_stopping = _whole("early_stopping", early_stopping, 1)
@@ -373,6 +379,9 @@ def _schedule(rate: Schedule | Sequence[float] | float | None, steps: int) -> Sc
         raise TypeError(f"learning_rate must be a number, one for each step, or a schedule, not {type(given).__name__}")
     if len(given) != steps:
         raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {len(given)}")
+    for step in range(steps):
+        if not (isinstance(given[step], Real) and math.isfinite(given[step])):
+            raise ValueError(f"learning_rate[{step}] must be a finite number, got {given[step]!r}")
     found: Schedule = given.__getitem__
     return found
 

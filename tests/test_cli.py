@@ -333,6 +333,13 @@ def test_a_pipe_that_is_closed_early(data: Path, trained: tuple[str, Path]) -> N
     assert process.returncode == 1
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell of POSIX")
+def test_standard_output_that_is_closed_from_the_start():
+    command = f'"{sys.executable}" -m micrograd cache >&-'
+    run = subprocess.run(command, shell=True, env=environment(), capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 # ---- the user's errors
 
 

@@ -308,6 +308,14 @@ def test_a_rate_of_any_kind_of_number(rate):
         ({"batch_size": "4"}, TypeError, "batch_size must be an int, not str"),
         ({"validation": 0.5, "early_stopping": True}, TypeError, "early_stopping must be an int, not bool"),
         ({"validation": np.float32(2.0)}, ValueError, "validation must be a share"),
+        ({"validation": "0.1"}, TypeError, r"validation must be \(inputs, targets\), not str"),
+        ({"test": (bytes(784),)}, TypeError, r"test must be \(inputs, targets\), not tuple"),
+        ({"each_epoch": 3}, TypeError, "each_epoch must be a function of an Epoch, not int"),
+        (
+            {"learning_rate": [0.1] * 79 + [math.inf]},
+            ValueError,
+            r"learning_rate\[79\] must be a finite number, got inf",
+        ),
     ],
 )
 def test_wrong_options_say_what_is_wrong(options, error, message):

@@ -89,6 +89,7 @@ def test_wrong_types_are_refused(changes, message):
     ("changes", "message"),
     [
         ({"learning_rate": NAN}, "learning rate must be finite, got nan"),
+        ({"parameters": lambda v: {"__metadata__": v["w"], "b": v["b"]}}, "a parameter must not be named __metadata__"),
         ({"learning_rate": INF}, "learning rate must be finite, got inf"),
         ({"inputs": lambda v: Pixels([v["x"]], scale=INF)}, "scale of the pixels must be finite, got inf"),
         ({"targets": Label([])}, "1 to 256 classes, got 0"),

@@ -35,7 +35,8 @@ def run(command: Callable[[], int], is_traceback_shown: bool = False) -> int:
     try:
         with warnings_in_a_line():
             code = command()
-        sys.stdout.flush()
+        if sys.stdout is not None:  # else it was closed before the start
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         # The reader has closed the pipe. Python must not fail again when it flushes at exit.
