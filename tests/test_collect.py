@@ -1,4 +1,7 @@
-"""What lanes with functions read far apart is collected first. test_schedule.py has the bits, as of every pass."""
+"""What lanes with functions read far apart is collected first, and functions of what lanes share come before them.
+
+test_schedule.py has the bits, as of every pass.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import pytest
 from codegen.ir.graph import Op
 from codegen.ir.loops import VALUE, Apply, For, Index, Kernel, Kind, Loops, Pass, Place, Store
 from codegen.ir.print_loops import body_lines
-from codegen.schedule.hoist import MAX_LANES, collect
+from codegen.schedule.hoist import MAX_LANES, collect, hoist
 from micrograd import ops
 
 
@@ -15,11 +18,11 @@ def at(start, stride=1):
     return Place(VALUE, Index(start, ((stride, "i"),)))
 
 
-def lanes(value, count=16, to=100):
+def lanes(value, count=16, to=100, run=collect):
     body = (For("i", count, (Store(at(to), value),), Kind.LANES),)
     kernel = Kernel(0, Pass.LOSS, (body,), (0, 0), count)
-    (collected,) = collect(Loops((kernel,), {VALUE: 10_000}, {}, {}, 0)).kernels[0].nests
-    return [*body_lines(collected)]
+    (changed,) = run(Loops((kernel,), {VALUE: 10_000}, {}, {}, 0)).kernels[0].nests
+    return [*body_lines(changed)]
 
 
 def call(name, *operands):
@@ -53,3 +56,18 @@ def test_each_column_has_a_place_of_its_own():
 )
 def test_what_gains_nothing_stays(value, count):
     assert lanes(value, count)[0] == f"lanes i < {count}:"
+
+
+def test_a_function_of_what_lanes_share_comes_before_them():
+    shared = call("log", Apply(int(Op.MUL), (Place(VALUE, Index(1000)), Place(VALUE, Index(1001)))))
+    assert lanes(Apply(int(Op.MUL), (call("tanh", Apply(int(Op.ADD), (shared, at(0)))), shared)), run=hoist) == [
+        "let x = value[1000]",
+        "let x1 = value[1001]",
+        "let x2 = log(mul(x, x1))",
+        "lanes i < 16:",
+        "    value[100 + i] = mul(tanh(add(x2, value[i])), x2)",
+    ]
+
+
+def test_an_outermost_loop_keeps_its_loads():
+    assert lanes(call("tanh", Apply(int(Op.ADD), (Place(VALUE, Index(1000)), at(0)))), run=hoist)[0] == "lanes i < 16:"

@@ -1,4 +1,4 @@
-"""Loads that are invariant in an innermost loop -> loads before it.
+"""Loads that are invariant in an innermost loop, and long functions of them -> loads and functions before it.
 
 Example input:
 
@@ -13,8 +13,8 @@ becomes:
         lanes i < 12:
             sum[i] += mul(data[39256 + i + 12k], x)
 
-A C compiler cannot do this: it does not know that the lanes' stores do not alias the load. A loop that is not inside
-another one would gain nothing.
+A C compiler cannot do this: it does not know that the lanes' stores do not alias the load, and a function has branches.
+A loop that is not inside another one would gain nothing by loads.
 
 
 The part of an index that is invariant in an innermost loop -> computed before it.
@@ -89,34 +89,52 @@ from micrograd.definitions import is_long
 MIN_LANES = 4  # of a function: fewer do not fill a vector
 MAX_LANES = 512  # more would not stay in the cache of the first level
 
-Change = Callable[[For, Iterator[str]], list[Stmt]]
+Change = Callable[[For, Iterator[str], bool], list[Stmt]]
 
 
 def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES, Kind.SIDE_BY_SIDE), at_top: bool = False) -> Loops:
     """Hoists out of innermost loops of these kinds; `at_top`: also out of a loop that is not inside another."""
     arrays = {DATA, VALUE, SHARED, *loops.tables}
 
-    def change(loop: For, names: Iterator[str]) -> list[Stmt]:
-        found: dict[Place, Name] = {}
+    def change(loop: For, names: Iterator[str], is_inside: bool) -> list[Stmt]:
+        found: dict[Expr, Name] = {}
+
+        def is_invariant(expr: Expr) -> bool:
+            if type(expr) is Place:
+                return expr.array in arrays and not expr.depends_on(loop.counter)
+            return expr in found.values() or (_is_long_function(expr) and all(map(is_invariant, _read(expr))))
 
         def name(expr: Expr) -> Expr:
-            if type(expr) is not Place or expr.array not in arrays or expr.depends_on(loop.counter):
+            if type(expr) is Name or not is_invariant(expr):
                 return expr
             if expr not in found:
                 found[expr] = Name(next(names))
             return found[expr]
 
-        if loop.kind not in kinds:
+        if loop.kind not in kinds or not (
+            is_inside or any(is_invariant(call) for stmt in loop.body for call in _functions(stmt))
+        ):
             return [loop]
         body = map_body(loop.body, name)
-        lets = [Let(name.name, place) for place, name in found.items()]
+        lets = [Let(name.name, value) for value, name in found.items()]
         return [*lets, replace(loop, body=body)]
 
     return _each_innermost(loops, "x", change, at_top)
 
 
+def _read(expr: Expr) -> list[Expr]:
+    """The places and names in an expression."""
+    return [part for part in subexpressions(expr) if type(part) is Place or type(part) is Name]
+
+
+def _functions(stmt: Stmt) -> list[Expr]:
+    """The functions in a statement that take many operations."""
+    parts = [part for expr in expressions(stmt) for part in subexpressions(expr)]
+    return [part for part in parts if _is_long_function(part)]
+
+
 def name_addresses(loops: Loops) -> Loops:
-    def change(loop: For, names: Iterator[str]) -> list[Stmt]:
+    def change(loop: For, names: Iterator[str], _: bool) -> list[Stmt]:
         found: dict[Index, str] = {}
 
         def name(expr: Expr) -> Expr:
@@ -150,7 +168,7 @@ def _each_innermost(loops: Loops, prefix: str, change: Change, at_top: bool) -> 
                 elif any(isinstance(inner, For) for inner in stmt.body):
                     result.append(replace(stmt, body=visit(stmt.body, True)))
                 else:
-                    result += change(stmt, names) if is_inside else [stmt]
+                    result += change(stmt, names, is_inside)
             return tuple(result)
 
         return visit(nest, at_top)
@@ -188,7 +206,7 @@ def _collected(body: Body, arrays: set[str]) -> Body:
 def _loop(loop: For, arrays: set[str]) -> Body:
     if loop.kind != Kind.LANES or any(type(stmt) is not Store for stmt in loop.body):
         return (replace(loop, body=_collected(loop.body, arrays)),)
-    if not MIN_LANES <= loop.count <= MAX_LANES or not any(map(_calls, loop.body)):
+    if not MIN_LANES <= loop.count <= MAX_LANES or not any(map(_functions, loop.body)):
         return (loop,)
     far: dict[Place, Place] = {}
 
@@ -209,7 +227,5 @@ def _loop(loop: For, arrays: set[str]) -> Body:
     return (*copies, For(loop.counter, loop.count, body, Kind.LANES))
 
 
-def _calls(stmt: Stmt) -> bool:
-    """Whether a statement calls a function that takes many operations."""
-    parts = [part for expr in expressions(stmt) for part in subexpressions(expr)]
-    return any(type(part) is Apply and part.op >= ops.FIRST and is_long(ops.row(part.op)) for part in parts)
+def _is_long_function(expr: Expr) -> bool:
+    return type(expr) is Apply and expr.op >= ops.FIRST and is_long(ops.row(expr.op))

@@ -64,8 +64,15 @@ FAULTS = [
     Fault(
         "a look-up taken out of the loop that it depends on",
         "codegen/schedule/hoist.py",
-        "or expr.depends_on(loop.counter):",
-        "or expr.index.stride(loop.counter):",
+        "and not expr.depends_on(loop.counter)",
+        "and not expr.index.stride(loop.counter)",
+    ),
+    Fault(
+        "a function of a number of each lane taken out of the lanes",
+        "codegen/schedule/hoist.py",
+        "and all(map(is_invariant, _read(expr)))",
+        "and any(map(is_invariant, _read(expr)))",
+        test="tests/test_collect.py",
     ),
     Fault(
         "gradients that every thread adds",
