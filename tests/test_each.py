@@ -11,6 +11,7 @@ from codegen.ir.loops import (
     VALUE,
     Accumulate,
     Apply,
+    Const,
     For,
     Index,
     Kernel,
@@ -90,6 +91,12 @@ def test_short_functions_of_ragged_lanes():
     nest = rows(value, count=6, lanes=6, stride=6)
     assert apart(nest)[-2:] == ["each j < 40:", "    value[500 + j] = exp(value[500 + j])"]
     assert "each" not in "".join(apart(rows(value, count=4, lanes=9 * 8, stride=9 * 8)))
+
+
+def test_a_short_function_that_a_constant_multiplies():
+    value = call("exp", at(0, 0, 1))
+    assert "each j < 64:" in apart(rows(product(Const(0.5), value)), dtype="float32")
+    assert "each" not in "".join(apart(rows(product(at(100, 0, 1), value)), dtype="float32"))
 
 
 def test_the_rest_of_a_value_is_a_third_loop():

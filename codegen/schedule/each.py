@@ -23,7 +23,8 @@ and with images side by side:
             value[500 + i][image] = tanh(value[500 + i][image])
 
 The numbers of an array need not fill its last cache line: what follows them there is padding, which may hold anything.
-Short functions too become loops of their own where lanes would leave much of a vector empty, again in each row.
+Short functions too become loops of their own where lanes would leave much of a vector empty, again in each row, and
+where a constant multiplies them.
 
 What a value needs besides the function is computed in a third loop: mul(sigmoid(x), y) reads sigmoid(x) from its own
 place. No kernel reads what it writes itself, so nothing sees the number in between. Loops over kernels have been made
@@ -35,10 +36,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from codegen.ir.graph import Op
 from codegen.ir.loops import (
     VALUE,
     Apply,
     Body,
+    Const,
     Expr,
     For,
     Index,
@@ -91,7 +94,7 @@ def _apart(body: Body, target: Target, regions: Regions) -> Body:
 def _loops(loop: For, target: Target, regions: Regions) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
-    fewest = 1 if _is_ragged(path, target) else CHAIN
+    fewest = 1 if _is_ragged(path, target) or (store is not None and _is_scaled(store.value)) else CHAIN
     function = None if store is None else _long_function(store.value, target, fewest)
     if store is not None and function is not None and _is_alone(loop):
         assert isinstance(store.target, Place)
@@ -121,6 +124,17 @@ def _is_ragged(path: Sequence[For], target: Target) -> bool:
         return False
     whole, rest = divmod(path[-1].count, target.cache_line)
     return (whole + rest.bit_count()) * target.cache_line >= RAGGED * path[-1].count
+
+
+def _is_scaled(expr: Expr) -> bool:
+    """Whether a function is multiplied by a constant: gcc 12 multiplies what each of its branches returns instead, and
+    may make no vectors of them."""
+    products = [part.operands for part in subexpressions(expr) if type(part) is Apply and part.op == Op.MUL]
+    return any({*map(type, operands)} == {Const, Apply} and _has_function(operands) for operands in products)
+
+
+def _has_function(operands: Sequence[Expr]) -> bool:
+    return any(type(operand) is Apply and operand.op >= ops.FIRST for operand in operands)
 
 
 def _long_function(expr: Expr, target: Target, fewest: int) -> Apply | None:
