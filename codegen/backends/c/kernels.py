@@ -20,15 +20,14 @@ The passes in `schedule` take all decisions; this only prints them.
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from codegen.backends.c.printer import INDENT, MAX_COMMENT, Printer, apart
+from codegen.backends.c.printer import INDENT, MAX_COMMENT, Comments, Printer, apart
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import MAX_STATEMENTS, together
-from codegen.backends.text import formulas, summary
+from codegen.backends.text import formulas
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import used_rows
 from codegen.ir.loops import (
@@ -223,12 +222,12 @@ def kernels_of(
     arithmetic, layout, graph = Arithmetic.of(program), found.layout, found.graph
     loops = _by_parameters(wide)
     others = _by_parameters(narrow) if narrow is not None else {}
-    plain = dict.fromkeys(loops, found.loops) | {WORKSPACE: wide.plain}
+    plain = dict.fromkeys(loops, Comments(found.loops)) | {WORKSPACE: Comments(wide.plain)}
     if wide.batch is not None:
         sums = wide.batch.sums
         plain |= {
-            GROUPS: found.loops.with_kernels((*sums.added, *sums.own)),
-            SUMS: found.loops.with_kernels(sums.after),
+            GROUPS: Comments(found.loops.with_kernels((*sums.added, *sums.own))),
+            SUMS: Comments(found.loops.with_kernels(sums.after)),
         }
     by_hand = [kernel for kernel in found.loops.kernels if kernel.passes == Pass.ROW_GRADIENTS]
     rows = [kernel for kernel in by_hand if result(kernel.nests[0]).index.base in found.rows]
@@ -282,7 +281,7 @@ def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
 
 def _functions(
     loops: dict[str, Loops],
-    plain: dict[str, Loops],
+    plain: dict[str, Comments],
     arithmetic: Arithmetic,
     printed: tuple[list[str], list[Call]] | None = None,
 ) -> Functions:
@@ -331,14 +330,13 @@ def _with_phases(loops: Loops, batch: Batch | None) -> Loops:
 
 
 def kernel_functions(
-    loops: Loops, plain: Loops, arithmetic: Arithmetic, parameters: str = WORKSPACE
+    loops: Loops, comments: Comments, arithmetic: Arithmetic, parameters: str = WORKSPACE
 ) -> tuple[list[str], list[Call]]:
-    """The kernels as functions; neighbours that the same passes need share one. `plain`: as reroll made them."""
-    comments = {kernel.number: comment_lines(plain, kernel) for kernel in plain.kernels}
+    """The kernels as functions; neighbours that the same passes need share one."""
     printer = Printer(loops, arithmetic, comments=comments)
     suffixes = {BESIDE: "_side_by_side", GROUPS: "_in_groups", SUMS: "_of_sums", STEPS: "_as_steps"}
     suffix = (suffixes | {DENSE_ROWS: "_dense_rows"}).get(parameters, "")
-    copies = {kernel.number for kernel in plain.kernels if all(map(is_copy, kernel.nests))}
+    copies = {kernel.number for kernel in comments.plain.kernels if all(map(is_copy, kernel.nests))}
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
@@ -444,16 +442,6 @@ def over_kernels(kernel: Kernel) -> list[str]:
     if not is_rolled(kernel.nests[0]):
         return []
     return [f"/* %{kernel.nodes[0]} .. %{kernel.nodes[1]}, step by step: */"]
-
-
-def comment_lines(plain: Loops, kernel: Kernel) -> list[str]:
-    """What a kernel computes, as a formula, and the nodes of the graph."""
-    nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
-    text = comment(f"{summary(plain, kernel)}: {nodes}")
-    if len(text) <= MAX_COMMENT:
-        return [f"/* {text} */"]
-    lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)
-    return [f"/* {lines[0]}", *(f" * {line}" for line in lines[1:-1]), f" * {lines[-1]} */"]
 
 
 def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str]:

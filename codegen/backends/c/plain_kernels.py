@@ -19,8 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
-from codegen.backends.c.kernels import Call, comment_lines, over_kernels
-from codegen.backends.c.printer import INDENT, Printer
+from codegen.backends.c.kernels import Call, over_kernels
+from codegen.backends.c.printer import INDENT, Comments, Printer
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import together
 from codegen.ir.loops import (
@@ -117,7 +117,7 @@ def _active_rows(nest: Body, found: Rerolled) -> Body:
 
 def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic) -> tuple[list[str], list[Call]]:
     """The kernels as functions of the model."""
-    comments = {kernel.number: comment_lines(found.loops, kernel) for kernel in found.loops.kernels}
+    comments = Comments(found.loops)
     printer = _Printer(loops, arithmetic, found.rows, comments)
     lines: list[str] = []
     calls: list[Call] = []
@@ -153,9 +153,7 @@ def pass_functions(calls: list[Call], names: list[str]) -> list[str]:
 
 
 class _Printer(Printer):
-    def __init__(
-        self, loops: Loops, arithmetic: Arithmetic, rows: dict[int, RowTensor], comments: dict[int, list[str]]
-    ) -> None:
+    def __init__(self, loops: Loops, arithmetic: Arithmetic, rows: dict[int, RowTensor], comments: Comments) -> None:
         super().__init__(loops, arithmetic, comments=comments)
         self.rows = rows
 

@@ -13,11 +13,13 @@ is printed as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from math import prod
 
 from codegen.backends.expressions import PRIMARY, Arithmetic, Bound, apply_text, bound, index_text
+from codegen.backends.text import summary
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
@@ -57,6 +59,7 @@ from codegen.ir.loops import (
     statements,
     uses,
 )
+from codegen.reroll.names import comment
 from micrograd import ops
 from micrograd.definitions import lane_template, near_limit, near_template
 
@@ -79,6 +82,26 @@ def expression_text(expr: Expr, arithmetic: Arithmetic, at_least: int = 0) -> st
     return bound(Printer(NO_LOOPS, arithmetic).expr(expr), at_least)
 
 
+class Comments(dict[int, list[str]]):
+    """What each kernel computes, by its number, as a formula, and the nodes of the graph.
+
+    They are written when they are printed: those of most steps of a loop over kernels never are.
+    """
+
+    def __init__(self, plain: Loops) -> None:
+        self.plain = plain  # as reroll made them
+        self.kernels = {kernel.number: kernel for kernel in plain.kernels}
+
+    def __missing__(self, number: int) -> list[str]:
+        kernel = self.kernels[number]
+        nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
+        text = comment(f"{summary(self.plain, kernel)}: {nodes}")
+        lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)
+        self[number] = [f"/* {lines[0]}", *(f" * {line}" for line in lines[1:])]
+        self[number][-1] += " */"
+        return self[number]
+
+
 class Printer:
     """Statements as lines of C."""
 
@@ -87,9 +110,13 @@ class Printer:
         loops: Loops,
         arithmetic: Arithmetic,
         in_lanes: bool = False,
-        comments: Mapping[int, list[str]] | None = None,
+        comments: Comments | None = None,
     ) -> None:
-        self.loops, self.arithmetic, self.comments = loops, arithmetic, comments or {}
+        self.loops, self.arithmetic, self.comments = (
+            loops,
+            arithmetic,
+            Comments(loops) if comments is None else comments,
+        )
         self.kernel = loops.kernels[0] if loops.kernels else None
         self.in_lanes = in_lanes
         self.lanes_template: Callable[[ops.Row, bool], str] = lane_template
