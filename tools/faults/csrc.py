@@ -43,14 +43,14 @@ FAULTS = [
     ),
     Fault(
         "of four sums over images, the total of the third one twice",
-        "csrc/totals.h",
+        "csrc/level_begin.h",
         "four_of[at_most(3, last)]",
         "four_of[at_most(2, last)]",
         test="tests/test_fast.py",
     ),
     Fault(
         "a part of a group whose other images are added too",
-        "csrc/totals.h",
+        "csrc/level_begin.h",
         "count < SIDE_BY_SIDE && k < sums",
         "count < 0 && k < sums",
         test="tests/test_fast.py",
