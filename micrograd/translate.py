@@ -19,9 +19,8 @@ A definition is straight-line Python: assignments, early returns, and a return a
 + - * /, comparisons, `a if condition else b`, calls of other definitions and of PRIMITIVES, and on the bit patterns
 that to_bits() gives & | ^ << >> + -. Python leaves at the first return that applies; C computes everything and selects,
 so nothing branches: a function that is `1.0 if condition else 0.0`, which products follow, takes the 1 by a mask. Every
-operation is one of IEEE 754, rounded on its own: both compute the same bits.
-
-Numbers are `real` in C, bit patterns `real_bits`: unsigned integers of the same size.
+operation is one of IEEE 754, rounded on its own: both compute the same bits. Numbers are `real` in C, bit patterns
+`real_bits`: unsigned integers of the same size.
 """
 
 from __future__ import annotations

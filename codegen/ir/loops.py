@@ -15,13 +15,11 @@
 
 Arrays: `data` (parameters), `grad`, `value` (inputs, targets, results), tables of constants or indices, Locals,
 `shared`: the part of `value` that is the same for all images of a batch, `token`: the tokens that a model reads by
-index, as one 1 among zeros, which C never stores, and `step`, the numbers of a step: see
-schedule.steps.
+index, as one 1 among zeros, which C never stores, and `step`, the numbers of a step: see schedule.steps.
 `reroll` makes the language from groups, the passes in `schedule` decide how the loops run, and the backends print it.
 Counters, Lets and Locals are in scope from their statement to the end of the enclosing body. The name `image_count` is
-in scope where sums over images are read: see schedule.sums_of_images.
-
-In a loop over kernels the count of a loop inside may grow with its counter: `steps`.
+in scope where sums over images are read: see schedule.sums_of_images. In a loop over kernels the count of a loop inside
+may grow with its counter: `steps`.
 
 The kind of a loop says what is known about its iterations:
 
@@ -484,11 +482,11 @@ def in_time(loops: Loops) -> Iterator[Kernel]:
         return replace(expr, index=replace(index, base=index.base + int(sum(known)), tables=tables))
 
     for kernel in loops.kernels:
-        if not any(is_rolled(nest) for nest in kernel.nests):
-            yield kernel
+        if any(is_rolled(nest) for nest in kernel.nests):
+            bodies = [map_body(body, looked_up) for nest in kernel.nests for body in _steps(nest)]
+            yield from [kernel.with_nests((body,)) for body in bodies]
         else:
-            bodies = [body for nest in kernel.nests for body in _steps(nest)]
-            yield from [kernel.with_nests((map_body(body, looked_up),)) for body in bodies]
+            yield kernel
 
 
 def _steps(nest: Body) -> Iterator[Body]:

@@ -190,6 +190,13 @@ FAULTS = [
         test="tests/test_padding.py",
     ),
     Fault(
+        "a token that looks like a step stored apart",
+        "codegen/reroll/families.py",
+        "(len(steps) == len(together) and len(times) > 1)",
+        "len(times) > 1",
+        test="tests/test_roll.py",
+    ),
+    Fault(
         "one array for all states of a recurrence",
         "codegen/passes/padding.py",
         "(found.tobytes(), sources.tobytes())",

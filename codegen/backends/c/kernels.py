@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 
-from codegen.backends.c.printer import INDENT, MAX_COMMENT, Comments, Printer, apart
+from codegen.backends.c.printer import INDENT, Comments, Printer, apart, signature, table_lines
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import MAX_STATEMENTS, together
 from codegen.backends.text import formulas
@@ -498,24 +498,3 @@ def _calling(function: str, parameters: str, called: list[Call]) -> list[str]:
 
 def _names(parameters: str) -> list[str]:
     return [part.split()[-1].lstrip("*") for part in parameters.split(",")]
-
-
-def signature(name: str, parameters: str, result: str = "static void") -> list[str]:
-    """The head of a function, on as many lines as it takes."""
-    head = f"{result} AT_LEVEL({name})("
-    if len(head + parameters) < MAX_COMMENT:
-        return [f"{head}{parameters})"]
-    first, rest = parameters.split(", ", 1)
-    return [f"{head}{first},", f"{' ' * len(head)}{rest})"]
-
-
-def table_lines(loops: Iterable[Loops], arithmetic: Arithmetic) -> list[str]:
-    """The tables that kernels look up: indices, or constants. Those of one name are equal."""
-    lines = []
-    tables = {name: numbers for these in loops for name, numbers in these.tables.items()}
-    for name, numbers in tables.items():
-        is_index = all(isinstance(x, int) for x in numbers)
-        values = [str(x) if is_index else arithmetic.literal(x) for x in numbers]
-        rows = [f"{INDENT}{', '.join(values[i : i + 8])}," for i in range(0, len(values), 8)]
-        lines += [f"TABLE {'int32_t' if is_index else arithmetic.type} {name}[{len(values)}] = {{", *rows, "};"]
-    return lines

@@ -67,6 +67,27 @@ MAX_COMMENT = 112
 INDENT = "    "
 
 
+def signature(name: str, parameters: str, result: str = "static void") -> list[str]:
+    """The head of a function, on as many lines as it takes."""
+    head = f"{result} AT_LEVEL({name})("
+    if len(head + parameters) < MAX_COMMENT:
+        return [f"{head}{parameters})"]
+    first, rest = parameters.split(", ", 1)
+    return [f"{head}{first},", f"{' ' * len(head)}{rest})"]
+
+
+def table_lines(loops: Iterable[Loops], arithmetic: Arithmetic) -> list[str]:
+    """The tables that kernels look up: indices, or constants. Those of one name are equal."""
+    lines = []
+    tables = {name: numbers for these in loops for name, numbers in these.tables.items()}
+    for name, numbers in tables.items():
+        is_index = all(isinstance(x, int) for x in numbers)
+        values = [str(x) if is_index else arithmetic.literal(x) for x in numbers]
+        rows = [f"{INDENT}{', '.join(values[i : i + 8])}," for i in range(0, len(values), 8)]
+        lines += [f"TABLE {'int32_t' if is_index else arithmetic.type} {name}[{len(values)}] = {{", *rows, "};"]
+    return lines
+
+
 def statement_lines(body: Body, arithmetic: Arithmetic, in_lanes: bool = False) -> list[str]:
     """Statements outside of kernels, in a loop over lanes or not."""
     return [*Printer(NO_LOOPS, arithmetic, in_lanes).body(body)]
@@ -112,11 +133,8 @@ class Printer:
         in_lanes: bool = False,
         comments: Comments | None = None,
     ) -> None:
-        self.loops, self.arithmetic, self.comments = (
-            loops,
-            arithmetic,
-            Comments(loops) if comments is None else comments,
-        )
+        self.loops, self.arithmetic = loops, arithmetic
+        self.comments = Comments(loops) if comments is None else comments
         self.kernel = loops.kernels[0] if loops.kernels else None
         self.in_lanes = in_lanes
         self.lanes_template: Callable[[ops.Row, bool], str] = lane_template

@@ -7,8 +7,6 @@ Example input: the root relu(sum(P, 3 x mul(P, X))) becomes
 
 from __future__ import annotations
 
-import re
-
 from codegen.backends.python.kernels import INDENT, PASSES, assigned, expr_text, parameters, wrapped
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import GRAD, VALUE, Apply, Const, Expr, Index, Name, Pass, Place
@@ -39,7 +37,7 @@ class StraightLine:
         self.slots = {n: self.inputs + self.targets + i for i, n in enumerate(order)}
         self.of_loss = sum(bool(masks[n] & Pass.LOSS) for n in order)
         self.names = {n: f"r{i}" for i, n in enumerate([*order, *adjoints])}
-        self.statements: list[tuple[int, list[str]]] = []  # which passes need it, and its lines
+        self.statements: list[tuple[int, list[str], set[str]]] = []  # which passes need it, its lines, what it reads
         for n in self.trees.roots:
             if n in parameter_of:
                 target = f"{GRAD}[{places[parameter_of[n]]}]"
@@ -47,17 +45,16 @@ class StraightLine:
                 target = f"{self.names[n]} = {VALUE}[{self.slots[n]}]" if n in self.slots else self.names[n]
             else:
                 continue
-            self.statements.append((masks[n], self.statement(n, target, n in parameter_of)))
+            self.statements.append((masks[n], *self.statement(n, target, n in parameter_of)))
 
-    def statement(self, n: int, target: str, is_gradient: bool) -> list[str]:
+    def statement(self, n: int, target: str, is_gradient: bool) -> tuple[list[str], set[str]]:
+        """Its lines, and the local variables that it reads."""
         shapes = self.trees.shapes
         runs, post, combine = split_shape(shapes, self.trees.shape_of[n], is_gradient)
-        leaves = iter(self.trees.leaves_of[n])
-        terms = [
-            tree(shapes, run.shape, iter([self.operand(next(leaves), kind) for kind in run.kinds]))
-            for run in runs
-            for _ in range(run.count)
-        ]
+        kinds = [kind for run in runs for _ in range(run.count) for kind in run.kinds]
+        operands = [self.operand(leaf, kind) for leaf, kind in zip(self.trees.leaves_of[n], kinds, strict=True)]
+        leaves = iter(operands)
+        terms = [tree(shapes, run.shape, leaves) for run in runs for _ in range(run.count)]
         adds = is_gradient and len(terms) == 2  # to the old gradient
         total, *others = terms[adds:]
         for term in others:
@@ -65,7 +62,8 @@ class StraightLine:
             total = Apply(combine, (total, term))
         for op in post:
             total = Apply(op, (total,))
-        return assigned(target, "+=" if adds else "=", expr_text(total))
+        names = {operand.name for operand in operands if isinstance(operand, Name)}
+        return assigned(target, "+=" if adds else "=", expr_text(total)), names
 
     def operand(self, n: int, kind: int) -> Expr:
         number = self.graph.a[n]
@@ -90,19 +88,21 @@ class StraightLine:
             backward = bool(need & Pass.GRADIENTS)
             skip = Pass.LOSS if backward else Pass(0)  # forward() has computed these
             known = leaves + [f"r{i}" for i in range(self.of_loss)] if backward else leaves
-            body = [line for has, found in self.statements if has & need and not has & skip for line in found]
+            chosen = [statement for statement in self.statements if statement[0] & need and not statement[0] & skip]
+            body = [line for _, found, _ in chosen for line in found]
+            read = {name for *_, names in chosen for name in names}
             unpacked = [
-                *unpack([f"p{i}" for i in range(len(self.places))], "data", body),
-                *unpack(known, f"value[:{len(known)}]", body),
+                *unpack([f"p{i}" for i in range(len(self.places))], "data", read),
+                *unpack(known, f"value[:{len(known)}]", read),
             ]
             lines += ["", "", f"def {name}({parameters(need)}):"]
             lines += [INDENT + line for line in [*unpacked, *body] or ["pass"]]
         return lines
 
 
-def unpack(names: list[str], source: str, body: list[str]) -> list[str]:
-    """Local variables for the elements of a list, if the lines that follow use any of them."""
-    if not set(names) & {word for line in body for word in re.findall(r"\w+", line)}:
+def unpack(names: list[str], source: str, read: set[str]) -> list[str]:
+    """Local variables for the elements of a list, if any of them is read."""
+    if read.isdisjoint(names):
         return []
     if len(names) > 12:
         return ["(", *wrapped(", ".join(names) + ","), f") = {source}"]
