@@ -64,6 +64,8 @@ from micrograd import ops
 from micrograd.definitions import lane_template, near_limit, near_template
 
 MAX_COMMENT = 112
+MAX_LINES = 12  # of a comment
+MANY = 32  # loops one after the other, whose loads and stores gcc compares with one another: of 500, for a minute
 INDENT = "    "
 
 
@@ -118,6 +120,8 @@ class Comments(dict[int, list[str]]):
         nodes = f"%{kernel.nodes[0]}" + (f" .. %{kernel.nodes[1]}" if kernel.roots > 1 else "")
         text = comment(f"{summary(self.plain, kernel)}: {nodes}")
         lines = textwrap.wrap(text, MAX_COMMENT, break_long_words=False, break_on_hyphens=False)
+        if len(lines) > MAX_LINES:
+            lines[MAX_LINES - 1 :] = [f"...: {nodes}"]
         self[number] = [f"/* {lines[0]}", *(f" * {line}" for line in lines[1:])]
         self[number][-1] += " */"
         return self[number]
@@ -153,8 +157,10 @@ class Printer:
         return [*lines, "STORE_BARRIER;"]
 
     def body(self, body: Body) -> Iterator[str]:
-        for stmt in body:
+        for i, stmt in enumerate(body):
             yield from self.statement(stmt)
+            if type(stmt) is For and i % MANY == MANY - 1:
+                yield "STORE_BARRIER;"
 
     def statement(self, stmt: Stmt) -> Iterator[str]:
         match stmt:
