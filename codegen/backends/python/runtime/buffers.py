@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 BYTE_ORDER = "<" if sys.byteorder == "little" else ">"
 NOUNS = {"B": "unsigned bytes", "d": "float64", "i": "ints"}
-MAX_DIMENSIONS = 64
 LONG_SEQUENCE = 2**16  # elements, of which a wrong count is refused before they are converted: memory may not suffice
 
 
@@ -136,9 +135,9 @@ def _length(thing: Any) -> int:
 
 
 def _shape_of(thing: Any) -> tuple[int, ...]:
-    """The shape that the first elements have."""
+    """The shape that the first elements have, of as many dimensions as a buffer may."""
     shape: tuple[int, ...] = ()
-    while len(shape) < MAX_DIMENSIONS and (length := _length(thing)) >= 0:
+    while len(shape) < 64 and (length := _length(thing)) >= 0:
         shape += (length,)
         if not length:
             break

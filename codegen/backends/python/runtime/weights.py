@@ -40,8 +40,7 @@ def shaped(numbers: array[Any], shape: tuple[int, ...]) -> memoryview[Any]:
 def save_weights(path: Any, /) -> None:
     """Writes all parameters to a safetensors file. An existing one is replaced when the new one is whole."""
     name, header, numbers, begin = os.fsdecode(path), {}, b"", 0
-    if os.path.islink(name):  # which stays one
-        name = os.path.realpath(name)
+    name = os.path.realpath(name) if os.path.islink(name) else name  # a link stays one
     if os.path.exists(name) and not os.path.isfile(name) and not os.path.isdir(name):
         raise ValueError(f"{name} is not a file")
     for tensor, view in state_dict().items():
@@ -54,19 +53,16 @@ def save_weights(path: Any, /) -> None:
     text = json.dumps(header).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
     temporary = f"{name}.{os.getpid()}.tmp"
-    with open(temporary, "xb") as file:
-        try:
+    file = open(temporary, "xb")  # noqa: SIM115
+    try:
+        with file:
             file.write(len(text).to_bytes(8, "little") + text + numbers)
             file.flush()
             os.fsync(file.fileno())
-        except BaseException:
-            os.unlink(temporary)
-            raise
-    try:
         if os.path.isfile(name):
             shutil.copymode(name, temporary)
         os.replace(temporary, name)
-    except OSError:
+    except BaseException:
         os.unlink(temporary)
         raise
 
