@@ -258,7 +258,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
 
 
 def present(*constants: tuple[str, object]) -> Constants:
-    """Those that are not 0: csrc/absent.h has the others."""
+    """Those that are not 0: csrc/model.h has the others."""
     return [(name, value) for name, value in constants if value]
 
 
