@@ -380,7 +380,11 @@ def _schedule(rate: Schedule | Sequence[float] | float | None, steps: int) -> Sc
     if len(given) != steps:
         raise ValueError(f"learning_rate must hold one rate for each of the {steps} steps, got {len(given)}")
     for step in range(steps):
-        if not (isinstance(given[step], Real) and math.isfinite(given[step])):
+        try:
+            is_finite = math.isfinite(given[step])  # of all that train() takes
+        except (TypeError, OverflowError):
+            is_finite = False
+        if not is_finite:
             raise ValueError(f"learning_rate[{step}] must be a finite number, got {given[step]!r}")
     found: Schedule = given.__getitem__
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -288,10 +289,11 @@ def many_digits(count: int) -> tuple[bytes, bytes]:
     ).tobytes()
 
 
-@pytest.mark.parametrize("rate", [np.float32(0.5), np.array(0.5), np.int64(1), 1])
+@pytest.mark.parametrize("rate", [np.float32(0.5), np.array(0.5), np.int64(1), 1, [Decimal("0.5")] * 8])
 def test_a_rate_of_any_kind_of_number(rate):
     images, labels = many_digits(8)
-    assert training.fit(nn, images, labels, epochs=1, learning_rate=rate).epochs[0].learning_rate == float(rate)
+    expected = float(rate[0] if isinstance(rate, list) else rate)
+    assert training.fit(nn, images, labels, epochs=1, learning_rate=rate).epochs[0].learning_rate == expected
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ def _apart(body: Body, target: Target, regions: Regions) -> Body:
 def _loops(loop: For, target: Target, regions: Regions) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
-    fewest = 1 if _is_ragged(path, target) or (store is not None and _is_scaled(store.value)) else CHAIN
+    fewest = 1 if _is_ragged(path, target) or (store is not None and _is_scaled(store.value, target)) else CHAIN
     function = None if store is None else _long_function(store.value, target, fewest)
     if store is not None and function is not None and _is_alone(loop):
         assert isinstance(store.target, Place)
@@ -126,15 +126,12 @@ def _is_ragged(path: Sequence[For], target: Target) -> bool:
     return (whole + rest.bit_count()) * target.cache_line >= RAGGED * path[-1].count
 
 
-def _is_scaled(expr: Expr) -> bool:
+def _is_scaled(expr: Expr, target: Target) -> bool:
     """Whether a function is multiplied by a constant: gcc 12 multiplies what each of its branches returns instead, and
     may make no vectors of them."""
     products = [part.operands for part in subexpressions(expr) if type(part) is Apply and part.op == Op.MUL]
-    return any({*map(type, operands)} == {Const, Apply} and _has_function(operands) for operands in products)
-
-
-def _has_function(operands: Sequence[Expr]) -> bool:
-    return any(type(operand) is Apply and operand.op >= ops.FIRST for operand in operands)
+    pairs = [pair for a, b in products for pair in ((a, b), (b, a))]
+    return any(type(a) is Const and type(b) is Apply and _chains(b, target) for a, b in pairs)
 
 
 def _long_function(expr: Expr, target: Target, fewest: int) -> Apply | None:

@@ -102,7 +102,9 @@ def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES, Kind.SIDE_BY_SIDE
         def is_invariant(expr: Expr) -> bool:
             if type(expr) is Place:
                 return expr.array in arrays and not expr.depends_on(loop.counter)
-            return expr in found.values() or (_is_long_function(expr) and all(map(is_invariant, _read(expr))))
+            if type(expr) is Name:
+                return expr in found.values()
+            return _is_long_function(expr) and all(map(is_invariant, _read(expr)))
 
         def name(expr: Expr) -> Expr:
             if type(expr) is Name or not is_invariant(expr):
