@@ -13,14 +13,15 @@ from functools import cache
 import numpy as np
 import pytest
 from harness import LEVELS, Extension, bits, example, gradients, many, nightly_but, slow_but
-from models import REGULAR, mlp, points, recurrence, residual
+from models import REGULAR, dot, mlp, points, recurrence, residual, weights
 
 from benchmarks.small.models import chebyshev_network, logistic_with_l2, numbers, physics_loss
-from codegen import Program, compile_program
+from codegen import Floats, Label, Program, compile_program
 from codegen.backends.expressions import Arithmetic
 from codegen.ir.loops import Pass
 from codegen.mnist import program as mnist_program
 from micrograd.data import mnist
+from micrograd.functional import cross_entropy
 
 ALL_AT_ONCE = "float32, fused, reordered"
 # What a step may differ from strict mode by, relative to the largest number of its kind.
@@ -132,6 +133,24 @@ def test_groups_of_images_have_the_same_bits_at_every_simd_level_and_with_any_nu
     losses = first.module.train(*map(misaligned, many(first.program, 200)), batch_size=82, epochs=2)
     seen.add((*bits(losses), *bits(first.data)))
     assert len(seen) == 1
+
+
+@pytest.mark.parametrize("options", [{"reorder": True}, {"reorder": True, "dtype": "float32"}])
+def test_rows_of_inputs_get_the_gradients_of_all_images(options, tmp_path):
+    """Rows of a large first layer read inputs and factors of each image, of which groups of images compute the rest."""
+    inputs, targets, rng = numbers(400), numbers(3), random.Random(1)
+    first, last = (weights(rng, *shape) for shape in ((12, 400), (3, 12)))
+    hidden = [dot(row, inputs).tanh() for row in first]
+    loss = cross_entropy([dot(row, hidden) for row in last], targets)
+    program = Program(Floats(inputs), Label(targets), {"first": first, "last": last}, loss)
+    strict = Extension(program, tmp_path / "strict", "loops", flags=["-O0"])
+    fast = Extension(replace(program, **options), tmp_path / "fast", "loops", flags=["-O0"])
+    text = next((tmp_path / "fast").rglob("model.c")).read_text()
+    assert "#define ROW_TENSOR_COUNT 1\n" in text
+    assert "#define GROUP_GRADIENTS 1\n" in text
+    for system in (strict, fast):
+        system.module.train(*many(system.program, 150), batch_size=75)  # whole groups, and parts of one
+    assert distance(strict.data, fast.data) < 2e-5
 
 
 @pytest.mark.parametrize("checked", [False, True])
