@@ -41,6 +41,7 @@ from codegen.pipeline import compile_program
 from codegen.schedule.roll import roll
 from codegen.schedule.skip_zeros import reads_inputs
 from micrograd.engine import Value
+from micrograd.functional import log_softmax
 
 
 def kernels(*nests):
@@ -251,15 +252,33 @@ def filtered(steps, size=6):
     return Program(Floats(x), None, {"weight": weight, "gain": gain}, loss, {"state": state}, 0.01)
 
 
+def paths(steps):
+    """A sum over paths through three states, by logarithms. The first takes one addition a step, as no other does."""
+    x = models.values(2 * steps)
+    weight = models.weights(random.Random(1), 3, 2)
+    scores = [log_softmax([models.dot(row, x[t : t + 2]) for row in weight]) for t in range(0, 2 * steps, 2)]
+    path, state = scores[0][:2], [0, 1, 0]
+    for score in scores[1:]:
+        ways = [[*path[s : s + 1], *path[max(s - 1, 0) : s]] for s in range(len(state))]
+        path = [(log_sum(way) if len(way) > 1 else way[0]) + score[k] for way, k in zip(ways, state, strict=True)]
+    return Program(Floats(x), None, {"weight": weight}, -log_sum(path[1:]), {"path": path}, 0.01)
+
+
+def log_sum(numbers):
+    most = numbers[0].max(*numbers[1:]).detach()
+    return most + models.total([(x - most).exp() for x in numbers]).log()
+
+
 DEEP = {
     "filter": filtered,
+    "paths": paths,
     "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), depth, hidden=6),
     "GRU": lambda depth: gru(models.values(4 * depth), models.values(2), depth, hidden=6),
     "residual": lambda depth: residual_network(models.values(8), models.values(8), blocks=depth),
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["filter"], DEEP))
+@pytest.mark.parametrize("name", slow_but(["filter", "paths"], DEEP))
 def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]

@@ -16,6 +16,7 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -212,13 +213,13 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     gradients depend on it. A recurrence is at one place for most of its steps, and is split by depth: it keeps two
     thirds or more of its longest chain of steps, a stack of two layers 0.4 or less.
     """
-    by_depth = _by_depth(component, places.array_of)
+    by_depth = _by_depth(size, component, places.array_of)
     if not _steps(by_depth):
         return by_depth
     by_place: list[Group] = []
     for layers in _components(size, places.by_tensors(component)):
         inner = _components(size, places.by_gradients(layers)) if _is_cyclic(layers) else [layers]
-        by_place += [part for groups in inner for part in _by_depth(groups, places.array_of)]
+        by_place += [part for groups in inner for part in _by_depth(size, groups, places.array_of)]
     return by_place if 2 * _steps(by_place) <= _steps(by_depth) else by_depth
 
 
@@ -231,25 +232,80 @@ def _is_cyclic(component: list[Group]) -> bool:
     return len(component) > 1 or bool(np.isin(component[0].leaves, component[0].roots).any())
 
 
-def _by_depth(component: list[Group], array_of: dict[int, int]) -> list[Group]:
+@dataclass(frozen=True)
+class _Root:
+    """A root of a component: what it reads, and where it is among the component's groups.
+
+    `stored` is the node, or the array with padding that it is an element of.
+    """
+
+    node: int
+    stored: int
+    group: int
+    row: int
+    reads: list[int]
+
+
+def _by_depth(size: int, component: list[Group], array_of: dict[int, int]) -> list[Group]:
     """Splits the groups of one component so that none depends on itself: by the longest path inside it.
 
-    A sum that reads just the padding of an array is as deep as those that read its values.
+    Where chains of steps differ in length, as in a sum over paths, whose first state takes one addition a step and the
+    others a logarithm of sums, steps of the shorter one are as late as what reads them allows, if more parts then
+    follow one another as others do. A sum that reads just the padding of an array is as deep as those that read its
+    values.
     """
     if not _is_cyclic(component):
         return component
-    roots = _roots_of(component)
-    depth: dict[int, int] = {}
-    of_array: dict[int, int] = {}
-    rows: dict[tuple[int, int], list[int]] = {}
-    for n, g, row in roots:
-        leaves = component[g].leaves[row].tolist()
-        read = [of_array.get(array_of[leaf], -1) if leaf in array_of else depth.get(leaf, -1) for leaf in leaves]
-        depth[n] = 1 + max(read, default=-1)
-        if n in array_of:
-            of_array[array_of[n]] = max(of_array.get(array_of[n], 0), depth[n])
-        rows.setdefault((g, depth[n]), []).append(row)
-    return [replace(component[g].select(np.array(found)), step=step) for (g, step), found in rows.items()]
+    stored = {n: -1 - array for n, array in array_of.items()}
+    roots = [
+        _Root(n, stored.get(n, n), g, row, [stored.get(leaf, leaf) for leaf in component[g].leaves[row].tolist()])
+        for n, g, row in _roots_of(component)
+    ]
+    early = _earliest(roots)
+    found = []
+    for depth in (early, _latest(roots, early)):
+        rows: dict[tuple[int, int], list[int]] = {}
+        for root in roots:
+            rows.setdefault((root.group, depth[root.node]), []).append(root.row)
+        found.append([replace(component[g].select(np.array(of)), step=step) for (g, step), of in rows.items()])
+    return min(found, key=lambda parts: _neighbours(_in_order(size, parts)))
+
+
+def _earliest(roots: list[_Root]) -> dict[int, int]:
+    """The length of the longest path to each root."""
+    found: dict[int, int] = {}
+    known: dict[int, int] = {}
+    for root in roots:
+        found[root.node] = 1 + max(known.get(n, -1) for n in root.reads)
+        known[root.stored] = max(known.get(root.stored, 0), found[root.node])
+    return found
+
+
+def _latest(roots: list[_Root], early: dict[int, int]) -> dict[int, int]:
+    """The same, but steps of a recurrence, which depend on others of their group, come right before what reads them."""
+    found = dict(early)
+    groups: dict[int, int] = {}  # that a root is of or depends on, as a set of bits
+    steps: set[int] = set()
+    for root in roots:
+        above = 0
+        for n in root.reads:
+            above |= groups.get(n, 0)
+        if above >> root.group & 1:
+            steps.add(root.node)
+        groups[root.stored] = groups.get(root.stored, 0) | above | 1 << root.group
+    due: dict[int, int] = {}
+    for root in reversed(roots):
+        if root.node in steps:
+            found[root.node] = max(early[root.node], due.get(root.stored, 0))
+        for n in root.reads:
+            due[n] = min(due.get(n, found[root.node] - 1), found[root.node] - 1)
+    return found
+
+
+def _neighbours(groups: list[Group]) -> int:
+    """How many kinds of groups that follow one another there are: few, if loops repeat."""
+    kinds = [(group.shape, len(group.roots)) for group in groups]
+    return len(set(pairwise(kinds)))
 
 
 def _in_order(size: int, groups: list[Group]) -> list[Group]:

@@ -167,8 +167,8 @@ FAULTS = [
     Fault(
         "depth within a component that ignores a leaf",
         "codegen/reroll/groups.py",
-        "else depth.get(leaf, -1) for leaf in leaves]",
-        "else depth.get(leaf, -1) for leaf in leaves[:1]]",
+        "1 + max(known.get(n, -1) for n in root.reads)",
+        "1 + max(known.get(n, -1) for n in root.reads[:1])",
     ),
     Fault(
         "a padded row that is one element short",
@@ -328,6 +328,13 @@ FAULTS = [
         "_cost(graph, other).loads < _cost(graph, layout).loads",
         "_cost(graph, other).loads > _cost(graph, layout).loads",
         test="tests/test_grids.py",
+    ),
+    Fault(
+        "steps of a shorter chain that never wait",
+        "codegen/reroll/groups.py",
+        "for depth in (early, _latest(roots, early)):",
+        "for depth in (early,):",
+        test="tests/test_roll.py",
     ),
     Fault(
         "layers told apart by all tensors that they depend on",
