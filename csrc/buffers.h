@@ -206,22 +206,27 @@ static void raise_class(const char *one, Py_ssize_t i, int classes, double class
 
 static int add_numbers(struct converted *c, const double *from, Py_ssize_t count)
 {
-    for (Py_ssize_t i = 0; i < count; i++, c->done++) {
-        if (c->expected->conversion == FROM_REALS) {
+    const int classes = c->expected->classes;
+    char *const to = c->to + c->done * c->expected->size;
+    if (c->expected->conversion == FROM_REALS)
+        for (Py_ssize_t i = 0; i < count; i++) {
             const real x = (real)from[i];
-            memcpy(c->to + c->done * (Py_ssize_t)sizeof(x), &x, sizeof(x));
-            continue;
+            memcpy(to + i * (Py_ssize_t)sizeof(x), &x, sizeof(x));
         }
-        if (!(from[i] >= 0 && from[i] < c->expected->classes)) {
-            raise_class(c->expected->one, c->done, c->expected->classes, from[i]);
-            return -1;
+    else {
+        for (Py_ssize_t i = 0; i < count; i++)
+            if (!(from[i] >= 0 && from[i] < classes)) {
+                raise_class(c->expected->one, c->done + i, classes, from[i]);
+                return -1;
+            }
+        for (Py_ssize_t i = 0; i < count && c->expected->size == 1; i++)
+            to[i] = (char)(unsigned char)from[i];
+        for (Py_ssize_t i = 0; i < count && c->expected->size > 1; i++) {
+            const int32_t class = (int32_t)from[i];
+            memcpy(to + i * (Py_ssize_t)sizeof(class), &class, sizeof(class));
         }
-        const int32_t class = (int32_t)from[i];
-        if (c->expected->size == 1)
-            c->to[c->done] = (char)(unsigned char)class;
-        else
-            memcpy(c->to + c->done * (Py_ssize_t)sizeof(class), &class, sizeof(class));
     }
+    c->done += count;
     return 0;
 }
 

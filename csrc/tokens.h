@@ -211,6 +211,7 @@ SPECIALISED void AT_LEVEL(copy_words)(struct workspace *w, ptrdiff_t offset, int
     for (int t = 0; t < tokens; t++) {
         const real *restrict const row = data + offset + length * w->token[first + t];
         real *restrict const to = w->value + rows + lanes * t;
+        UNROLLED(3) /* fewer than lanes of a vector */
         for (int lane = 0; lane < lanes; lane++)
             to[lane] = row[lane];
     }
@@ -269,6 +270,7 @@ SPECIALISED void AT_LEVEL(add_words)(const struct workspace *images, int count, 
             const int k = images[image].token[gradients[g][0]];
             real *restrict const row = grad + table->offset + table->length * k;
             if (parts == 1 || (table->word + k) % parts == part)
+                UNROLLED(3)
                 for (int lane = 0; lane < lanes; lane++)
                     row[lane] += factor[lane];
             if (dirty_words.all && !all_finite(factor, lanes))
