@@ -138,8 +138,8 @@ def test_groups_of_images_have_the_same_bits_at_every_simd_level_and_with_any_nu
 @pytest.mark.parametrize("options", [{"reorder": True}, {"reorder": True, "dtype": "float32"}])
 def test_rows_of_inputs_get_the_gradients_of_all_images(options, tmp_path):
     """Rows of a large first layer read inputs and factors of each image, of which groups of images compute the rest."""
-    inputs, targets, rng = numbers(400), numbers(3), random.Random(1)
-    first, last = (weights(rng, *shape) for shape in ((12, 400), (3, 12)))
+    inputs, targets, rng = numbers(1400), numbers(3), random.Random(1)
+    first, last = (weights(rng, *shape) for shape in ((12, 1400), (3, 12)))
     hidden = [dot(row, inputs).tanh() for row in first]
     loss = cross_entropy([dot(row, hidden) for row in last], targets)
     program = Program(Floats(inputs), Label(targets), {"first": first, "last": last}, loss)
