@@ -114,17 +114,41 @@ def counts(loops):
     "other",
     [
         nest(100 + 40 * 3 + 21, 100 + 40 * 3),
-        nest(100 + 40 * 3 + 20, 100 + 40 * 3, constant=3.0),
         nest(100 + 40 * 3 + 20, 100 + 40 * 3, count=11),
         nest(100 + 40 * 3 + 20, 100 + 40 * 3, 100),
     ],
-    ids=["a distance", "a constant", "a count", "a term"],
+    ids=["a distance", "a count", "a term"],
 )
 def test_a_step_that_differs_stays_outside(other):
     """The fourth of seven: three steps in a loop before it, three behind it."""
     nests = chain(7)
     nests[6] = other
     assert counts(roll(kernels(*nests))) == [3, 3]
+
+
+def integrated(times):
+    """Steps of an integrator: a nest that adds the time, and one that does not."""
+    return [
+        n
+        for t, time in enumerate(times)
+        for n in (nest(120 + 40 * t, 100 + 40 * t, constant=time), nest(140 + 40 * t, 120 + 40 * t, 100 + 40 * t))
+    ]
+
+
+def test_constants_that_differ_are_in_a_table():
+    times = [0.1, 0.2, -0.0, 0.4, 0.5]
+    rolled = roll(kernels(*integrated(times)))
+    ((name, table),) = rolled.tables.items()
+    assert [*map(repr, table)] == [*map(repr, times)]
+    assert lines(rolled)[1:5] == [
+        "    for t < 5:",
+        "        nest of kernel 0:",
+        "            for i < 12:",
+        f"                value[120 + i + 40t] = add({name}[t], value[100 + i + 40t])",
+    ]
+    assert counts(roll(kernels(*integrated(times[:2])))) == []  # two steps may be alike by accident
+    by_turns = [nest(100 + 20 * t, 80 + 20 * t, constant=[1.0, 2.0, 4.0][t % 3]) for t in range(12)]
+    assert counts(roll(kernels(*by_turns))) == [4]
 
 
 def test_zeros_of_two_signs_differ():
@@ -161,9 +185,9 @@ def in_order(loops):
 
 
 def block(first, size=8, start=None):
-    """A chain of nests, each of another constant. The first one reads from `start`, if it is not in front of it."""
+    """A chain of nests, each of one term more. The first one reads from `start`, if it is not in front of it."""
     begin = first - 20 if start is None else start
-    return [nest(first + 20 * k, begin if k == 0 else first + 20 * k - 20, constant=2.0 + k) for k in range(size)]
+    return [nest(first + 20 * k, *[begin if k == 0 else first + 20 * k - 20] * (k + 1)) for k in range(size)]
 
 
 def test_a_table_has_the_distances_of_what_lies_elsewhere():
@@ -174,7 +198,7 @@ def test_a_table_has_the_distances_of_what_lies_elsewhere():
         "    for t < 4:",
         "        nest of kernel 0:",
         "            for i < 12:",
-        "                value[100 + i + 160t] = add(2, value[i + steps_240_160x2[t]])",
+        "                value[100 + i + 160t] = add(1, value[i + steps_240_160x2[t]])",
     ]
     assert rolled.tables == {"steps_240_160x2": (0, 240, 400, 560)}
     assert in_order(rolled) == in_order(plain)
@@ -269,7 +293,20 @@ def log_sum(numbers):
     return most + models.total([(x - most).exp() for x in numbers]).log()
 
 
+def in_time_steps(steps):
+    """An equation whose right side depends on the time, by Euler's method."""
+    x, rng = models.values(3), random.Random(1)
+    weight, back = models.weights(rng, 8, 4), models.weights(rng, 3, 8)
+    state = x
+    for t in range(steps):
+        hidden = [(models.dot(row[:3], state) + row[3] * (0.1 * t + 0.05)).tanh() for row in weight]
+        state = [s + 0.1 * models.dot(row, hidden) for s, row in zip(state, back, strict=True)]
+    loss = models.total([s * s for s in state])
+    return Program(Floats(x), None, {"weight": weight, "back": back}, loss, {"state": state}, 0.01)
+
+
 DEEP = {
+    "time": in_time_steps,
     "filter": filtered,
     "paths": paths,
     "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), depth, hidden=6),
@@ -278,11 +315,16 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["filter", "paths"], DEEP))
+@pytest.mark.parametrize("name", slow_but(["filter", "paths", "time"], DEEP))
 def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
+
+
+@pytest.mark.parametrize("name", slow_but(["time"], ["paths", "time"]))
+def test_bits_of_steps_with_constants_of_their_own_and_of_chains_that_wait(name, tmp_path):
+    compare(DEEP[name](7), tmp_path, steps=2, flags=["-O0"])
 
 
 @pytest.mark.slow

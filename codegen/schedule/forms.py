@@ -5,7 +5,8 @@ Example:
     i < 12: let sum = -0.0; k < 3: sum += value[100 + 8i + k]; value[200 + i] = sum
     i < 12: let sum = -0.0; k < 4: sum += value[196 + 8i + k]; value[212 + i] = sum
 
-have one form. Their counts of terms are (3) and (4), the bases of their indices (100, 200) and (196, 212).
+have one form. Their counts of terms are (3) and (4), the bases of their indices (100, 200) and (196, 212). Both have
+(-0.0) as constants.
 """
 
 from __future__ import annotations
@@ -22,17 +23,20 @@ OVER_TERMS = (Kind.SEQUENTIAL, Kind.IN_ORDER)  # kinds of loops whose counts may
 
 @dataclass(frozen=True)
 class Form:
-    """`key`: a body without its counts of terms and the bases of its indices, which are in the order of the body."""
+    """`key`: a body without its counts of terms, the bases of its indices and its constants, which are in the order of
+    the body. `constants`: as texts, which tell 0 from -0."""
 
     key: object
     counts: tuple[int, ...]
     bases: tuple[int, ...]
+    constants: tuple[str, ...]
 
 
 def form_of(body: Body) -> Form:
     """The form of a body."""
     counts: list[int] = []
     bases: list[int] = []
+    constants: list[str] = []
 
     def without_base(index: Index) -> Index:
         bases.append(index.base)
@@ -40,7 +44,8 @@ def form_of(body: Body) -> Form:
 
     def change(expr: Expr) -> Expr:
         if type(expr) is Const:
-            return Name(repr(expr.value))  # which tells 0 from -0
+            constants.append(repr(expr.value))
+            return Name("constant")
         if type(expr) is not Place:
             return expr
         return Place(expr.array, with_indices(expr.index, without_base), expr.image)
@@ -51,7 +56,7 @@ def form_of(body: Body) -> Form:
 
     anonymous = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
     key = with_counts(map_body(anonymous, change), without_count)
-    return Form(key, tuple(counts), tuple(bases))
+    return Form(key, tuple(counts), tuple(bases), tuple(constants))
 
 
 class Growing:
@@ -66,11 +71,14 @@ class Growing:
             for nest in kernel.nests:
                 if _sums(nest):
                     form = form_of(nest)
-                    counts.setdefault(form.key, set()).add(form.counts)
+                    counts.setdefault((form.key, form.constants), set()).add(form.counts)
         self.forms = {key for key, found in counts.items() if len(found) >= MIN_COUNTS}
 
     def __contains__(self, nest: Body) -> bool:
-        return bool(self.forms) and _sums(nest) and form_of(nest).key in self.forms
+        if not self.forms or not _sums(nest):
+            return False
+        form = form_of(nest)
+        return (form.key, form.constants) in self.forms
 
 
 def _sums(nest: Body) -> bool:

@@ -14,7 +14,8 @@ becomes:
 
 Counts of terms may advance too, as where each token looks at one more than the token before it: k < 3 + t. Where a long
 sequence reads or writes something that does not lie evenly, as the first of some blocks reads inputs, a table has the
-distances: value[i + steps_1616_1056x3[t]]. The last iteration may end early.
+distances: value[i + steps_1616_1056x3[t]]. Another one has constants that differ, as the time in the steps of an
+integrator. The last iteration may end early.
 
 The order of the nests stays as it is, so nothing has to be known about what they read and write. Steps that differ, as
 the first one of a recurrence does, stay in front of the loop or behind it. Among all repeats, the one that saves most
@@ -27,10 +28,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count, groupby
-from operator import sub
+from operator import ne, sub
+from zlib import crc32
 
 from codegen.ir.loops import (
     Body,
+    Const,
     Expr,
     For,
     Index,
@@ -49,6 +52,7 @@ from codegen.schedule.forms import Form, form_of, with_counts, with_indices
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
 MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
 PER_TABLE = 15  # statements that a table of distances has to save, and that its loop has to have
+PER_CONSTANTS = 2  # the same of a table of constants
 PER_END = 15  # statements that an early end has to save
 
 Distances = tuple[int, ...]  # of each repeat from the first one
@@ -117,7 +121,7 @@ class _Roller:
     """Makes loops over kernels, and collects the tables that they need."""
 
     def __init__(self) -> None:
-        self.tables: dict[str, Sequence[int]] = {}
+        self.tables: dict[str, Sequence[int | float]] = {}
 
     def kernels(self, kernels: list[Kernel], fewest: int) -> list[Kernel]:
         """Those that run at one time, with each repeat as one."""
@@ -164,6 +168,7 @@ class _Roller:
     def advancing(self, items: Sequence[_Item], counter: str, tables: Sequence[Distances]) -> Body:
         """The first of some items, with indices that advance with the counter as those of the others."""
         numbers = iter([*zip(*[item.numbers for item in items], strict=True)])
+        constants = iter([*zip(*[item.form.constants for item in items], strict=True)])
 
         def advance(index: Index) -> Index:
             found = _distances(next(numbers))
@@ -175,7 +180,14 @@ class _Roller:
             return replace(index, tables=(*index.tables, (name, Index(0, ((1, counter),)))))
 
         def change(expr: Expr) -> Expr:
-            return replace(expr, index=with_indices(expr.index, advance)) if type(expr) is Place else expr
+            if type(expr) is Place:
+                return replace(expr, index=with_indices(expr.index, advance))
+            found = next(constants) if type(expr) is Const else ()
+            if len(set(found)) < 2:
+                return expr
+            name = _constants_name(found)
+            self.tables[name] = [*map(float, found)]
+            return Place(name, Index(0, ((1, counter),)))
 
         def grow(loop: For) -> For:
             found = _distances(next(numbers))
@@ -217,6 +229,11 @@ def _table_name(distances: Distances) -> str:
     return "steps_" + "_".join(texts).replace("-", "m")
 
 
+def _constants_name(constants: Sequence[str]) -> str:
+    """Tables of equal names are equal: by a checksum, as numbers have points and signs."""
+    return f"constants_{crc32(' '.join(constants).encode()):08x}"
+
+
 class _Search:
     """What repeats in a sequence of items. Any two of equal keys do; more have to advance evenly, or need tables."""
 
@@ -239,14 +256,24 @@ class _Search:
         return sorted(found, key=lambda repeat: repeat.start)
 
     def best(self, start: int, end: int, fewest: int) -> _Repeat | None:
-        """The repeat in items [start, end) that saves most. Two may be alike by accident, so they have to save more."""
-        most = pair = None
+        """The repeat in items [start, end) that saves most.
+
+        Two may be alike by accident, so they have to save more; so have those whose constants differ.
+        """
+        best: dict[bool, _Repeat] = {}  # of those whose constants differ, and of others
+        pair = None
         for repeat in self.candidates(start, end):
+            differ = bool(self.constants(repeat))
             if repeat.count == 2:
-                pair = repeat if fewest == 2 and (pair is None or repeat.saved > pair.saved) else pair
-            elif most is None or repeat.saved > most.saved:
+                is_better = fewest == 2 and not differ and (pair is None or repeat.saved > pair.saved)
+                pair = repeat if is_better else pair
+            elif differ not in best or repeat.saved > best[differ].saved:
                 tabled = self.with_tables(repeat)
-                most = tabled if tabled is not None and (most is None or tabled.saved > most.saved) else most
+                if tabled is not None and (differ not in best or tabled.saved > best[differ].saved):
+                    best[differ] = tabled
+        most, other = best.get(False), best.get(True)
+        if other is not None and (most is None or other.saved > 2 * most.saved):
+            most = other
         return pair if pair is not None and (most is None or pair.saved > 2 * most.saved) else most
 
     def candidates(self, start: int, end: int) -> Iterator[_Repeat]:
@@ -254,7 +281,7 @@ class _Search:
         items, keys = self.items, self.keys
         for period in _periods(keys[start:end]):
             steps = [
-                tuple(map(sub, items[i + period].numbers, items[i].numbers)) if keys[i] == keys[i + period] else None
+                _step(items[i], items[i + period]) if keys[i] == keys[i + period] else None
                 for i in range(start, end - period)
             ]
             alike = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
@@ -292,10 +319,33 @@ class _Search:
         longest = max(map(len, tables), default=0)
         whole = {table for table in tables if len(table) == longest}
         short = {table for table in tables - whole if not any(table == other[: len(table)] for other in whole)}
-        cost = PER_TABLE * len(whole | short)
-        if cost > self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]:
+        constants = self.constants(repeat)
+        cost = PER_TABLE * len(whole | short) + PER_CONSTANTS * len(constants)
+        if (
+            any(map(_is_periodic, constants))
+            or cost > self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]
+        ):
             return None
         return replace(repeat, saved=repeat.saved - cost, tables=(*sorted(whole), *sorted(short)))
+
+    def constants(self, repeat: _Repeat) -> set[tuple[str, ...]]:
+        """Those that differ from repeat to repeat."""
+        columns = [
+            zip(*[item.form.constants for item in repeat.of(self.items, k)], strict=True) for k in range(repeat.period)
+        ]
+        return {found for column in columns for found in column if len(set(found)) > 1}
+
+
+def _is_periodic(constants: Sequence[str]) -> bool:
+    """Whether they come again: a longer sequence of kernels repeats then, each with constants of its own."""
+    periods = range(2, len(constants) // 2 + 1)
+    return any(constants[period:] == constants[:-period] for period in periods)
+
+
+def _step(item: _Item, other: _Item) -> tuple[int, ...]:
+    """How far the numbers of one are from those of the other, and which constants are others."""
+    changed = map(ne, item.form.constants, other.form.constants)
+    return *map(sub, other.numbers, item.numbers), *changed
 
 
 def _periods(keys: list[int]) -> list[int]:

@@ -215,8 +215,15 @@ FAULTS = [
     Fault(
         "zeros of two signs in one loop over kernels",
         "codegen/schedule/forms.py",
-        "return Name(repr(expr.value))",
-        "return Name(repr(expr.value + 0.0))",
+        "constants.append(repr(expr.value))",
+        "constants.append(repr(expr.value + 0.0))",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "the constants of the first step in all steps",
+        "codegen/schedule/roll.py",
+        "if len(set(found)) < 2:",
+        "if found:",
         test="tests/test_roll.py",
     ),
     Fault(
