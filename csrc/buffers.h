@@ -241,7 +241,7 @@ static int convert_buffer(struct converted *c, const Py_buffer *view)
                      expected_things(c->expected), format_of(view));
         return -1;
     }
-    const int dimensions = view->strides != NULL ? view->ndim : 0; /* ctypes has no strides for what is contiguous */
+    const int dimensions = PyBuffer_IsContiguous(view, 'C') ? 0 : view->ndim;
     if (begin_conversion(c, view->len / view->itemsize) < 0)
         return -1;
     const Py_ssize_t row = dimensions ? view->shape[dimensions - 1] : c->count;

@@ -40,20 +40,23 @@ static inline real larger(real a, real b) { return (a >= b || a != a) ? a : b; }
 static inline int is_finite(double x) { return fabs(x) <= DBL_MAX; }
 
 /*
- * No absolute value is larger. Without their sign bit, bit patterns sort as the numbers do, infinity after all finite
- * numbers and nan after infinity: the result is finite if and only if all elements are. The sign goes to the lowest bit,
- * which is at most one step up, so that -0.0 counts too: the result is 0 if and only if all bits of all elements are.
+ * The bits of a number without its sign, which sort as magnitudes do: infinity after all finite numbers, and nan after
+ * infinity. The sign goes to the lowest bit, which is at most one step up, so that -0.0 counts too.
  */
+static inline real_bits magnitude(real x)
+{
+    real_bits bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (bits & (real_bits)-1 >> 1) | bits >> (8 * sizeof(bits) - 1);
+}
+
+/* No absolute value is larger. It is finite if and only if all numbers are, and 0 if and only if all bits of all are. */
 static inline real largest_magnitude(const real *x, ptrdiff_t count)
 {
     real_bits largest = 0;
     real result;
-    for (ptrdiff_t i = 0; i < count; i++) {
-        real_bits bits;
-        memcpy(&bits, &x[i], sizeof(bits));
-        bits = (bits & (real_bits)-1 >> 1) | bits >> (8 * sizeof(bits) - 1);
-        largest = bits > largest ? bits : largest;
-    }
+    for (ptrdiff_t i = 0; i < count; i++)
+        largest = magnitude(x[i]) > largest ? magnitude(x[i]) : largest;
     memcpy(&result, &largest, sizeof(result));
     return result;
 }

@@ -239,13 +239,29 @@ static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
 #endif
 
 #if TOKEN_TABLE_COUNT && !FROZEN
+/* The largest magnitude of all factors, lane by lane first. */
+SPECIALISED real AT_LEVEL(largest_factor)(const struct workspace *w, const int (*gradients)[2], int gradient_count,
+                                          int lanes)
+{
+    real_bits largest[CACHE_LINE] = {0};
+    real result[CACHE_LINE];
+    for (int g = 0; g < gradient_count; g++)
+        for (int first = 0; first < lanes; first += CACHE_LINE) {
+            const real *const factor = w->value + gradients[g][1] + first;
+            UNROLLED(3)
+            for (int lane = 0; lane < at_most(lanes - first, CACHE_LINE); lane++)
+                largest[lane] = magnitude(factor[lane]) > largest[lane] ? magnitude(factor[lane]) : largest[lane];
+        }
+    memcpy(result, largest, sizeof(result));
+    return largest_magnitude(result, at_most(lanes, CACHE_LINE));
+}
+
 /* The largest factor of a table's gradient, inf or nan if one of them is. */
 static real AT_LEVEL(largest_word_factor)(const struct workspace *w)
 {
     real largest = 0;
 #define LOOK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
-    for (int g = 0; g < gradients; g++) \
-        largest = larger(largest, largest_magnitude(w->value + token_gradients_##number[g][1], lanes));
+    largest = larger(largest, AT_LEVEL(largest_factor)(w, token_gradients_##number, gradients, lanes));
     TOKEN_TABLES(LOOK)
 #undef LOOK
     return largest;
