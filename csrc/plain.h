@@ -79,7 +79,7 @@ static double power_of_two(int n)
     return n < -1022 ? x * 0x1p-100 : x;
 }
 
-/* See norm.h: no bit depends on the order of the numbers. */
+/* See update.h: no bit depends on the order of the numbers. */
 static double gradient_norm(const real *grad, struct divisor by)
 {
     const double high = NORM_HIGH, low = NORM_LOW;

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any
 
-from micrograd import dot, order, wrap
+from micrograd import dot, order
 
 if TYPE_CHECKING:
     import graphviz
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 LIMIT = 200  # nodes that are drawn individually: dot lays out as many in seconds, and they are still legible
 UNASKED = 20_000  # nodes of which a notebook draws the groups without being asked: it takes half a second
+ROW = 6  # operations in a row: a page then takes 200 nodes
 MAX_NESTING = 100  # depth of JSON objects
 COLORS = {"weight": "#dcebfa", "bias": "#dcebfa", "input": "#e0f2dc", "target": "#fdf0c8"}
 
@@ -68,10 +69,37 @@ def mimebundle(root: Value) -> dict[str, str]:
         return bundle
     try:
         is_small = len(nodes) <= LIMIT
-        picture = statements([root], rows=wrap.rows(nodes)) if is_small else _groups(len(nodes))(root, "LR")
+        picture = statements([root], rows=in_rows(nodes)) if is_small else _groups(len(nodes))(root, "LR")
         return bundle | {"image/svg+xml": dot.render(picture, "svg").decode()}
     except (ImportError, ValueError, dot.DrawError):  # nothing to draw with, or an op that codegen does not know
         return bundle
+
+
+def in_rows(nodes: list[Value], length: int = ROW) -> dict[int, int]:
+    """A long picture in rows, as text is wrapped: the row of each node, by the Value's identity.
+
+    Example: with at most 2 operations in a row, ((a + b) * c).tanh().exp() is
+
+        row 0:  a, b, a + b, c, (a + b) * c
+        row 1:  tanh, exp
+
+    A node stands as far to the right as its users allow. Leaves, and operations on leaves alone, go with their first
+    user. `nodes` is the topo() of a graph.
+    """
+    depth: dict[int, int] = {}
+    for node in nodes:
+        depth[id(node)] = 1 + max((depth[id(child)] for child in node._prev), default=-1)
+    latest = dict.fromkeys(depth, len(nodes))
+    latest[id(nodes[-1])] = max(depth.values())
+    found: dict[int, int] = dict.fromkeys(depth, len(nodes))
+    for node in reversed(nodes):  # users first
+        row = found[id(node)]
+        if depth[id(node)] > 1 or row == len(nodes):
+            row = found[id(node)] = max(0, latest[id(node)] - 1) // length
+        for child in node._prev:
+            latest[id(child)] = min(latest[id(child)], latest[id(node)] - 1)
+            found[id(child)] = min(found[id(child)], row)
+    return found
 
 
 def _picture(root: Value, rankdir: str, limit: int | None) -> list[str]:

@@ -114,7 +114,6 @@ def test_the_text_that_a_user_writes_models_with_needs_the_standard_library_alon
         "foreign",
         "rows",
         "names",
-        "wrap",
         "statements",
         "dot",
         "draw",

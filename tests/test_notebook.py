@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import models
 import pytest
 
-from micrograd import dot, wrap
+from micrograd import dot, draw
 from micrograd.draw import LIMIT, statements
 from micrograd.engine import Value
 from micrograd.nn import MLP
@@ -88,16 +88,16 @@ def test_the_rows():
     third = second.tanh()
     out = third.exp()
     nodes = out.topo()
-    rows = wrap.rows(nodes, 2)
+    rows = draw.in_rows(nodes, 2)
     assert [rows[id(v)] for v in (a, b, first, c, second, third, out)] == [0, 0, 0, 0, 0, 1, 1]
-    assert set(wrap.rows(nodes, 4).values()) == {0}
-    assert wrap.rows([a]) == {id(a): 0}
+    assert set(draw.in_rows(nodes, 4).values()) == {0}
+    assert draw.in_rows([a]) == {id(a): 0}
 
 
 def test_a_term_stands_beside_the_sum_that_uses_it():
     out = long_sum(30)
     nodes = out.topo()
-    rows = wrap.rows(nodes)
+    rows = draw.in_rows(nodes)
     assert max(rows.values()) == 5
     for node in nodes:
         assert all(rows[id(child)] <= rows[id(node)] for child in node._prev)
@@ -108,7 +108,7 @@ def test_a_term_stands_beside_the_sum_that_uses_it():
 
 def test_every_node_and_edge_is_drawn_once():
     out = long_sum(30)
-    plain, wrapped = statements([out]), statements([out], rows=wrap.rows(out.topo()))
+    plain, wrapped = statements([out]), statements([out], rows=draw.in_rows(out.topo()))
 
     def bare(lines: list[str]) -> list[str]:
         found = [line.strip().split(" [constraint")[0] for line in lines]

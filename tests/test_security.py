@@ -125,7 +125,7 @@ ALLOWED = {
     ("micrograd/commands/tree.py", "importlib"),  # the files of the commands
     ("micrograd/neighbours.py", "importlib"),  # finds modules, and imports none
     ("micrograd/commands/comparison.py", "subprocess"),
-    ("micrograd/commands/check_module.py", "importlib"),
+    ("micrograd/commands/check.py", "importlib"),
     ("micrograd/commands/comparison.py", "importlib"),
     ("micrograd/commands/predict.py", "np.load"),  # results of its own
     ("micrograd/commands/predict.py", "allow_pickle"),  # not allowed, nor here:

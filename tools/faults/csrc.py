@@ -156,7 +156,7 @@ FAULTS = [
     ),
     Fault(
         "a norm without the last row of a tensor",
-        "csrc/norm.h",
+        "csrc/update.h",
         "k < part_start(r->rows, piece + 1, pieces); k++)",
         "k < part_start(r->rows, piece + 1, pieces) - (piece + 1 == pieces); k++)",
         test="tests/test_updates.py::test_the_bits_are_those_of_the_interpreted_rule[no rows]",

@@ -160,7 +160,7 @@ def _rows_stay(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[i
 
 
 def gradient_rows(tensors: Sequence[TensorPlace]) -> list[str]:
-    """The gradients of all tensors as rows, without the padding between them: for csrc/norm.h."""
+    """The gradients of all tensors as rows, without the padding between them: for csrc/update.h."""
     rows = []
     for place in tensors:
         where = np.sort(place.offset + walk(place.tensor.shape, place.strides))
