@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from micrograd.dtypes import DTYPES, EXPECTED_DTYPES, widened
+from micrograd.matching import DTYPES, EXPECTED_DTYPES, widened
 
 if TYPE_CHECKING:
     import numpy.typing as npt

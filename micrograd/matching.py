@@ -8,6 +8,8 @@ there is one way, which is offered:
 
 Tensors of one shape are told apart by the numbers in their names only. Weights of the shape (784, 50), as Keras has
 them, are offered as transposed ones. Nothing is taken that was not asked for.
+
+Numbers are stored in the types that safetensors files name. NumPy is imported when there are any.
 """
 
 from __future__ import annotations
@@ -21,11 +23,14 @@ from typing import TYPE_CHECKING, Any
 from micrograd.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
     import numpy.typing as npt
 
     Tensors = dict[str, npt.NDArray[Any]]
 
 Shape = tuple[int, ...]
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # as the bytes are read
+EXPECTED_DTYPES = "F64, F32, F16 or BF16"
 MAX_SHOWN = 6  # names in a message
 TRANSPOSED: dict[int, list[Shape]] = {2: [(1, 0)], 3: [(2, 1, 0)], 4: [(3, 2, 0, 1), (2, 3, 1, 0)]}  # Keras' layouts
 
@@ -212,3 +217,13 @@ def shaped(shapes: Mapping[str, Shape]) -> str:
 def listed(names: Iterable[str]) -> str:
     names = sorted(map(repr, names))
     return (", ".join(names[:MAX_SHOWN]) or "none") + (", ..." if len(names) > MAX_SHOWN else "")
+
+
+def widened(dtype: str, stored: bytes | memoryview) -> npt.NDArray[np.floating[Any]]:
+    """Numbers as they are stored if they are float64, else as float32, which holds them exactly."""
+    import numpy as np
+
+    numbers = np.frombuffer(stored, DTYPES[dtype])
+    if dtype == "BF16":  # the upper halves of floats
+        return (numbers.astype(np.uint32) << 16).view(np.float32)
+    return numbers if dtype == "F64" else numbers.astype(np.float32)

@@ -21,8 +21,8 @@ from codegen.passes.freeze import frozen_program, weights_of
 from codegen.passes.narrow import narrow, rounded
 from codegen.pipeline import compile_program
 from codegen.program import STORAGES
-from micrograd.dtypes import widened
 from micrograd.engine import Value
+from micrograd.matching import widened
 
 
 def odd_numbers() -> np.ndarray:

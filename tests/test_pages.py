@@ -18,8 +18,7 @@ import pytest
 
 import codegen
 from codegen import Floats, Pixels, Program
-from codegen.pages.page import Picture, page_text, picture_of, write_page
-from codegen.pages.wasm import wasm_of
+from codegen.pages.page import Picture, page_text, picture_of, wasm_of, write_page
 from micrograd.__main__ import main
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -188,7 +187,7 @@ def test_the_command_refuses(
 @pytest.mark.slow
 def test_zig_makes_pages_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     pytest.importorskip("ziglang")
-    monkeypatch.setattr("codegen.pages.wasm.shutil.which", lambda command: None)
+    monkeypatch.setattr("codegen.pages.page.shutil.which", lambda command: None)
     page = write_page(models.mlp(), tmp_path / "page.html")
     wasm = gzip.decompress(base64.b64decode(told(page)["wasm"]))
     assert wasm.startswith(b"\0asm\1\0\0\0")

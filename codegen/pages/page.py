@@ -23,6 +23,8 @@ import html
 import json
 import math
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -36,12 +38,12 @@ from codegen.backends.expressions import Arithmetic
 from codegen.build import narrowed
 from codegen.files import write_if_changed
 from codegen.kinds import Part, Pixels, types_text
-from codegen.pages.wasm import wasm_of
 from codegen.passes.freeze import frozen_program, set_weights, weights_of
 from codegen.passes.mistakes import ModelWarning
 from codegen.passes.narrow import narrow
 from codegen.pipeline import compile_program
 from codegen.program import STORAGES, Array, Program
+from codegen.toolchain import CompilerError, run_compiler, zig_command
 from micrograd.engine import Value
 
 if TYPE_CHECKING:
@@ -54,6 +56,26 @@ MIN_SIDE = 5  # pixels of a picture that one can draw
 BOX = 20 / 28  # of a side: MNIST's digits fit into 20 x 20 of 28 x 28 pixels
 FAINT = 0.1  # of full ink: less is paper
 CHANNELS = (1, 3, 4)  # of a picture whose shape has three axes
+HOW_TO_GET_CLANG = """\
+It takes clang with wasm-ld, or zig:
+    any system       pip install 'micrograd-nn[compiler]'
+    Debian, Ubuntu   apt install clang lld
+    Fedora           dnf install clang lld
+    macOS            brew install llvm lld"""
+
+WASM_FLAGS = [
+    "-std=c11",
+    "-O3",
+    "-msimd128",
+    "-mbulk-memory",  # memory.copy instead of calls of memcpy()
+    "-ffp-contract=off",
+    "-fno-trapping-math",
+    "-ffreestanding",
+    "-nostdlib",
+    "-DMODEL_NO_WEIGHTS",  # the page brings them
+    "-Wl,--no-entry",
+    "-Wl,--strip-all",
+]
 
 
 @dataclass(frozen=True)
@@ -378,3 +400,32 @@ def _weights(program: Program) -> dict[str, Any]:
 
 def _little(array: npt.NDArray[Any]) -> bytes:
     return array.astype(array.dtype.newbyteorder("<")).tobytes()
+
+
+def wasm_of(files: Mapping[str, str], compiler: str | None = None) -> bytes:
+    """Compiles C files, which may include each other, to WebAssembly without imports: by clang or by ziglang.
+
+    It has the bits of strict mode: WebAssembly rounds as IEEE 754 says, and has no fused multiply-add. Raises
+    CompilerError.
+    """
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for file, text in files.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        sources = [str(folder / file) for file in files if file.endswith(".c")]
+        target = folder / "model.wasm"
+        command = [*_compiler(compiler), *WASM_FLAGS, *sources, "-o", str(target)]
+        run_compiler(command, name, "the page's C", {"unable to execute": f"\n{HOW_TO_GET_CLANG}"})
+        return target.read_bytes()
+
+
+def _compiler(asked: str | None) -> list[str]:
+    if asked is not None:
+        if shutil.which(asked) is None:
+            raise CompilerError(f"there is no C compiler {asked!r}.\n{HOW_TO_GET_CLANG}")
+        return [asked, "--target=wasm32"]
+    if shutil.which("clang") and shutil.which("wasm-ld"):
+        return ["clang", "--target=wasm32"]
+    if zig := zig_command():
+        return [*zig, "--target=wasm32-freestanding", "-fno-sanitize=undefined"]
+    raise CompilerError(f"a page needs a compiler for WebAssembly, and none was found.\n{HOW_TO_GET_CLANG}")

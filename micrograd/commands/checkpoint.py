@@ -17,10 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from micrograd.dtypes import DTYPES, EXPECTED_DTYPES, widened
 from micrograd.errors import UserError
 from micrograd.files import temporary, write_whole
-from micrograd.matching import EXACT, MatchError, Matching, matched
+from micrograd.matching import DTYPES, EXACT, EXPECTED_DTYPES, MatchError, Matching, matched, widened
 
 if TYPE_CHECKING:
     import numpy as np
