@@ -305,7 +305,27 @@ def in_time_steps(steps):
     return Program(Floats(x), None, {"weight": weight, "back": back}, loss, {"state": state}, 0.01)
 
 
+def tagged(steps):
+    """What two recurrences say of each step, one of which comes from the last one: their distance differs."""
+    x, rng = [models.values(2) for _ in range(steps)], random.Random(1)
+    parameters, told = {}, []
+    for way in (x, x[::-1]):
+        own, other = models.weights(rng, 6, 2), models.weights(rng, 6, 6)
+        parameters |= {f"{len(told)}.own": own, f"{len(told)}.other": other}
+        state = [models.dot(row, way[0]).tanh() for row in own]
+        states = [state]
+        for now in way[1:]:
+            state = [(models.dot(a, now) + models.dot(b, state)).tanh() for a, b in zip(own, other, strict=True)]
+            states.append(state)
+        told.append(states if way is x else states[::-1])
+    parameters["out"] = out = models.weights(rng, 3, 12)
+    heard = [models.dot(row, [*a, *b]).tanh() for a, b in zip(*told, strict=True) for row in out]
+    loss = models.total([h * h for h in heard])
+    return Program(Floats([v for row in x for v in row]), None, parameters, loss, {"heard": heard}, 0.01)
+
+
 DEEP = {
+    "tagger": tagged,
     "time": in_time_steps,
     "filter": filtered,
     "paths": paths,
@@ -315,15 +335,15 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["filter", "paths", "time"], DEEP))
+@pytest.mark.parametrize("name", slow_but(["filter", "paths", "tagger", "time"], DEEP))
 def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
 
 
-@pytest.mark.parametrize("name", slow_but(["time"], ["paths", "time"]))
-def test_bits_of_steps_with_constants_of_their_own_and_of_chains_that_wait(name, tmp_path):
+@pytest.mark.parametrize("name", slow_but(["time"], ["paths", "tagger", "time"]))
+def test_bits_of_loops_over_steps(name, tmp_path):
     compare(DEEP[name](7), tmp_path, steps=2, flags=["-O0"])
 
 

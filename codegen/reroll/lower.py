@@ -12,9 +12,9 @@ come from one array and then from another has a loop for each, and one over term
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable
+from collections.abc import Callable, Container, Hashable, Iterator
 from dataclasses import dataclass, replace
-from itertools import chain, groupby
+from itertools import chain, groupby, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -76,7 +76,8 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
         for run, advance in zip(chain.from_iterable(parts), relative, strict=True):
             offsets = advance[rows[0]]
             columns = range(column, column + len(run.kinds))
-            found.append(Terms(run, columns, offsets, loops_over_terms(offsets)))
+            pieces = _apart(loops_over_terms(offsets), run, offsets, layout, stored)
+            found.append(Terms(run, columns, offsets, pieces))
             column += len(run.kinds)
         left = iter(found)
         terms = [tuple([next(left) for _ in part]) for part in parts]
@@ -95,6 +96,33 @@ def loops_over_terms(offsets: Ints) -> list[Piece]:
         else:
             found.append(piece)
     return found
+
+
+def _apart(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored: GroupLayout) -> list[Piece]:
+    """The pieces, those of two equal halves as two, if these are at another distance in the next parts of the group.
+
+    As where each token reads what two recurrences say of it, one of which comes from the end of the sequence.
+    """
+    found: list[Piece] = []
+    for piece in pieces:
+        half = piece.length // 2
+        halves = piece.start, piece.start + half
+        if len(piece.loops) > 1 and piece.loops[-1].count == 2:
+            distance = offsets[halves[1]] - offsets[halves[0]]
+            moving = [kind != Op.CONST for kind in run.kinds]
+            others = [run.columns(layout.index[other.group.leaves[:1]])[0] for other in _alike(layout, stored)]
+            if any((other[halves[1]] - other[halves[0]] != distance)[moving].any() for other in others):
+                found += [Piece(start, half, piece.loops[:-1]) for start in halves]
+                continue
+        found.append(piece)
+    return found
+
+
+def _alike(layout: Layout, stored: GroupLayout) -> Iterator[GroupLayout]:
+    """The nearest parts of the same group, before and behind."""
+    group = stored.group.number
+    for numbers in (range(stored.number - 1, -1, -1), range(stored.number + 1, len(layout.groups))):
+        yield from islice((other for n in numbers if (other := layout.groups[n]).group.number == group), 1)
 
 
 Key = Callable[[Run], Hashable]
