@@ -12,9 +12,9 @@ come from one array and then from another has a loop for each, and one over term
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, islice
+from itertools import chain, groupby
 
 import numpy as np
 import numpy.typing as npt
@@ -118,11 +118,10 @@ def _apart(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored:
     return found
 
 
-def _alike(layout: Layout, stored: GroupLayout) -> Iterator[GroupLayout]:
-    """The nearest parts of the same group, before and behind."""
-    group = stored.group.number
-    for numbers in (range(stored.number - 1, -1, -1), range(stored.number + 1, len(layout.groups))):
-        yield from islice((other for n in numbers if (other := layout.groups[n]).group.number == group), 1)
+def _alike(layout: Layout, stored: GroupLayout) -> list[GroupLayout]:
+    """The parts of the same group right before and behind."""
+    numbers = [n for n in (stored.number - 1, stored.number + 1) if 0 <= n < len(layout.groups)]
+    return [layout.groups[n] for n in numbers if layout.groups[n].group.number == stored.group.number]
 
 
 Key = Callable[[Run], Hashable]

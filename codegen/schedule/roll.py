@@ -24,12 +24,12 @@ statements is rolled first; then what is before it, behind it and inside it.
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count, groupby
 from operator import ne, sub
-from zlib import crc32
 
 from codegen.ir.loops import (
     Body,
@@ -230,8 +230,8 @@ def _table_name(distances: Distances) -> str:
 
 
 def _constants_name(constants: Sequence[str]) -> str:
-    """Tables of equal names are equal: by a checksum, as numbers have points and signs."""
-    return f"constants_{crc32(' '.join(constants).encode()):08x}"
+    """Tables of equal names are equal: by a digest, as numbers have points and signs."""
+    return f"constants_{hashlib.sha256(' '.join(constants).encode()).hexdigest()[:16]}"
 
 
 class _Search:
@@ -263,14 +263,15 @@ class _Search:
         best: dict[bool, _Repeat] = {}  # of those whose constants differ, and of others
         pair = None
         for repeat in self.candidates(start, end):
-            differ = bool(self.constants(repeat))
             if repeat.count == 2:
-                is_better = fewest == 2 and not differ and (pair is None or repeat.saved > pair.saved)
-                pair = repeat if is_better else pair
-            elif differ not in best or repeat.saved > best[differ].saved:
-                tabled = self.with_tables(repeat)
-                if tabled is not None and (differ not in best or tabled.saved > best[differ].saved):
-                    best[differ] = tabled
+                is_better = fewest == 2 and (pair is None or repeat.saved > pair.saved)
+                pair = repeat if is_better and not self.constants(repeat) else pair
+                continue
+            better = [kind for kind in (False, True) if kind not in best or repeat.saved > best[kind].saved]
+            differ = bool(better) and bool(self.constants(repeat))
+            tabled = self.with_tables(repeat) if differ in better else None
+            if tabled is not None and (differ not in best or tabled.saved > best[differ].saved):
+                best[differ] = tabled
         most, other = best.get(False), best.get(True)
         if other is not None and (most is None or other.saved > 2 * most.saved):
             most = other
