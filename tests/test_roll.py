@@ -114,10 +114,11 @@ def counts(loops):
     "other",
     [
         nest(100 + 40 * 3 + 21, 100 + 40 * 3),
+        nest(100 + 40 * 3 + 20, 100 + 40 * 3, constant=3.0),
         nest(100 + 40 * 3 + 20, 100 + 40 * 3, count=11),
         nest(100 + 40 * 3 + 20, 100 + 40 * 3, 100),
     ],
-    ids=["a distance", "a count", "a term"],
+    ids=["a distance", "a constant", "a count", "a term"],
 )
 def test_a_step_that_differs_stays_outside(other):
     """The fourth of seven: three steps in a loop before it, three behind it."""

@@ -262,13 +262,14 @@ def _by_depth(size: int, component: list[Group], array_of: dict[int, int]) -> li
         for n, g, row in _roots_of(component)
     ]
     early = _earliest(roots)
+    late = _latest(roots, early)
     found = []
-    for depth in (early, _latest(roots, early)):
+    for depth in (early, late) if late != early else (early,):
         rows: dict[tuple[int, int], list[int]] = {}
         for root in roots:
             rows.setdefault((root.group, depth[root.node]), []).append(root.row)
         found.append([replace(component[g].select(np.array(of)), step=step) for (g, step), of in rows.items()])
-    return min(found, key=lambda parts: _neighbours(_in_order(size, parts)))
+    return min(found, key=lambda parts: _neighbours(_in_order(size, parts))) if len(found) > 1 else found[0]
 
 
 def _earliest(roots: list[_Root]) -> dict[int, int]:

@@ -322,10 +322,7 @@ class _Search:
         short = {table for table in tables - whole if not any(table == other[: len(table)] for other in whole)}
         constants = self.constants(repeat)
         cost = PER_TABLE * len(whole | short) + PER_CONSTANTS * len(constants)
-        if (
-            any(map(_is_periodic, constants))
-            or cost > self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]
-        ):
+        if any(map(_are_few, constants)) or cost > self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]:
             return None
         return replace(repeat, saved=repeat.saved - cost, tables=(*sorted(whole), *sorted(short)))
 
@@ -337,10 +334,9 @@ class _Search:
         return {found for column in columns for found in column if len(set(found)) > 1}
 
 
-def _is_periodic(constants: Sequence[str]) -> bool:
-    """Whether they come again: a longer sequence of kernels repeats then, each with constants of its own."""
-    periods = range(2, len(constants) // 2 + 1)
-    return any(constants[period:] == constants[:-period] for period in periods)
+def _are_few(constants: Sequence[str]) -> bool:
+    """Whether at most half of them are others: a few steps differ, or a longer sequence of kernels repeats."""
+    return 2 * len(set(constants)) <= len(constants)
 
 
 def _step(item: _Item, other: _Item) -> tuple[int, ...]:

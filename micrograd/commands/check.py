@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any
 
 from micrograd import __version__, neighbours
-from micrograd.commands import observe_module
 from micrograd.commands.comparison import LEVELS, Numbers, compare_levels, conclude, count, observed
 from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import (
@@ -131,6 +130,7 @@ def reference(module: Any, name: str, model: str, weights: Path | None, how: Mat
     from codegen.passes.narrow import rounded
     from codegen.program import STORAGES
     from codegen.weights import read_weights
+    from micrograd.commands.observe_module import observe as observed_of
 
     info, program = module.info(), load_program(model)
     is_frozen = not hasattr(module, "train")
@@ -153,4 +153,4 @@ def reference(module: Any, name: str, model: str, weights: Path | None, how: Mat
             raise UsageError(
                 f"{name} has the digest {info['digest'][:16]}, but {model} has {digest[:16]}: another model"
             )
-        return {what: array("d", numbers) for what, numbers in observe_module.observe(plain, 1, tensors)}
+        return {what: array("d", numbers) for what, numbers in observed_of(plain, 1, tensors)}
