@@ -44,6 +44,7 @@ from codegen.reroll.storage import assign_storage
 from codegen.reroll.trees import find_trees
 from codegen.schedule.columns import copy_columns_of_gradients
 from codegen.schedule.copies import Batch, Scheduled, plan_batch
+from codegen.schedule.phases import with_phases
 from codegen.schedule.pipeline import (
     Rerolled,
     batch_passes,
@@ -236,10 +237,10 @@ def scheduled(
     single = single_images(found, to, phases)
     return Scheduled(
         plain=single.loops,
-        single=schedule(single, c_passes(single, to, phases)),
+        single=schedule(single, c_passes(single, to, in_module=True)),
         batch=batch,
         steps=steps_of(found, program, to, updates),
-        dense=dense_rows_of(found, program, to),
+        dense=with_phases(dense_rows_of(found, program, to), phases),
     )
 
 

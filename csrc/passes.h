@@ -235,7 +235,7 @@ static void compute_values(int worker, int first, int count)
 #endif
         {
             for (int k = 0; k < count; k++)
-                copy_computed_once(&w[k]);
+                copy_computed_once(&w[k], once);
             compute_side_by_side(images, passes, w, count, &computed_once);
             level->copy_out_of(images, w, count, list);
         }
@@ -363,6 +363,7 @@ static void compute_block(struct random_state *random)
     }
 #if SIDE_BY_SIDE
     compute_once(level->training, &computed_once);
+    copy_computed_once(&block[0], all_once);
 #endif
     pool_run(compute_images, pieces_of(block_images.end - block_images.first), NULL);
 }

@@ -2,7 +2,8 @@
  * Images of a batch side by side: element n of image k is value[n][k], so that a vector register holds one number of
  * each image. Parts of value[] are copied between images side by side and the workspaces of single images: the generated
  * lists are `into`, `out_of`, and `once`, from the workspace in which what depends on parameters alone is computed once;
- * and `all_side_by_side` and `all_once`, all that is computed so.
+ * and `all_side_by_side` and `all_once`, all that is computed so. Of the latter, a block's first image has what gradients
+ * read of nothing else.
  *
  * The copies themselves are in transpose.h.
  */
@@ -40,17 +41,16 @@ static void compute_once(const struct batch_passes *passes, struct workspace *on
 #if !FROZEN
 static struct workspace computed_once; /* by train() */
 
-static void copy_computed_once(struct workspace *w)
+static void copy_computed_once(struct workspace *w, const struct values *list)
 {
-    for EACH_PART(part, once)
+    for EACH_PART(part, list)
         memcpy(w->value + part->first, computed_once.value + part->first, (size_t)part->count * sizeof(real));
 }
 
 /* The values that one image has in neither its workspace nor in another one. */
 static inline void copy_image(struct workspace *w, const struct images *images, int image)
 {
-    for EACH_PART(part, all_once)
-        memcpy(w->value + part->first, computed_once.value + part->first, (size_t)part->count * sizeof(real));
+    copy_computed_once(w, all_once);
     for EACH_PART(part, all_side_by_side)
         for (int i = part->first; i < part->first + part->count; i++)
             w->value[i] = images->value[i][image];

@@ -46,7 +46,7 @@ static void receive_image(int image, const char *from, struct active_list *list)
     else
         set_targets(w, block_images.targets[image]);
 #if SIDE_BY_SIDE
-    copy_computed_once(w);
+    copy_computed_once(w, once);
 #endif
     memcpy(&block_images.loss[image], from, sizeof(double));
     from += sizeof(double);

@@ -85,6 +85,25 @@ def test_what_one_group_reads_of_parameters_alone_and_of_inputs(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+def test_what_gradients_read_of_parameters_alone_and_of_inputs(tmp_path):
+    """One factor of eight that depends on parameters alone and is not added to the others, and a penalty."""
+    x, y = models.values(8), models.values(1)
+    a, b, c = (models.weights(Random(i), 8) for i in range(3))
+    tanhs = [(u * v + w).tanh() for u, v, w in zip(b, [a[0], *x[1:]], c, strict=True)]
+    loss = tanhs[0] + models.total(tanhs[1:]) * y[0] + models.total([v * v for v in c]) * 0.1
+    program = Program(Floats(x), Floats(y), {"a": a[:1], "b": b, "c": c}, loss)
+    module = Extension(program, tmp_path, "loops", flags=["-O0"]).module
+    rng = np.random.default_rng(2)
+    images, targets = rng.normal(size=(40, 8)), rng.normal(size=(40, 1))
+    module.zero_grad()
+    module.accumulate(images, targets)  # before any workspace has numbers
+    together = bits(module.flat_grad())
+    module.zero_grad()
+    for image, target in zip(images, targets, strict=True):
+        module.accumulate(image[None], target[None])
+    assert bits(module.flat_grad()) == together
+
+
 @pytest.mark.parametrize("chain", nightly_but([3], [1, 3]))
 def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain, tmp_path):
     """The third, first and second number of an image, as statements: gcc 12 -O3 added them as they lie in memory."""

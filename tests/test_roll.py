@@ -38,6 +38,7 @@ from codegen.ir.loops import (
 )
 from codegen.ir.print_loops import body_lines, kernel_lines
 from codegen.pipeline import compile_program
+from codegen.schedule.phases import with_phases
 from codegen.schedule.roll import roll
 from codegen.schedule.skip_zeros import reads_inputs
 from micrograd.engine import Value
@@ -164,8 +165,8 @@ def test_what_runs_at_different_times_differs():
         [replace(k, passes=Pass.GRADIENTS if k.number > 9 else Pass.LOSS) for k in plain.kernels]
     )
     assert counts(roll(backward)) == [10, 10]
-    assert counts(roll(plain, {n: Phase.ONCE if n < 10 else Phase.BY_IMAGE for n in range(20)})) == [10, 10]
-    assert counts(roll(plain, {n: Phase.ONCE if n % 2 else Phase.BY_IMAGE for n in range(20)})) == []
+    assert counts(roll(with_phases(plain, dict.fromkeys(range(10), Phase.ONCE)))) == [10, 10]
+    assert counts(roll(with_phases(plain, dict.fromkeys(range(0, 20, 2), Phase.ONCE)))) == []
 
 
 def test_blocks_come_before_what_repeats_in_them():

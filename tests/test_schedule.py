@@ -37,7 +37,7 @@ from codegen.ir.loops import (
     statements,
 )
 from codegen.ir.print_loops import body_lines
-from codegen.pipeline import build_graph, reroll, token_parts
+from codegen.pipeline import batch_of, build_graph, reroll, token_parts
 from codegen.reference.interpret import State, run, run_batch
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule import each
@@ -88,13 +88,20 @@ def all_stages(program, target):
     for_c = reroll(graph, program, target.cache_line, by_index)
     for backend, found in (
         ("C", for_c),
-        ("C, single images", single_images(for_c, target, {})),
+        ("C, single images", single_images(for_c, target, phases_of(for_c, target))),
         ("Python", reroll(graph, program, 1)),
     ):
         is_padded = False
-        for name, loops in changed(found, python_passes(found) if backend == "Python" else c_passes(found, target, {})):
+        for name, loops in changed(
+            found, python_passes(found) if backend == "Python" else c_passes(found, target, in_module=True)
+        ):
             is_padded = is_padded or name == "pad"
             yield f"{backend}, {name}", is_padded, loops, found
+
+
+def phases_of(found, target):
+    batch = batch_of(found, target)
+    return batch.phases if batch is not None else {}
 
 
 def check_batch(program, target=STRICT):
@@ -152,12 +159,12 @@ def test_each_pass_keeps_every_bit(name):
     check(models.convolution(6, 2) if name == "convolution" else models.REGULAR[name](), steps=1)
 
 
-@pytest.mark.parametrize("name", c_passes(None, STRICT, {}))
+@pytest.mark.parametrize("name", c_passes(None, STRICT, in_module=True))
 def test_any_pass_can_be_switched_off(name):
     program = models.mlp()
     graph = build_graph(program)
     found = reroll(graph, program, 8)
-    loops = schedule(found, c_passes(found, STRICT, {}), without=[name])
+    loops = schedule(found, c_passes(found, STRICT, in_module=True), without=[name])
     verify_loops(loops)
     systems = {"interpreter": Interpreter(program, graph)}
     systems["loops"] = LoopInterpreter(program, with_rows(loops, found.loops), found)
@@ -425,6 +432,26 @@ def test_short_rows_of_gradients_become_columns():
         "        vectors i < 12:",
         "            sum[12row + i] += mul(value[i], x)",
     ]
+
+
+def test_gradients_read_in_one_place_what_a_batch_computes_once():
+    """Half of the gradient of a square, which is added twice."""
+    x, w = models.values(12), models.weights(Random(1), 12)
+    program = Program(Floats(x), None, {"w": w}, models.dot(w, x).tanh() + models.total([v * v for v in w]) * 0.1)
+    found = reroll(build_graph(program), program, 8)
+    single = single_images(found, STRICT, phases_of(found, STRICT))
+    (nest,) = schedule(single, c_passes(single, STRICT, in_module=True)).kernels[-1].nests
+    (images,) = [stmt for stmt in statements(nest) if is_images(stmt)]
+    assert [*body_lines((images,))] == [
+        "images image < 64:",
+        "    for k < 2:",
+        "        vectors i < 12:",
+        "            sum[i] += shared[24 + i]",
+        "    let x = value[36]",
+        "    vectors i < 12:",
+        "        sum[i] += mul(value[i], x)",
+    ]
+    assert batch_of(found, STRICT).copies.once == []  # nothing to copy to each image
 
 
 @pytest.mark.parametrize("shape", [(12, 6), (3, 3)], ids=["nearly a vector", "few of either"])

@@ -44,7 +44,7 @@ from codegen.reroll.loops import is_neutral
 from codegen.schedule.copies import Batch
 from codegen.schedule.forms import OVER_TERMS, with_counts
 from codegen.schedule.nest import root_loops
-from codegen.schedule.phases import once_first
+from codegen.schedule.phases import once_first, with_phases
 from codegen.schedule.roll import roll
 
 REDUCTIONS = {int(Op.ADD): "sum", int(Op.MAX): "max"}
@@ -99,7 +99,7 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
     So are groups whose sums grow, as those of the tokens behind a mask: `k < 3 + t`.
     """
     phases = batch.phases if batch is not None else {}
-    loops = once_first(loops, phases)
+    loops = once_first(with_phases(loops, phases))
     kernels = {kernel.number: kernel for kernel in loops.kernels}
 
     def about(kernel: Kernel) -> list[str]:
@@ -141,7 +141,7 @@ def explanation(loops: Loops, batch: Batch | None = None) -> list[str]:
     told: set[int] = set()
     found: list[str] = []
     plain = iter(loops.kernels)
-    for kernel in roll(loops, phases, fewest=3).kernels:
+    for kernel in roll(loops, fewest=3).kernels:
         together = [next(plain)]
         while sum(k.roots for k in together) < kernel.roots:
             together.append(next(plain))

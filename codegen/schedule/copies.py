@@ -106,8 +106,8 @@ class Scheduled:
 @dataclass(frozen=True)
 class Copies:
     """`into` goes from workspaces to images side by side, `out_of` back, and `out_of_groups` where groups of images add
-    gradients; `once` from the values that are computed once to each workspace. The others are all values that are
-    computed side by side, or once."""
+    gradients; `once` to each workspace: values that are computed once, and read by rows or together with others. The
+    others are all values that are computed side by side, or once."""
 
     into: list[Span]
     out_of: list[Span]
@@ -196,12 +196,15 @@ def _copies(loops: Loops, plain: Loops, in_groups: Container[int], factors: Iter
     read_beside += [kernel for kernel in gradients if kernel.number in in_groups]
     others = [kernel for kernel in gradients if kernel.number not in in_groups]
     read = marked(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
+    mixed = _read_by(plain, (), factors)
+    for found in (found for kernel in gradients for found in indices_read(plain, kernel)):
+        mixed[found] |= not once[found].all()
     kept, kept_by_image = (_read_by(plain, found, factors) for found in (gradients, others))
     return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),
         out_of=_blocks(kept & written, written | _padding(loops), images),
         out_of_groups=_blocks(kept_by_image & written, written | _padding(loops), images),
-        once=_spans(kept & once),
+        once=_spans(mixed & once),
         all_side_by_side=_spans(written),
         all_once=_spans(once),
     )

@@ -23,11 +23,12 @@ and then:
             grad[12i + j] = sum
 
 Each gradient adds the images in order, so it has the same bits as with one image at a time. A single row of gradients
-with one term per image stays in memory: nothing would be reused between two terms. A term that no value of an image is
-part of, as the one of an L2 penalty, is computed once:
+with one term per image stays in memory: nothing would be reused between two terms. What a batch computes once is read
+in the workspace of its first image, which is shared[], and a term that no value of another image is part of, as the one
+of an L2 penalty, is computed once:
 
     let sum = grad[12i + j]
-    let term = mul(data[12i + j], 0.002)
+    let term = mul(shared[40 + 12i + j], 0.002)
     images image:
         sum += term
 
@@ -80,6 +81,7 @@ from dataclasses import replace
 
 from codegen.ir.loops import (
     PARAMETER_GRADIENTS,
+    SHARED,
     VALUE,
     Accumulate,
     Body,
@@ -92,6 +94,8 @@ from codegen.ir.loops import (
     Loops,
     Name,
     Pass,
+    Phase,
+    Place,
     Stmt,
     Store,
     map_body,
@@ -100,6 +104,7 @@ from codegen.ir.loops import (
     uses,
 )
 from codegen.schedule.nest import around, each_nest, result, root_loops
+from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target
 
 MAX_IMAGES = 64  # in a block: an upper bound of the iterations
@@ -109,6 +114,22 @@ GAIN = 2  # so many times fewer vectors of terms are worth reading and writing g
 
 def add_images(loops: Loops) -> Loops:
     return _inside_roots(loops, lambda body: (For("image", MAX_IMAGES, body, Kind.IMAGES),), straight=True)
+
+
+def read_in_first(loops: Loops) -> Loops:
+    is_shared = written_in(loops, Phase.ONCE)
+
+    def change(kernel: Kernel, nest: Body) -> Body:
+        counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+
+        def place(expr: Expr) -> Expr:
+            if type(expr) is Place and expr.array == VALUE and is_shared[indices_of(loops, expr.index, counts)].all():
+                return replace(expr, array=SHARED)
+            return expr
+
+        return map_body(nest, place) if kernel.passes == Pass.DENSE_GRADIENTS else nest
+
+    return each_nest(loops, change) if is_shared.any() else loops
 
 
 def keep_in_registers(loops: Loops) -> Loops:

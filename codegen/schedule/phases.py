@@ -35,7 +35,6 @@ from codegen.ir.loops import (
     Kernel,
     Kind,
     Loops,
-    Pass,
     Phase,
     Place,
     has_loop,
@@ -48,7 +47,6 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
 
-GRADIENTS = Pass.DENSE_GRADIENTS | Pass.ROW_GRADIENTS
 ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[] is known after one of these
 MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
@@ -88,7 +86,7 @@ def set_phases(loops: Loops, rows: dict[int, RowTensor], target: Target, observe
         together |= mixed
     kernels = []
     for plain, kernel in zip(loops.kernels, skipping.kernels, strict=True):
-        phase = phases.get(kernel.number, kernel.phase)
+        phase = phases[kernel.number]
         kernels.append(replace(plain if phase == Phase.SIDE_BY_SIDE else kernel, phase=phase))
     return loops.with_kernels(kernels)
 
@@ -108,8 +106,6 @@ def _phases(
         return {number for indices in both for number in writer[indices][states[indices] == 0].tolist()}
 
     for kernel in loops.kernels:
-        if kernel.passes & GRADIENTS:
-            continue
         found = [*indices_read(loops, kernel)]
         read = [states[indices] for indices in found]
         state = max((int(one.max()) for one in read), default=0)
@@ -127,14 +123,18 @@ def _phases(
     return phases, mixed - {-1}
 
 
-def once_first(loops: Loops, phases: Mapping[int, Phase] | None) -> Loops:
+def with_phases(loops: Loops, phases: Mapping[int, Phase]) -> Loops:
+    return loops.with_kernels([replace(k, phase=phases.get(k.number, k.phase)) for k in loops.kernels])
+
+
+def once_first(loops: Loops) -> Loops:
     """Of neighbours that the same passes need, what a batch computes once before the others, as in the batch.
 
     So it does not stand between steps of a recurrence that repeat without it: see roll.py.
     """
-    phases, kernels = phases or {}, []
+    kernels: list[Kernel] = []
     for _, together in groupby(loops.kernels, key=lambda kernel: (kernel.passes, kernel.is_gradient)):
-        kernels += sorted(together, key=lambda kernel: phases.get(kernel.number) != Phase.ONCE)
+        kernels += sorted(together, key=lambda kernel: kernel.phase != Phase.ONCE)
     return loops.with_kernels(kernels)
 
 

@@ -15,14 +15,14 @@ from codegen.reroll.trees import Shapes
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.dots import add_terms_in_vectors
 from codegen.schedule.each import apply_to_each
-from codegen.schedule.gradients import add_images, interchange_loops, keep_in_registers, share_gradients
+from codegen.schedule.gradients import add_images, interchange_loops, keep_in_registers, read_in_first, share_gradients
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import collect, hoist, name_addresses
 from codegen.schedule.in_registers import read_apart
 from codegen.schedule.lanes import pad_lanes, split_into_lanes
 from codegen.schedule.marks import keep_order, mark_near, mark_vectors
 from codegen.schedule.parts import interleave_sums, split_sums
-from codegen.schedule.phases import once_first, set_phases
+from codegen.schedule.phases import once_first, set_phases, with_phases
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.roll import roll
 from codegen.schedule.rows import RowTensor
@@ -85,18 +85,18 @@ Pass = Callable[[Loops], Loops]
 
 def single_images(found: Rerolled, target: Target, phases: Mapping[int, Phase]) -> Rerolled:
     """What c_passes() are for in a module, whose batches have `phases`: with rows instead of columns."""
-    return replace(found, loops=copy_columns(found.loops, target.cache_line, phases))
+    return replace(found, loops=copy_columns(with_phases(found.loops, phases), target.cache_line, phases))
 
 
-def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None = None) -> dict[str, Pass]:
-    """The passes of C, by name, in order. `phases`: of kernels in a batch of a module, by their number."""
-    in_module = phases is not None
+def c_passes(found: Rerolled, target: Target, in_module: bool = False) -> dict[str, Pass]:
+    """The passes of C, by name, in order. Kernels of a module have their phases in a batch."""
     tiles = Kind.TRANSPOSED if in_module else Kind.VECTORS
     passes: dict[str, Pass] = {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
         "row sums": lambda loops: split_row_sums(loops, target),  # sums over active inputs apart, for tiles of rows
         "unroll": unroll,  # short sums into one expression
         "images": add_images,  # gradients go over the images of a batch
+        "shared": read_in_first,  # and read in one place what a batch computes once
         "registers": keep_in_registers,  # and accumulate in registers
         "interchange": lambda loops: interchange_loops(loops, target),  # of gradients, where rows are short
         "interleave": interleave_sums,  # single sums, some at a time
@@ -114,8 +114,8 @@ def c_passes(found: Rerolled, target: Target, phases: Mapping[int, Phase] | None
         "vectors": mark_vectors,  # lanes that gcc would unroll
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
-        "once first": lambda loops: once_first(loops, phases),  # as in a batch
-        "roll": lambda loops: roll(loops, phases),  # time steps, blocks and tokens
+        "once first": once_first,  # as in a batch
+        "roll": roll,  # time steps, blocks and tokens
         "each": lambda loops: apply_to_each(loops, target),  # long functions of many numbers
         "near": mark_near,  # short forms of functions
         "apart": read_apart,  # values at distances that gcc would mix up

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count, groupby
 from operator import ne, sub
@@ -98,16 +98,11 @@ class _Repeat:
         return items[self.start + place : self.end : self.period]
 
 
-def roll(loops: Loops, phases: Mapping[int, Phase] | None = None, fewest: int = 2) -> Loops:
-    """The loops with repeated kernels in loops over them.
-
-    phases   how kernels run in a batch, by their number
-    fewest   repeats that become a loop, 2 or more
-    """
-    phases = phases or {}
+def roll(loops: Loops, fewest: int = 2) -> Loops:
+    """The loops with repeated kernels in loops over them; `fewest` repeats, 2 or more, become one."""
 
     def time(kernel: Kernel) -> tuple[Pass, Phase, bool]:
-        return kernel.passes, phases.get(kernel.number, kernel.phase), kernel.is_gradient
+        return kernel.passes, kernel.phase, kernel.is_gradient
 
     rolled: list[Kernel] = []
     roller = _Roller()

@@ -84,6 +84,13 @@ FAULTS = [
         "",
     ),
     Fault(
+        "gradients do not find what a batch computes once",
+        "csrc/passes.h",
+        "    copy_computed_once(&block[0], all_once);",
+        "",
+        test="tests/test_differential.py::test_what_gradients_read_of_parameters_alone_and_of_inputs",
+    ),
+    Fault(
         "an off-by-one in the tail of the AVX-512 scan",
         "csrc/scan_avx.h",
         "(1ULL << (INPUT_COUNT - first)) - 1;",

@@ -102,6 +102,13 @@ FAULTS = [
         test="tests/test_differential.py::test_what_one_group_reads_of_parameters_alone_and_of_inputs",
     ),
     Fault(
+        "values that gradients read together with others are in one place",
+        "codegen/schedule/gradients.py",
+        "is_shared[indices_of(loops, expr.index, counts)].all():",
+        "is_shared[indices_of(loops, expr.index, counts)].any():",
+        test="tests/test_differential.py::test_what_gradients_read_of_parameters_alone_and_of_inputs",
+    ),
+    Fault(
         "what gradients need stays with the images side by side",
         "codegen/schedule/copies.py",
         "out_of=_blocks(kept & written,",
@@ -229,8 +236,8 @@ FAULTS = [
     Fault(
         "kernels of two passes in one loop",
         "codegen/schedule/roll.py",
-        "return kernel.passes, phases.get(kernel.number, kernel.phase), kernel.is_gradient",
-        "return Pass.LOSS, phases.get(kernel.number, kernel.phase), kernel.is_gradient",
+        "return kernel.passes, kernel.phase, kernel.is_gradient",
+        "return Pass.LOSS, kernel.phase, kernel.is_gradient",
         test="tests/test_roll.py",
     ),
     Fault(
@@ -333,8 +340,8 @@ FAULTS = [
     Fault(
         "what a batch computes once behind what reads it",
         "codegen/schedule/phases.py",
-        "key=lambda kernel: phases.get(kernel.number) != Phase.ONCE",
-        "key=lambda kernel: phases.get(kernel.number) == Phase.ONCE",
+        "key=lambda kernel: kernel.phase != Phase.ONCE",
+        "key=lambda kernel: kernel.phase == Phase.ONCE",
         test="tests/test_roll.py",
     ),
     Fault(

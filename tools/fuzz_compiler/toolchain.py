@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 from codegen.files import csrc
 from codegen.passes.freeze import frozen_program, weights_of
-from codegen.pipeline import Compiled, build_graph, compile_program
+from codegen.pipeline import Compiled, batch_of, build_graph, compile_program
 from codegen.program import Program
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.pipeline import c_passes, single_images, stages
@@ -164,8 +164,9 @@ def _interpreted(program: Program, compiled: Compiled) -> LoopInterpreter:
     target, found = Target.of(program), compiled.found
     assert found is not None
     verify_loops(found.loops, is_padded=False)
-    found = single_images(found, target, {})
-    for _, loops in stages(found, c_passes(found, target, {})):
+    batch = batch_of(found, target)
+    found = single_images(found, target, batch.phases if batch is not None else {})
+    for _, loops in stages(found, c_passes(found, target, in_module=True)):
         verify_loops(loops)
     return LoopInterpreter(program, with_rows(loops, found.loops), found)
 

@@ -21,7 +21,7 @@ The passes in `schedule` take all decisions; this only prints them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import count
 
 from codegen.backends.c.printer import INDENT, Comments, Printer, apart, signature, table_lines
@@ -269,9 +269,9 @@ def _applied(loops: Iterable[Loops]) -> list[ops.Row]:
 
 def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
     """The loops of functions, by what these take."""
-    batch, dense = scheduled.batch, _with_phases(scheduled.dense, scheduled.batch)
+    batch, dense = scheduled.batch, scheduled.dense
     return {
-        WORKSPACE: _with_phases(scheduled.single, batch),
+        WORKSPACE: scheduled.single,
         BESIDE: batch.side_by_side if batch is not None else NO_LOOPS,
         GROUPS: batch.in_groups if batch is not None else NO_LOOPS,
         SUMS: batch.from_sums if batch is not None else NO_LOOPS,
@@ -322,12 +322,6 @@ def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
     if found.graph.loss >= 0:
         places.setdefault("LOSS", found.place_of(found.graph.loss))
     return list(places.items())
-
-
-def _with_phases(loops: Loops, batch: Batch | None) -> Loops:
-    """The loops of single images, which a batch runs too, with their phases."""
-    phases = batch.phases if batch is not None else {}
-    return loops.with_kernels([replace(k, phase=phases.get(k.number, k.phase)) for k in loops.kernels])
 
 
 def kernel_functions(
@@ -421,6 +415,8 @@ def _arrays(parameters: str, nests: list[Body], arithmetic: Arithmetic) -> list[
     elif parameters in (IMAGES, GROUPS):
         lines = [] if VALUE in used else ["(void)images;"]
         lines += shared if parameters == GROUPS else []
+        if parameters == IMAGES and SHARED in used:
+            lines = [f"const {arithmetic.type} *const shared = images->value;"]
     elif parameters in (WORKSPACE, ROWS, STEPS, SUMS, SUM_GRADIENTS):
         const = "const " if parameters == STEPS else ""
         lines = [f"{const}{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]

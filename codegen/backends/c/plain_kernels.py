@@ -72,7 +72,7 @@ def plain_loops(found: Rerolled, target: Target) -> Loops:
     loops = loops.with_kernels([_in_registers(loops, kernel) for kernel in loops.kernels])
     loops = split_into_lanes(loops)
     loops = keep_order(hoist(tile_lanes(loops, target)))
-    rolled = roll(loops, {})  # time steps and blocks
+    rolled = roll(loops)  # time steps and blocks
     return (
         loops if any(is_rolled(nest) and has_loop([nest], Kind.ACTIVE) for nest in _gradient_nests(rolled)) else rolled
     )
