@@ -236,8 +236,6 @@ static void AT_LEVEL(compute_row_gradients)(const struct workspace *w)
 
 #include "row_tiles.h"
 
-#include "dense_rows.h"
-
 /* Adds the contributions of some images of a group, a bit each, to `lanes` elements of a row. */
 SPECIALISED void AT_LEVEL(add_images)(real *restrict sum, ptrdiff_t lanes, ptrdiff_t copy, int input, int group,
                                       uint64_t images)

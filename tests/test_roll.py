@@ -20,12 +20,15 @@ from codegen import Floats, Program
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     VALUE,
+    Accumulate,
     Apply,
     Const,
     For,
     Index,
     Kernel,
+    Let,
     Loops,
+    Name,
     Nest,
     Pass,
     Phase,
@@ -156,6 +159,26 @@ def test_constants_that_differ_are_in_a_table():
 def test_zeros_of_two_signs_differ():
     nests = [nest(100 + 20 * t, 80 + 20 * t, constant=-0.0 if t == 5 else 0.0) for t in range(20)]
     assert counts(roll(kernels(*nests))) == [5, 14]
+
+
+def test_loops_of_a_sum_become_one():
+    """Each of these has a counter of its own. Five are too few, and so are six that do not advance evenly."""
+
+    def summed(*places):
+        terms = [Place(VALUE, Index(place, ((1, f"k{i}"),))) for i, place in enumerate(places)]
+        loops = [For(f"k{i}", 16, (Accumulate(Name("sum"), int(Op.ADD), term),) * 2) for i, term in enumerate(terms)]
+        return kernels((Let("sum", Const(-0.0)), *loops, Store(Place(VALUE, Index(9)), Name("sum"))))
+
+    assert [*body_lines(roll(summed(*range(100, 300, 32))).kernels[0].nests[0])] == [
+        "let sum = -0",
+        "for t < 7:",
+        "    for k0 < 16:",
+        "        sum += value[100 + k0 + 32t]",
+        "        sum += value[100 + k0 + 32t]",
+        "value[9] = sum",
+    ]
+    for plain in (summed(*range(100, 260, 32)), summed(100, 132, 164, 180, 228, 260)):
+        assert roll(plain).kernels == plain.kernels
 
 
 def test_what_runs_at_different_times_differs():
@@ -326,7 +349,20 @@ def tagged(steps):
     return Program(Floats([v for row in x for v in row]), None, parameters, loss, {"heard": heard}, 0.01)
 
 
+def leaky(steps):
+    """A learned leak, whose gradient is one sum of what all units of all steps add in turns."""
+    x, rng = models.values(2 * steps), random.Random(1)
+    own, other, leak = models.weights(rng, 6, 2), models.weights(rng, 6, 6), Value(0.3)
+    state = [models.dot(row, x[:2]).tanh() for row in own]
+    for t in range(1, steps):
+        new = [models.dot(a, x[2 * t : 2 * t + 2]) + models.dot(b, state) for a, b in zip(own, other, strict=True)]
+        state = [leak * n.tanh() + (1.0 - leak) * s for n, s in zip(new, state, strict=True)]
+    loss = models.total([s * s for s in state])
+    return Program(Floats(x), None, {"own": own, "other": other, "leak": leak}, loss, {"state": state}, 0.01)
+
+
 DEEP = {
+    "leak": leaky,
     "tagger": tagged,
     "time": in_time_steps,
     "filter": filtered,
@@ -337,14 +373,14 @@ DEEP = {
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["filter", "paths", "tagger", "time"], DEEP))
+@pytest.mark.parametrize("name", slow_but(["filter", "leak", "paths", "tagger", "time"], DEEP))
 def test_depth_costs_no_kernels(name):
     """The kernels of 18 steps or blocks are as many lines as those of 6."""
     found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
     assert found[1] <= 1.02 * found[0]
 
 
-@pytest.mark.parametrize("name", slow_but(["time"], ["paths", "tagger", "time"]))
+@pytest.mark.parametrize("name", slow_but(["time"], ["leak", "paths", "tagger", "time"]))
 def test_bits_of_loops_over_steps(name, tmp_path):
     compare(DEEP[name](7), tmp_path, steps=2, flags=["-O0"])
 

@@ -14,17 +14,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from codegen.ir.loops import Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt, map_body
+from codegen.ir.loops import Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt, map_body, statements
 from codegen.schedule.nest import root_loops
 
 MIN_COUNTS = 3  # from which on sums of different numbers of terms stay alike
+Steps = tuple[tuple[int, str], ...]
 OVER_TERMS = (Kind.SEQUENTIAL, Kind.IN_ORDER)  # kinds of loops whose counts may differ
 
 
 @dataclass(frozen=True)
 class Form:
-    """`key`: a body without its counts of terms, the bases of its indices and its constants, which are in the order of
-    the body. `constants`: as texts, which tell 0 from -0."""
+    """`key`: a body without its counts of terms and the names of these counters, the bases of its indices and its
+    constants, which are in the order of the body. `constants`: as texts, which tell 0 from -0."""
 
     key: object
     counts: tuple[int, ...]
@@ -38,9 +39,14 @@ def form_of(body: Body) -> Form:
     bases: list[int] = []
     constants: list[str] = []
 
+    names: dict[str, str] = {}
+
+    def anonymous(steps: Steps) -> Steps:
+        return tuple([(stride, names.get(name, name)) for stride, name in steps]) if names else steps
+
     def without_base(index: Index) -> Index:
         bases.append(index.base)
-        return Index(0, index.steps, index.tables, index.origin)
+        return Index(0, anonymous(index.steps), index.tables, index.origin)
 
     def change(expr: Expr) -> Expr:
         if type(expr) is Const:
@@ -52,10 +58,13 @@ def form_of(body: Body) -> Form:
 
     def without_count(loop: For) -> For:
         counts.append(loop.count)
-        return replace(loop, count=0)
+        return replace(loop, counter=names[loop.counter], count=0, steps=anonymous(loop.steps))
 
-    anonymous = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
-    key = with_counts(map_body(anonymous, change), without_count)
+    for stmt in statements(body):
+        if type(stmt) is For and stmt.kind in OVER_TERMS:
+            names.setdefault(stmt.counter, f"{len(names)}")
+    unnumbered = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
+    key = with_counts(map_body(unnumbered, change), without_count)
     return Form(key, tuple(counts), tuple(bases), tuple(constants))
 
 

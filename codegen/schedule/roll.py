@@ -43,16 +43,18 @@ from codegen.ir.loops import (
     Pass,
     Phase,
     Place,
+    Stmt,
     is_rolled,
     map_body,
     statements,
 )
-from codegen.schedule.forms import Form, form_of, with_counts, with_indices
+from codegen.schedule.forms import OVER_TERMS, Form, form_of, with_counts, with_indices
 
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
 MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
 PER_TABLE = 15  # statements that a table of distances has to save, and that its loop has to have
 PER_CONSTANTS = 2  # the same of a table of constants
+MIN_LOOPS = 6  # of a sum, one after the other
 PER_END = 15  # statements that an early end has to save
 
 Distances = tuple[int, ...]  # of each repeat from the first one
@@ -108,7 +110,7 @@ def roll(loops: Loops, fewest: int = 2) -> Loops:
     roller = _Roller()
     for _, together in groupby(loops.kernels, key=time):
         inner = [roller.with_inner(kernel, 3) for kernel in together]  # two are alike by accident
-        rolled += [roller.with_inner(kernel, 2) for kernel in roller.kernels(inner, fewest)]
+        rolled += [roller.with_terms(roller.with_inner(kernel, 2)) for kernel in roller.kernels(inner, fewest)]
     return replace(loops.with_kernels(rolled), tables={**loops.tables, **roller.tables})
 
 
@@ -132,6 +134,21 @@ class _Roller:
             return kernel
         body = self.body(_nests(kernel), (), fewest)
         return kernel.with_nests(tuple([stmt.body if type(stmt) is Nest else (stmt,) for stmt in body]))
+
+    def with_terms(self, kernel: Kernel) -> Kernel:
+        """A kernel, the loops of whose sums may repeat: those over units, in the gradient of what all steps share."""
+
+        def inside(stmt: Stmt, around: tuple[str, ...]) -> Stmt:
+            if type(stmt) is For and not stmt.last:
+                return replace(stmt, body=repeated(stmt.body, (*around, stmt.counter)))
+            return replace(stmt, body=repeated(stmt.body, around)) if type(stmt) is Nest else stmt
+
+        def repeated(body: Body, around: tuple[str, ...]) -> Body:
+            many = sum([type(stmt) is For and stmt.kind in OVER_TERMS for stmt in body]) >= MIN_LOOPS
+            body = tuple([inside(stmt, around) for stmt in body])
+            return self.body(body, around, 3) if many else body
+
+        return kernel.with_nests(tuple([repeated(nest, ()) for nest in kernel.nests]))
 
     def body(self, body: Body, around: tuple[str, ...], fewest: int = 2) -> Body:
         """The body of a loop over kernels, which may repeat in it. `around`: the counters of the loops over kernels."""

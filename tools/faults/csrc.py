@@ -29,7 +29,7 @@ FAULTS = [
     ),
     Fault(
         "four rows with the inputs of the first one",
-        "csrc/dense_rows.h",
+        "csrc/row_tiles.h",
         "const real x = inputs[r / QUAD][image][r % QUAD];",
         "const real x = inputs[r / QUAD][image][0];",
         test="tests/test_dense_rows.py",
