@@ -15,7 +15,7 @@ import models
 import pytest
 from harness import slow_but
 
-from codegen import Program, compile_program, load
+from codegen import Floats, Program, compile_program, load
 from codegen.backends import pictures as draw
 from codegen.backends.pictures import MAX_BOXES, MAX_EDGES
 from codegen.ir.loops import For, Pass, statements
@@ -404,6 +404,19 @@ def test_loops_over_kernels_are_frames():
     assert re.findall(r'label="(.*?)\|', frames[0][2]) == ["25 x tanh(sum(P, 2 x R))", "25 x sum(5 x mul(P, R))"]
     first, second = re.findall(r'"box\d+"(?= \[)', frames[0][2])
     assert {f"{first} -> {second}", f"{second} -> {first}"} <= set(re.findall(r'".*?" -> ".*?"', text))
+
+
+@needs_dot
+def test_edges_from_frame_to_frame_are_drawn():
+    """Of a chain of single units, whose boxes in different frames stand one above the other."""
+    x, y, parameters = models.values(1), models.values(1), {}
+    unit = x[0]
+    for i in range(6):
+        parameters[f"w{i}"], parameters[f"b{i}"] = weight, bias = [Value(0.5)], [Value(0.1)]
+        unit = (bias[0] + weight[0] * unit).tanh()
+    loops = draw.loops(Program(Floats(x), Floats(y), parameters, (unit - y[0]) ** 2, {"unit": [unit]}))
+    assert sum(line.startswith("subgraph") for line in loops) >= 2
+    subprocess.run(["dot", "-Tsvg"], input=dot.text(loops).encode(), capture_output=True, check=True)
 
 
 def loop_heads(label: str) -> list[str]:

@@ -153,6 +153,25 @@ def test_rows_of_inputs_get_the_gradients_of_all_images(options, tmp_path):
     assert distance(strict.data, fast.data) < 2e-5
 
 
+def test_fewer_images_than_are_worth_it_lie_side_by_side_nowhere(tmp_path):
+    """Two large first layers: only groups of images gain. A C compiler warned of more images than there is room for."""
+    inputs, targets, rng = numbers(600), numbers(5), random.Random(1)
+    a, b, c = (weights(rng, *shape) for shape in ((30, 600), (30, 600), (5, 30)))
+    hidden = [(dot(p, inputs) + dot(q, inputs)).tanh() for p, q in zip(a, b, strict=True)]
+    scores = [dot(row, hidden) for row in c]
+    program = Program(
+        Floats(inputs), Label(targets), {"a": a, "b": b, "c": c}, cross_entropy(scores, targets), {"scores": scores}
+    )
+    fast = Extension(replace(program, dtype="float32", reorder=True), tmp_path, "loops", flags=["-O0"])
+    text = next(tmp_path.rglob("model.c")).read_text()
+    fewest, images = (int(re.search(rf"#define {n} (\d+)", text)[1]) for n in ("FEWEST_SIDE_BY_SIDE", "SIDE_BY_SIDE"))
+    assert fewest > images
+    rng = np.random.default_rng(2)
+    images, labels = rng.normal(size=(70, 600)).astype(np.float32), rng.integers(0, 5, 70, dtype=np.uint8)
+    losses = [fast.module.evaluate(images[i : i + 1], labels[i : i + 1])[0] for i in range(70)]
+    assert fast.module.evaluate(images, labels)[0] == pytest.approx(np.mean(losses), rel=1e-6)
+
+
 @pytest.mark.parametrize("checked", [False, True])
 def test_backward_after_training_is_that_of_the_last_image(checked, tmp_path):
     """Groups of images leave it to no workspace until the last block of a call, or the block behind which it stops."""

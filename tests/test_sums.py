@@ -27,6 +27,7 @@ from codegen.schedule.pipeline import batch_passes, gradient_passes, schedule, s
 from codegen.schedule.sums_of_images import _runs, find_sums
 from codegen.schedule.target import Target
 from micrograd.arrays import array
+from micrograd.functional import total
 from tools.fuzz_compiler.regular import random_regular
 
 FAST = Target("float32", reorder=True)
@@ -239,6 +240,19 @@ def test_terms_of_each_kind():
     assert (len(own), len(after)) == (1, 1)
     assert own[0].startswith("a.grad[0] += sum_k(group_47[1 + table_120_0[4 + 5k]] * group_59")
     assert after[0].startswith("a.grad[0] += sum_k_runk(group_47[1 + table_120_0[k + 5k_run]] * group_59)")
+
+
+def test_where_no_image_has_a_part_in_a_gradient_there_are_no_sums(tmp_path):
+    x, a = numbers(1), numbers(3)
+    model = Program(Floats(x), None, {"a": a}, x[0] + total([(v - 3.0) ** 2 for v in a]))
+    assert sums_of(model)[2].after == ()
+    module = Extension(replace(model, reorder=True), tmp_path, "loops", flags=["-O0"]).module
+    found = []
+    for images in (1, 40):
+        module.zero_grad()
+        module.accumulate(np.ones((images, 1)), None)
+        found.append(np.array(module.flat_grad()) / images)
+    assert found[1] == pytest.approx(found[0], rel=1e-11)
 
 
 def test_strict_mode_and_models_without_gain_have_no_sums():

@@ -141,7 +141,8 @@ def loops(program: Program) -> list[str]:
             box.fields.append([f"value[{found.loops.region(VALUE, place).name}]"])
         box.writes = arrays.gradients(box.groups)
         boxes.append(box)
-    lines = dot.defaults("LR", label=f"{len(graph):,} nodes, {len(groups)} groups\\n{FRAMES}\\n{LETTERS}")
+    label = f"{len(graph):,} nodes, {len(groups)} groups\\n{FRAMES}\\n{LETTERS}"
+    lines = dot.defaults("LR", label=label, newrank="true")  # or dot loses edges
     return lines + _connected(graph, boxes, "", arrays.sources()) + arrays.nodes()
 
 

@@ -115,7 +115,7 @@ def find_sums(loops: Loops, phases: Mapping[int, Phase], outside: Iterable[int],
         ),
         numbers=frozenset(found.summable),
     )
-    if _pays(sums, [*beside, *gradients], target):
+    if (sums.added or sums.own) and _pays(sums, [*beside, *gradients], target):
         return sums
     found = _Linear(loops, phases, outside, (), gradients)
     plain = [kernel for kernel in gradients if not found.is_mixed(kernel)]
