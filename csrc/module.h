@@ -18,7 +18,6 @@
 #include "noise.h"
 #include "optimizer.h"
 #include "random.h"
-#include "rates.h"
 #include "train.h"
 #include "train_shared.h"
 #include "views.h"

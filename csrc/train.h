@@ -16,9 +16,9 @@
 #include "lock.h"
 #include "model.h"
 #include "ops.h"
+#include "optimizer.h"
 #include "passes.h"
 #include "random.h"
-#include "rates.h"
 #include "rows.h"
 #include "update.h"
 

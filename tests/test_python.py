@@ -148,6 +148,15 @@ def test_info(mnist, tmp_path):
     assert Generated(models.xor(), tmp_path).module.info()["lowering"] == "straightline"
 
 
+def test_an_expression_for_each_root_has_no_limit(tmp_path):
+    """A sum of a thousand terms, in pieces: the compiler walks expressions recursively, and so does Python's."""
+    x, w = models.values(1000), models.weights(random.Random(1), 1000)
+    program = Program(Floats(x), None, {"w": w}, models.dot(w, x).tanh())
+    inputs = [random.Random(2).uniform(-1, 1) for _ in x]
+    systems = [Generated(program, tmp_path, name).module for name in ("loops", "straightline")]
+    assert len({module.forward(None, inputs).hex() for module in systems}) == 1
+
+
 def test_inference_between_forward_and_backward_disturbs_nothing(mnist):
     module = mnist.module
     prepare(module)

@@ -16,6 +16,9 @@ from codegen.reroll.loops import tree
 from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Trees, find_trees
 
+MOST_TERMS = 100  # of an expression, which is walked recursively
+PART = "part"  # of a longer sum
+
 
 class StraightLine:
     """A small graph, one statement for each root, with parameters, inputs, targets and roots in local variables.
@@ -57,13 +60,17 @@ class StraightLine:
         terms = [tree(shapes, run.shape, leaves) for run in runs for _ in range(run.count)]
         adds = is_gradient and len(terms) == 2  # to the old gradient
         total, *others = terms[adds:]
-        for term in others:
+        lines: list[str] = []
+        for i, term in enumerate(others, 1):
             assert combine is not None
             total = Apply(combine, (total, term))
+            if i % MOST_TERMS == 0:
+                lines += assigned(PART, "=", expr_text(total))
+                total = Name(PART)
         for op in post:
             total = Apply(op, (total,))
         names = {operand.name for operand in operands if isinstance(operand, Name)}
-        return assigned(target, "+=" if adds else "=", expr_text(total)), names
+        return [*lines, *assigned(target, "+=" if adds else "=", expr_text(total))], names
 
     def operand(self, n: int, kind: int) -> Expr:
         number = self.graph.a[n]
