@@ -104,13 +104,10 @@ static int number_type_of(const Py_buffer *view, struct number_type *type)
     if (format[0] == '\0' || format[1] != '\0' || view->itemsize > (Py_ssize_t)sizeof(double))
         return 0;
     type->size = (int)view->itemsize;
-    type->kind = *format;
-    if (strchr("bhilqn", *format) != NULL)
-        type->kind = 'i';
-    if (strchr("BHILQN", *format) != NULL)
-        type->kind = 'u';
-    if (strchr("efd", *format) != NULL)
-        type->kind = 'f';
+    type->kind = strchr("bhilqn", *format) != NULL   ? 'i'
+                 : strchr("BHILQN", *format) != NULL ? 'u'
+                 : strchr("efd", *format) != NULL    ? 'f'
+                                                     : *format;
     return strchr("?iuf", type->kind) != NULL;
 }
 
@@ -230,6 +227,21 @@ static int add_numbers(struct converted *c, const double *from, Py_ssize_t count
     return 0;
 }
 
+/* 64-bit integers side by side; returns whether all are classes. */
+static int convert_classes(struct converted *c, const char *from)
+{
+    const uint64_t classes = (uint64_t)c->expected->classes;
+    int wrong = 0;
+    for (Py_ssize_t i = 0; i < c->count; i++) {
+        uint64_t x;
+        memcpy(&x, from + i * (Py_ssize_t)sizeof(x), sizeof(x));
+        wrong |= x >= classes;
+        const int32_t class = (int32_t)x;
+        memcpy(c->to + i * (Py_ssize_t)sizeof(class), &class, sizeof(class));
+    }
+    return !wrong;
+}
+
 enum { NUMBERS_AT_ONCE = 512, MAX_BUFFER_DIMENSIONS = 64 };
 
 static int convert_buffer(struct converted *c, const Py_buffer *view)
@@ -248,6 +260,9 @@ static int convert_buffer(struct converted *c, const Py_buffer *view)
     const Py_ssize_t stride = dimensions ? view->strides[dimensions - 1] : view->itemsize;
     Py_ssize_t at[MAX_BUFFER_DIMENSIONS] = {0};
     const char *from = view->buf;
+    const int are_wide = type.size == sizeof(int64_t) && !type.is_swapped && !dimensions;
+    if (are_wide && c->expected->conversion == FROM_INTEGERS && c->expected->size > 1 && convert_classes(c, from))
+        return 0;
     while (c->done < c->count) {
         for (Py_ssize_t i = 0; i < row; i += NUMBERS_AT_ONCE) {
             double numbers[NUMBERS_AT_ONCE];

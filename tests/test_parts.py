@@ -164,6 +164,7 @@ REFUSED: list[tuple[Any, Any, type[Exception], str]] = [
     (X | {"word": X["word"] + 1}, T, ValueError, "inputs['word']: token "),
     (X | {"word": np.full((COUNT, 3), 4, "i")}, T, ValueError, "inputs['word']: token 0 must be 0..3, got 4"),
     (X | {"word": np.full((COUNT, 3), -1, "i")}, T, ValueError, "inputs['word']: token 0 must be 0..3, got -1"),
+    (X | {"word": np.full((COUNT, 3), -1)}, T, ValueError, "inputs['word']: token 0 must be 0..3, got -1"),
     (X | {"word": np.full((COUNT, 3), 2**32)}, T, ValueError, f"inputs['word']: token 0 must be 0..3, got {2**32}"),
     (X | {"word": [[0, 1, 2]]}, T, ValueError, "inputs['word'] must have as many rows as inputs['pixels'], 12, got 1"),
     (X, None, TypeError, "targets must be a mapping with the names 'weight', 'label', got <class 'NoneType'>"),

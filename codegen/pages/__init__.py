@@ -1,1 +1,0 @@
-"""A model -> one HTML file: page.py fills page.html with it, wasm.py makes WebAssembly of its C."""

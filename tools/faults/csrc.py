@@ -91,6 +91,13 @@ FAULTS = [
         test="tests/test_differential.py::test_what_gradients_read_of_parameters_alone_and_of_inputs",
     ),
     Fault(
+        "64-bit integers of any size are tokens",
+        "csrc/buffers.h",
+        "wrong |= x >= classes;",
+        "wrong |= (uint32_t)x >= classes;",
+        test="tests/test_parts.py",
+    ),
+    Fault(
         "an off-by-one in the tail of the AVX-512 scan",
         "csrc/scan_avx.h",
         "(1ULL << (INPUT_COUNT - first)) - 1;",
