@@ -6,6 +6,7 @@ The ranks are threads with a model each (tests/ranks.py); test_mpi.py starts rea
 from __future__ import annotations
 
 import math
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -19,13 +20,24 @@ from harness import many, nightly_but
 from ranks import Exchange, Group
 
 import codegen
-from codegen import Program
+from codegen import Floats, Program
 from micrograd import optim
 
 pytestmark = pytest.mark.filterwarnings("ignore::codegen.ModelWarning")
 
 TREE, EXACT, FAST = range(3)
 MOST = 4  # ranks
+
+
+def penalised() -> Program:
+    """A batch computes half of the penalty's gradient once, which is added twice."""
+    x, y, rng = models.values(6), models.values(2), random.Random(1)
+    first, last = models.weights(rng, 5, 6), models.weights(rng, 2, 5)
+    hidden = [models.dot(row, x).tanh() for row in first]
+    errors = [(models.dot(row, hidden) - target) ** 2 for row, target in zip(last, y, strict=True)]
+    loss = models.total(errors) + models.total([v * v for row in (*first, *last) for v in row]) * 0.01
+    return Program(Floats(x), Floats(y), {"first": first, "last": last}, loss)
+
 
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "rows, Adam": lambda: models.mlp(update=optim.adam()),
@@ -34,6 +46,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "clipped norm": lambda: models.mlp(update=optim.clip_norm(optim.sgd(momentum=0.9), 0.01)),
     "deep, float32": lambda: models.mlp((30, 20, 20, 5), dtype="float32", update=optim.adam()),
     "rows of floats": models.mlp_of_floats,
+    "penalty": penalised,
     "attention": models.attention,
     "shared weights": models.shared_weights,
     "edges": models.edges,
@@ -43,7 +56,7 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "drawn codes": test_noise.variational,
     "moving": test_noise.moving,
 }
-QUICK = ["rows, Adam"]
+QUICK = ["rows, Adam", "penalty"]
 
 
 @pytest.fixture(scope="module", autouse=True)

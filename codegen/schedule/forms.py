@@ -38,7 +38,6 @@ def form_of(body: Body) -> Form:
     counts: list[int] = []
     bases: list[int] = []
     constants: list[str] = []
-
     names: dict[str, str] = {}
 
     def anonymous(steps: Steps) -> Steps:

@@ -15,7 +15,7 @@ becomes:
 Counts of terms may advance too, as where each token looks at one more than the token before it: k < 3 + t. Where a long
 sequence reads or writes something that does not lie evenly, as the first of some blocks reads inputs, a table has the
 distances: value[i + steps_1616_1056x3[t]]. Another one has constants that differ, as the time in the steps of an
-integrator. The last iteration may end early.
+integrator. The last iteration may end early. Loops of a sum, one after the other, become one in the same way.
 
 The order of the nests stays as it is, so nothing has to be known about what they read and write. Steps that differ, as
 the first one of a recurrence does, stay in front of the loop or behind it. Among all repeats, the one that saves most
