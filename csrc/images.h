@@ -147,7 +147,7 @@ static const struct images *run_side_by_side(struct inference *memory, struct wo
 static void predict_images(struct inference *memory, struct workspace *w, const struct chunk *chunk, int at, int count)
 {
 #if SIDE_BY_SIDE && HAS_PREDICTION
-    if (count >= FEWEST_SIDE_BY_SIDE && count <= SIDE_BY_SIDE) {
+    if (lie_side_by_side(count)) {
         unsigned char classes[SIDE_BY_SIDE];
         classes_side_by_side(run_side_by_side(memory, w, chunk, count), &outputs[PREDICTION], classes);
         memcpy(chunk->classes + at, classes, (size_t)count);
@@ -181,7 +181,7 @@ static void begin_images(struct workspace *w, const struct chunk *chunk, int at,
 #if FEW_IMAGES && SIDE_BY_SIDE
     const int rest = count % IMAGES_AT_ONCE;
     if (chunk->metrics == NULL) /* which are computed one by one */
-        sum_rows(w, -1, rest < FEWEST_SIDE_BY_SIDE ? count - rest : count);
+        sum_rows(w, -1, !lie_side_by_side(rest) ? count - rest : count);
 #endif
 }
 
@@ -412,7 +412,7 @@ static int parse_batch_call(PyObject *module, const char *function, PyObject *co
 static void evaluate_images(struct inference *memory, struct workspace *w, const struct chunk *chunk, int at, int count)
 {
 #if SIDE_BY_SIDE
-    if (count >= FEWEST_SIDE_BY_SIDE && count <= SIDE_BY_SIDE) {
+    if (lie_side_by_side(count)) {
         unsigned char classes[SIDE_BY_SIDE] = {0};
         const struct images *const images = run_side_by_side(memory, w, chunk, count);
         if (HAS_PREDICTION)

@@ -28,7 +28,7 @@ static real *room_of(const struct chunk *chunk, int output, int image)
 static void outputs_of_images(struct inference *memory, struct workspace *w, const struct chunk *chunk, int at, int count)
 {
 #if SIDE_BY_SIDE && OUTPUT_COUNT
-    if (count >= FEWEST_SIDE_BY_SIDE) {
+    if (lie_side_by_side(count)) {
         const struct images *const images = run_side_by_side(memory, w, chunk, count);
         for (int o = 0; o < OUTPUT_COUNT; o++) {
             real *const room = room_of(chunk, o, at);

@@ -213,7 +213,7 @@ static void compute_values(int worker, int first, int count)
 {
     struct workspace *const w = &block[first];
 #if SIDE_BY_SIDE
-    if (count >= FEWEST_SIDE_BY_SIDE || in_groups()) {
+    if (lie_side_by_side(count) || in_groups()) {
         struct images *images = &inference[worker].side_by_side; /* no one else computes */
         const struct batch_passes *passes = level->training;
         const struct values *list = out_of;

@@ -29,6 +29,12 @@ struct images {
     ALIGNED real value[VALUES_SIDE_BY_SIDE][SIDE_BY_SIDE]; /* without those that single images alone have */
 };
 
+/* Never, where the fewest that gain are several groups. */
+static inline int lie_side_by_side(int count)
+{
+    return FEWEST_SIDE_BY_SIDE <= SIDE_BY_SIDE && count >= FEWEST_SIDE_BY_SIDE;
+}
+
 static void compute_once(const struct batch_passes *passes, struct workspace *once)
 {
     if (passes->once != NULL)

@@ -196,9 +196,8 @@ def _copies(loops: Loops, plain: Loops, in_groups: Container[int], factors: Iter
     read_beside += [kernel for kernel in gradients if kernel.number in in_groups]
     others = [kernel for kernel in gradients if kernel.number not in in_groups]
     read = marked(loops, (found for kernel in read_beside for found in indices_read(plain, kernel)))
-    mixed = _read_by(plain, (), factors)
-    for found in (found for kernel in gradients for found in indices_read(plain, kernel)):
-        mixed[found] |= not once[found].all()
+    together = (found for kernel in gradients for found in indices_read(plain, kernel))
+    mixed = _read_by(plain, (), factors) | marked(loops, (found for found in together if not once[found].all()))
     kept, kept_by_image = (_read_by(plain, found, factors) for found in (gradients, others))
     return Copies(
         into=_blocks(read & ~written & ~once, ~written & ~once, images),

@@ -103,7 +103,7 @@ from codegen.ir.loops import (
     statements,
     uses,
 )
-from codegen.schedule.nest import around, each_nest, result, root_loops
+from codegen.schedule.nest import around, counts_of, each_nest, result, root_loops
 from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target
 
@@ -120,7 +120,7 @@ def read_in_first(loops: Loops) -> Loops:
     is_shared = written_in(loops, Phase.ONCE)
 
     def change(kernel: Kernel, nest: Body) -> Body:
-        counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+        counts = counts_of(nest)
 
         def place(expr: Expr) -> Expr:
             if type(expr) is Place and expr.array == VALUE and is_shared[indices_of(loops, expr.index, counts)].all():

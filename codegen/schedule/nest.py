@@ -46,6 +46,10 @@ def root_loops(nest: Body) -> list[For]:
     return loops
 
 
+def counts_of(nest: Body) -> dict[str, int]:
+    return {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+
+
 def is_copy(nest: Body) -> bool:
     """Whether a nest copies columns as rows: see columns.py."""
     match nest:

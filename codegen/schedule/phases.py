@@ -42,7 +42,7 @@ from codegen.ir.loops import (
     statements,
     writes,
 )
-from codegen.schedule.nest import is_copy, root_loops
+from codegen.schedule.nest import counts_of, is_copy, root_loops
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
@@ -141,7 +141,7 @@ def once_first(loops: Loops) -> Loops:
 def indices_read(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
     """The elements of value[] that each place of a kernel reads; some may come more than once."""
     for nest in kernel.nests:
-        counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+        counts = counts_of(nest)
         for stmt in statements(nest):
             if type(stmt) is For and stmt.input:
                 yield np.arange(stmt.count)
@@ -152,7 +152,7 @@ def indices_read(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
 
 def indices_written(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
     for nest in kernel.nests:
-        counts = {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
+        counts = counts_of(nest)
         for stmt in statements(nest):
             place = writes(stmt)
             if place is not None and place.array == VALUE:

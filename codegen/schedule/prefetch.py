@@ -56,7 +56,7 @@ from codegen.ir.loops import (
     reads,
     statements,
 )
-from codegen.schedule.nest import each_nest
+from codegen.schedule.nest import counts_of, each_nest
 from codegen.schedule.target import Target
 
 TERMS, IMAGES = 16, 8  # how many iterations ahead
@@ -93,7 +93,7 @@ def _statement(stmt: Stmt, kinds: set[Kind], target: Target) -> Stmt:
 
 def _prefetches(loop: For, target: Target) -> tuple[Prefetch, ...]:
     """What an iteration begins to load."""
-    inside = {stmt.counter: stmt.count for stmt in statements(loop.body) if isinstance(stmt, For)}
+    inside = counts_of(loop.body)
     found = dict.fromkeys(place for stmt in statements(loop.body) for place in reads(stmt))
     far = [place for place in found if _is_far(place, loop, target)]
     rows = [_lines(place, inside, target.cache_line) for place in far]

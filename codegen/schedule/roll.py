@@ -52,9 +52,9 @@ from codegen.schedule.forms import OVER_TERMS, Form, form_of, with_counts, with_
 
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
 MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
+MIN_LOOPS = 6  # of a sum, one after the other
 PER_TABLE = 15  # statements that a table of distances has to save, and that its loop has to have
 PER_CONSTANTS = 2  # the same of a table of constants
-MIN_LOOPS = 6  # of a sum, one after the other
 PER_END = 15  # statements that an early end has to save
 
 Distances = tuple[int, ...]  # of each repeat from the first one

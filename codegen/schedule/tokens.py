@@ -67,7 +67,7 @@ from codegen.ir.loops import (
 from codegen.kinds import Part
 from codegen.reroll.layout import FIRST_TOKEN, Layout, TensorPlace, aligned
 from codegen.reroll.loops import SUM, is_neutral, neutral
-from codegen.schedule.nest import around, result, root_loops
+from codegen.schedule.nest import around, counts_of, result, root_loops
 
 Ints = npt.NDArray[np.int64]
 Counts = Mapping[str, int]  # of iterations, by counter
@@ -151,7 +151,7 @@ class _Finder:
 
     def find_reads(self, kernel: Kernel, nest: Body) -> None:
         """Sums over words, and what else is read of tokens."""
-        counts = _counts(nest)
+        counts = counts_of(nest)
         inside: set[int] = set()
         for stmt in statements(nest):
             read = self.row_read(kernel, stmt, counts) if type(stmt) is For else None
@@ -335,10 +335,6 @@ def _simplified(body: Body) -> Body:
                 return (Let(name, first), *rest)
             return map_body(tuple(rest), lambda expr: first if expr == target else expr)
     return body
-
-
-def _counts(nest: Body) -> dict[str, int]:
-    return {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
 
 
 def _factors(expr: Expr) -> tuple[Place, Place] | None:
