@@ -32,6 +32,7 @@ from codegen.passes.autodiff import add_output_gradients, checked_output, differ
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
 from codegen.passes.padding import store_padding
 from codegen.passes.powers import expand_powers
+from codegen.passes.short_sums import mark_short_sums
 from codegen.passes.simplify import simplify
 from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
@@ -330,6 +331,10 @@ def later_passes(graph: Graph, program: Program, forward: int | None = None) -> 
     graph = expand_powers(graph)  # x**2 and the like as products
     verify(graph)
     yield "powers", graph
+    marked = mark_short_sums(graph)  # sums of few terms are computed as longer ones are
+    if marked is not graph:
+        verify(marked)
+        yield "short sums", marked
 
 
 def build_graph(program: Program) -> Graph:

@@ -110,11 +110,11 @@ def test_tokens_behind_a_mask_share_loops():
 
 
 def test_counts_that_grow_are_told_once():
-    """The first of them is told, with `k < 3 + t`: two tokens have no such sum, and the last one is an output."""
+    """The first of them is told, with `k < 1 + t`. The last token is an output."""
     lines = compile_program(attention(8), "masked").explanation().splitlines()
     told = next(i for i, line in enumerate(lines) if "max_k" in line)
-    assert lines[told].endswith("k < 3 + t")
-    assert lines[told - 2] == "5 times, t < 5"
+    assert lines[told].endswith("k < 1 + t")
+    assert lines[told - 2] == "7 times, t < 7"
 
 
 @pytest.mark.slow

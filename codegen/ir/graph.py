@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import pack
 from typing import Any, ClassVar
 
@@ -46,6 +46,7 @@ class Op:
 
 
 LEAVES = frozenset(range(ops.FIRST))
+CHAINS = (Op.ADD, Op.MAX)  # left spines of these are sums and maxima of terms in order
 
 
 def op_name(op: int) -> str:
@@ -54,6 +55,7 @@ def op_name(op: int) -> str:
 
 
 Column = npt.NDArray[np.intc]
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -71,7 +73,8 @@ class Graph:
     `loss` is a node, or -1 in a model that only predicts. `outputs` names lists of nodes, `metrics` nodes. `gradients`
     maps a parameter to the node that is its new gradient; a parameter that is missing there keeps its gradient.
     `input_gradients` maps an input to the loss's derivative by it; without an entry, that is 0 or nobody asked for it.
-    `padded` are not observable, but stored.
+    `padded` are not observable, but stored; so are `stored`. `sums` has for some nodes ADD or MAX and the number of a
+    kind: however few terms these have, they are sums, as the others of their kind: see codegen/passes/short_sums.py.
     """
 
     op: bytearray = field(default_factory=bytearray)
@@ -84,6 +87,8 @@ class Graph:
     gradients: dict[int, int] = field(default_factory=dict)
     input_gradients: dict[int, int] = field(default_factory=dict)
     padded: list[Padded] = field(default_factory=list)
+    sums: dict[int, tuple[int, int]] = field(default_factory=dict)
+    stored: set[int] = field(default_factory=set)
     _constant_numbers: dict[bytes, int] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -145,6 +150,18 @@ class Graph:
         op, a, b = (column[:size] for column in self.columns())
         return np.bincount(a[op > Op.TARGET], minlength=size) + np.bincount(b[b >= 0], minlength=size)
 
+    def inner_terms(self) -> npt.NDArray[np.bool_]:
+        """For each node whether it is inside a left spine of additions, or of maxima."""
+        op, a, _ = self.columns()
+        observed = np.zeros(len(op), dtype=bool)
+        observed[[*self.roots(), *self.copies()]] = True
+        used_once = (self.use_counts(len(op)) == 1) & ~observed
+        inner = np.zeros(len(op), dtype=bool)
+        for chain in CHAINS:
+            below = a[op == chain]
+            inner[below[(op[below] == chain) & used_once[below]]] = True
+        return inner
+
     def reachable(self, *roots: int) -> bytearray:
         """For each node, 1 where one of the roots depends on it (a root depends on itself), else 0.
 
@@ -168,6 +185,24 @@ class Graph:
                     if not uses[operand]:
                         unused.append(operand)
         return seen
+
+
+def with_copies(graph: Graph, sources: Ints) -> tuple[Graph, Ints, Ints]:
+    """A new graph in which copies of nodes stand behind these; the new numbers of old nodes, and those of copies."""
+    order = np.argsort(sources, kind="stable")
+    after, nodes = sources[order], np.arange(len(graph))
+    new = nodes + np.searchsorted(after, nodes)
+    copies = np.zeros(len(sources), np.int64)
+    copies[order] = new[after] + 1 + np.arange(len(after)) - np.searchsorted(after, after)
+    old_op, old_a, old_b = graph.columns()
+    inner, binary = old_op > Op.TARGET, old_b >= 0
+    size = len(graph) + len(sources)
+    op, a, b = np.full(size, Op.DETACH, np.uint8), np.zeros(size, np.intc), np.full(size, -1, np.intc)
+    op[new], a[new] = old_op, np.where(inner, new[old_a], old_a)
+    a[copies], b[new[binary]] = new[sources], new[old_b[binary]]
+    out = replace(graph, op=bytearray(op.tobytes()), a=array("i", a.tobytes()), b=array("i", b.tobytes()))
+    out.observe(graph, new.tolist())
+    return out, new, copies
 
 
 def used_rows(*graphs: Graph) -> list[ops.Row]:

@@ -22,14 +22,13 @@ All values of an array come before all products that read it: each state of a re
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.graph import Graph, Op, Padded
+from codegen.ir.graph import Graph, Op, Padded, with_copies
 from codegen.passes.windows import FEWEST_USES, Ints, find_windows
 from codegen.program import Program
 
@@ -149,7 +148,7 @@ def _with_arrays(graph: Graph, arrays: list[_Array]) -> Graph:
         sources = read.source.ravel()[first]
         keys.append((found.tobytes(), sources.tobytes()))
         contents[keys[-1]] = found, sources
-    out, new, copies = _with_copies(graph, np.concatenate([sources for _, sources in contents.values()]))
+    out, new, copies = with_copies(graph, np.concatenate([sources for _, sources in contents.values()]))
     _, a, b = out.columns()
     ends = np.cumsum([len(sources) for _, sources in contents.values()])
     parts = dict(zip(contents, np.split(copies, ends[:-1]), strict=True))
@@ -160,21 +159,3 @@ def _with_arrays(graph: Graph, arrays: list[_Array]) -> Graph:
             a[new[readers[is_first]]] = element[is_first]
             b[new[readers[~is_first]]] = element[~is_first]
     return out
-
-
-def _with_copies(graph: Graph, sources: Ints) -> tuple[Graph, Ints, Ints]:
-    """A new graph in which copies of nodes stand behind these; the new numbers of old nodes, and those of copies."""
-    order = np.argsort(sources, kind="stable")
-    after, nodes = sources[order], np.arange(len(graph))
-    new = nodes + np.searchsorted(after, nodes)
-    copies = np.zeros(len(sources), np.int64)
-    copies[order] = new[after] + 1 + np.arange(len(after)) - np.searchsorted(after, after)
-    old_op, old_a, old_b = graph.columns()
-    inner, binary = old_op > Op.TARGET, old_b >= 0
-    size = len(graph) + len(sources)
-    op, a, b = np.full(size, Op.DETACH, np.uint8), np.zeros(size, np.intc), np.full(size, -1, np.intc)
-    op[new], a[new] = old_op, np.where(inner, new[old_a], old_a)
-    a[copies], b[new[binary]] = new[sources], new[old_b[binary]]
-    out = replace(graph, op=bytearray(op.tobytes()), a=array("i", a.tobytes()), b=array("i", b.tobytes()))
-    out.observe(graph, new.tolist())
-    return out, new, copies

@@ -117,9 +117,16 @@ def read_together(size: int, reads: Iterable[Ints], parts: list[Part]) -> list[l
 def _in_order(family: list[Part]) -> list[Part]:
     """In the order of their nodes; on the way back in the reverse, that of the values whose gradients they are.
 
-    So tokens of an example follow one another in both.
+    So tokens of an example follow one another in both. Equally many parts of several kinds take turns: the gradients of
+    a token's value, key and query are as far apart as those of the next token, though other nodes are their last ones.
     """
-    return sorted(family, key=lambda part: part.key, reverse=family[0].group.passes == Pass.GRADIENTS)
+    found = sorted(family, key=lambda part: part.key, reverse=family[0].group.passes == Pass.GRADIENTS)
+    kinds: dict[object, list[Part]] = {}
+    for part in found:
+        kinds.setdefault(part.kind, []).append(part)
+    if len({len(some) for some in kinds.values()}) == 1:
+        return [part for some in zip(*kinds.values(), strict=True) for part in some]
+    return found
 
 
 def first_root(group: Group) -> int:

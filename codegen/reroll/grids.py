@@ -130,9 +130,11 @@ def _values_of(family: list[Part], roots: Ints, readers: list[Group], graph: Gra
     else:
         if len(np.unique(found)) == len(roots):
             return found
+    is_root = np.zeros(len(index), dtype=bool)
+    is_root[roots] = True
     for group in readers:
         for column in group.leaves.T if group.leaves.shape[1] <= MAX_LEAVES else ():
-            rows = np.flatnonzero(np.isin(column, roots))
+            rows = np.flatnonzero(is_root[column])
             if len(rows) == len(roots):
                 rows = rows[np.argsort(column[rows])]
                 own = _own_values(group.leaves[rows], graph, index) if (column[rows] == roots).all() else None

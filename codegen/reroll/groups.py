@@ -43,6 +43,7 @@ class Group:
     leaves: Ints
     step: int = -1
     place: tuple[int, int] = (0, 0)
+    kind: int = -1  # of sums, whatever the number of their terms: see codegen/passes/short_sums.py
     number: int = -1  # the same for all parts of a group
 
     def select(self, rows: Ints) -> Group:
@@ -53,12 +54,13 @@ def find_groups(graph: Graph, trees: Trees, prediction: str | None, tensor_of: I
     """The groups, each after every group that it reads from. `tensor_of`: the tensor of each parameter, by number."""
     gradients = {n for parameter, n in graph.gradients.items() if trees.leaves_of[n] != (n,)}
     masks = passes_of(graph, prediction)
-    members: dict[tuple[int, int, bool, int], list[int]] = {}
+    members: dict[tuple[int, int, bool, int, int], list[int]] = {}
     observed = set(graph.input_gradients.values())
     array_of = {n: number for number, array in enumerate(graph.padded) for n in array.nodes}
     for n in trees.roots:
         if n in gradients or n in observed or masks[n] & ~Pass.GRADIENTS or trees.leaves_of[n] != (n,):
-            key = trees.shape_of[n], masks[n], n in gradients, array_of.get(n, -1)
+            kind = graph.sums[n][1] if n in graph.sums else -1
+            key = trees.shape_of[n], masks[n], n in gradients, array_of.get(n, -1), kind
             members.setdefault(key, []).append(n)
     groups = [_group(trees, key, roots) for key, roots in members.items()]
     places = _Places(graph, tensor_of, groups, array_of)
@@ -66,9 +68,9 @@ def find_groups(graph: Graph, trees: Trees, prediction: str | None, tensor_of: I
     return [replace(group, number=number) for number, group in enumerate(_in_order(len(graph), groups))]
 
 
-def _group(trees: Trees, key: tuple[int, int, bool, int], roots: list[int]) -> Group:
+def _group(trees: Trees, key: tuple[int, int, bool, int, int], roots: list[int]) -> Group:
     leaves = np.array([trees.leaves_of[n] for n in roots], dtype=np.int64)
-    return Group(key[0], Pass(key[1]), key[2], np.array(roots, dtype=np.int64), leaves)
+    return Group(key[0], Pass(key[1]), key[2], np.array(roots, dtype=np.int64), leaves, kind=key[4])
 
 
 def passes_of(graph: Graph, prediction: str | None) -> list[int]:
@@ -324,18 +326,27 @@ def _in_order(size: int, groups: list[Group]) -> list[Group]:
             users[other].append(i)
     first = {group.passes: int(group.roots[0]) for group in sorted(groups, key=lambda group: -int(group.roots[0]))}
 
-    def rank(i: int) -> tuple[bool, int, int]:
+    # The shorter and longer sums of one kind come together, so that loops over them need nothing else inside.
+    kinds = [
+        (group.passes, group.place, group.step, group.kind) if group.kind >= 0 else i for i, group in enumerate(groups)
+    ]
+    earliest: dict[object, int] = {}
+    for kind, group in zip(kinds, groups, strict=True):
+        earliest[kind] = min(earliest.get(kind, size), int(group.roots[0]))
+
+    def rank(i: int) -> tuple[bool, int, int, int]:
         passes = groups[i].passes
         is_ready = all(groups[other].passes != passes for other in reads[i])
         is_shared = is_ready and len({(groups[user].place, groups[user].step) for user in users[i]}) > 1
-        return groups[i].is_gradient, first[passes] - 1 if is_shared else int(groups[i].roots[0]), i
+        node = first[passes] - 1 if is_shared else earliest[kinds[i]]
+        return groups[i].is_gradient, node, int(groups[i].roots[0]), i
 
     waits = [len(others) for others in reads]
     ready = [rank(i) for i in range(len(groups)) if not waits[i]]
     heapq.heapify(ready)
     order: list[Group] = []
     while ready:
-        _, _, i = heapq.heappop(ready)
+        *_, i = heapq.heappop(ready)
         order.append(groups[i])
         for user in users[i]:
             waits[user] -= 1

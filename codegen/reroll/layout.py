@@ -101,6 +101,7 @@ class Layout:
     cache_line: int  # in numbers
     readers: list[Group] = field(default_factory=list)  # the groups in parts that read the same tensors
     parameter_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # parameter -> index in data[]
+    family: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # node -> the same for arrays of one family
     input_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # input -> index in value[] or token[]
     has_choice: bool = False  # whether groups would be stored in another order `by_creation`: see arrange.py
     has_tables: bool = False  # whether groups would be split without `in_tables`
@@ -175,6 +176,7 @@ def assign(
         if is_used:
             _place_tensors(layout, program, declared)
             index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
+    layout.family = known.family
     layout.has_choice, layout.has_tables = known.has_choice, known.has_tables
     for number, placed in enumerate(layout.groups):
         placed.number = number

@@ -168,7 +168,8 @@ class _Nest:
             body = self.accumulate(self.result(), combine, terms[1:])
         else:
             start: Expr = Const(neutral(combine))
-            if terms[0][0].run.count == 1:
+            first = terms[0][0]
+            if first.run.count == 1 and not first.pieces[0].loops and len(terms) > 1:
                 start, terms = self.term(terms[0][0], 0, [], []), terms[1:]
             total: Expr = Name(SUM)
             for op in self.stored.post:

@@ -25,8 +25,10 @@ from codegen.reroll.groups import Ints
 from codegen.reroll.layout import GroupLayout, Layout
 from codegen.reroll.runs import Run, equal_rows
 from codegen.reroll.segments import MIN_TURNS, Segment, TermList
+from codegen.reroll.trees import ROOT_KIND
 
 Floats = npt.NDArray[np.float64]
+FAR = 16  # numbers for each term, between two halves of a sum
 RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
 
 
@@ -77,6 +79,8 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
             offsets = advance[rows[0]]
             columns = range(column, column + len(run.kinds))
             pieces = _apart(loops_over_terms(offsets), run, offsets, layout, stored)
+            if group.kind >= 0 and run.count <= 2 and run in stored.runs:
+                pieces = _as_longer(pieces, run, offsets, layout, stored)
             found.append(Terms(run, columns, offsets, pieces))
             column += len(run.kinds)
         left = iter(found)
@@ -109,6 +113,12 @@ def _apart(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored:
         halves = piece.start, piece.start + half
         if len(piece.loops) > 1 and piece.loops[-1].count == 2:
             distance = offsets[halves[1]] - offsets[halves[0]]
+            families = run.columns(layout.family[stored.group.leaves[:1]])[0]
+            is_root = np.array(run.kinds) == ROOT_KIND
+            is_apart = (families[halves[0]] != families[halves[1]]) & (np.abs(distance) > FAR * half) & is_root
+            if is_apart.any():
+                found += [Piece(start, half, piece.loops[:-1]) for start in halves]
+                continue
             moving = [kind != Op.CONST for kind in run.kinds]
             others = [run.columns(layout.index[other.group.leaves[:1]])[0] for other in _alike(layout, stored)]
             if any((other[halves[1]] - other[halves[0]] != distance)[moving].any() for other in others):
@@ -116,6 +126,25 @@ def _apart(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored:
                 continue
         found.append(piece)
     return found
+
+
+def _as_longer(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored: GroupLayout) -> list[Piece]:
+    """One or two terms as a loop that advances as those of longer sums of their kind do."""
+    place = stored.runs.index(run)
+    alike = [other for other in layout.groups if _sum(other) == _sum(stored) and other.runs[place].count > 2]
+    if not alike:
+        return pieces
+    nearest = min(alike, key=lambda other: abs(other.number - stored.number))
+    rows = nearest.runs[place].columns(layout.index[nearest.group.leaves[:1]])[0]
+    step = np.where(np.array(run.kinds) == Op.CONST, 0, rows[1] - rows[0])
+    if run.count == 2 and (offsets[1] - offsets[0] != step).any():
+        return pieces
+    return [Piece(0, run.count, [Loop(run.count, step)])]
+
+
+def _sum(stored: GroupLayout) -> tuple[object, ...]:
+    """What is the same in sums that differ in numbers of terms."""
+    return stored.group.kind, stored.group.passes, stored.post, *[run.shape for run in stored.runs]
 
 
 def _alike(layout: Layout, stored: GroupLayout) -> list[GroupLayout]:

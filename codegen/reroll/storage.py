@@ -179,12 +179,12 @@ def _nests(graph: Graph, layout: Layout, stored: GroupLayout, grid: Grid | None 
     return sum(map(_beginnings, lower(graph, layout, replace(stored, grid=grid))))
 
 
-def _kind(shapes: Shapes, stored: GroupLayout) -> tuple[tuple[int, ...], int]:
-    """The shape of a group's terms, and the unary ops on top of them, whatever the number of terms."""
+def _kind(shapes: Shapes, stored: GroupLayout) -> tuple[tuple[int, ...], int, int]:
+    """The shape of a group's terms, the unary ops on top of them, and the kind of sum, whatever the number of terms."""
     term = stored.runs[-1].shape
     while not shapes.is_leaf(term) and shapes.terms(term) is None and shapes[term][0] in (Op.ADD, Op.MAX):
         left, right = shapes.operands(term)
         if left != right:
             break
         term = left
-    return tuple(stored.post), term
+    return tuple(stored.post), term, stored.group.kind

@@ -106,7 +106,7 @@ class Trees:
 
 def find_trees(graph: Graph) -> Trees:
     """Cuts a graph, all of whose nodes are live, into trees."""
-    op, a, b = graph.op, graph.a, graph.b
+    op, a, b, sums = graph.op, graph.a, graph.b, graph.sums
     nodes = _Nodes(graph)
     kind, inner, single, pending = nodes.kind, nodes.inner, nodes.single, nodes.pending
     trees = Trees(Shapes())
@@ -129,19 +129,22 @@ def find_trees(graph: Graph) -> Trees:
 
     for n in np.flatnonzero(nodes.visited).tolist():
         o, left, right = op[n], a[n], b[n]
-        if inner[left] and op[left] == o:
-            terms = [right]
+        top = sums[n][0] if n in sums else -1
+        if (inner[left] and op[left] == o) or top == o or (top >= 0 and o == Op.DETACH):
+            terms = [right] if right >= 0 else []
             while inner[left] and op[left] == o:
                 terms.append(b[left])
                 left = a[left]
             terms.append(left)
             parts = [operand(term) for term in reversed(terms)]
             runs = tuple([(s, len(list(same))) for s, same in groupby([part[0] for part in parts])])
-            tree = (intern((o, runs)), tuple([leaf for part in parts for leaf in part[1]]), 0)
+            tree = (intern((o if top < 0 else top, runs)), tuple([leaf for part in parts for leaf in part[1]]), 0)
         elif right >= 0:
             s, s_leaves, s_size = operand(left)
             t, t_leaves, t_size = operand(right)
             tree = (intern((o, s, t)), s_leaves + t_leaves, s_size + t_size + 1)
+            if top >= 0:
+                tree = (intern((top, ((tree[0], 1),))), tree[1], 0)
         else:
             s, leaves, size = operand(left, sum_allowed=True)
             has_sum = size == 0 and trees.shapes.terms(_innermost(trees.shapes, s)) is not None
@@ -179,15 +182,13 @@ class _Nodes:
         op, a, b = graph.columns()
         operation, binary = op > Op.TARGET, b >= 0
         observed = np.zeros(len(op), dtype=bool)
-        observed[[*graph.roots(), *graph.copies()]] = True
+        observed[[*graph.roots(), *graph.copies(), *graph.stored]] = True
         used_once = (graph.use_counts(len(op)) == 1) & ~observed
-        inner = np.zeros(len(op), dtype=bool)
-        for chain in (Op.ADD, Op.MAX):
-            below = a[op == chain]
-            inner[below[(op[below] == chain) & used_once[below]]] = True
+        inner = graph.inner_terms()
         pending = operation & used_once & ~inner
         undecided = pending | inner
         single = pending.copy()
+        single[[*graph.sums]] = False
         single[operation] &= ~undecided[a[operation]]
         single[binary] &= ~undecided[b[binary]]
         self.kind = bytes(np.where(operation, np.uint8(ROOT_KIND), op))

@@ -66,7 +66,7 @@ class Batch:
         beside = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
         kernels = [kernel for kernel in beside if kernel.number not in self.sums.numbers]
         kernels += [replace(k, phase=Phase.SUMMED) for k in beside if k.number in self.sums.numbers]
-        rolled = apply_to_each(roll(self.loops.with_kernels(kernels)), self.target)
+        rolled = apply_to_each(roll(self.loops.with_kernels(kernels), unrolled=True), self.target)
         return prefetch(mark_tiles(mark_near(rolled)), self.target)
 
     @property

@@ -17,7 +17,8 @@ becomes:
         sum[j] += mul(value[496 - 16k], apart[1520 + j - 32k])
 
 gcc unrolls most loops over tiles of sums, but not all, and then does not know which sum each statement means. Few
-terms it unrolls too, and finds its own way. Terms that go back need no loop in order there: each lane is an image.
+terms it unrolls too, if it knows how many, and finds its own way. Terms that go back need no loop in order there: each
+lane is an image.
 
 And of an address that is two, four or eight times another one plus something gcc 12 forgets what it points to: perhaps
 to the sums. So it is not told that both are in the same array.
@@ -67,7 +68,8 @@ def _tile(stmt: Stmt, has_terms: bool) -> Stmt:
         return stmt
     if has_terms and stmt.kind in (Kind.SEQUENTIAL, Kind.IN_ORDER) and _adds_to_tile(stmt):
         return replace(stmt, unrolled=True, kind=Kind.SEQUENTIAL)
-    return replace(stmt, body=_marked(stmt.body, stmt.kind == Kind.GROUPS or stmt.count > FEW_TERMS))
+    has_terms = stmt.kind == Kind.GROUPS or stmt.count > FEW_TERMS or bool(stmt.steps)
+    return replace(stmt, body=_marked(stmt.body, has_terms))
 
 
 def _adds_to_tile(loop: For) -> bool:

@@ -55,6 +55,7 @@ MIN_SAVED = 8  # statements: a loop around fewer is no easier to read
 MIN_LOOPS = 6  # of a sum, one after the other
 PER_TABLE = 15  # statements that a table of distances has to save, and that its loop has to have
 PER_CONSTANTS = 2  # the same of a table of constants
+MAX_UNROLLED = 8  # repeats
 PER_END = 15  # statements that an early end has to save
 
 Distances = tuple[int, ...]  # of each repeat from the first one
@@ -100,14 +101,17 @@ class _Repeat:
         return items[self.start + place : self.end : self.period]
 
 
-def roll(loops: Loops, fewest: int = 2) -> Loops:
-    """The loops with repeated kernels in loops over them; `fewest` repeats, 2 or more, become one."""
+def roll(loops: Loops, fewest: int = 2, unrolled: bool = False) -> Loops:
+    """The loops with repeated kernels in loops over them; `fewest` repeats, 2 or more, become one.
+
+    `unrolled`: the C compiler unrolls few repeats in which numbers of terms grow, so that it knows these.
+    """
 
     def time(kernel: Kernel) -> tuple[Pass, Phase, bool]:
         return kernel.passes, kernel.phase, kernel.is_gradient
 
     rolled: list[Kernel] = []
-    roller = _Roller()
+    roller = _Roller(unrolled)
     for _, together in groupby(loops.kernels, key=time):
         inner = [roller.with_inner(kernel, 3) for kernel in together]  # two are alike by accident
         rolled += [roller.with_terms(roller.with_inner(kernel, 2)) for kernel in roller.kernels(inner, fewest)]
@@ -117,7 +121,8 @@ def roll(loops: Loops, fewest: int = 2) -> Loops:
 class _Roller:
     """Makes loops over kernels, and collects the tables that they need."""
 
-    def __init__(self) -> None:
+    def __init__(self, unrolled: bool) -> None:
+        self.unrolled = unrolled
         self.tables: dict[str, Sequence[int | float]] = {}
 
     def kernels(self, kernels: list[Kernel], fewest: int) -> list[Kernel]:
@@ -175,7 +180,9 @@ class _Roller:
         whole = repeat.period - repeat.missing  # those of the last iteration
         parts = [tuple([stmt for body in part for stmt in body]) for part in (bodies[:whole], bodies[whole:])]
         begin, rest = [self.body(part, (*around, counter)) for part in parts]
-        return For(counter, repeat.count, begin + rest, last=len(begin) if rest else 0)
+        grows = any(type(stmt) is For and stmt.steps for stmt in statements(begin))
+        unrolled = self.unrolled and grows and repeat.count <= MAX_UNROLLED and not rest
+        return For(counter, repeat.count, begin + rest, last=len(begin) if rest else 0, unrolled=unrolled)
 
     def advancing(self, items: Sequence[_Item], counter: str, tables: Sequence[Distances]) -> Body:
         """The first of some items, with indices that advance with the counter as those of the others."""

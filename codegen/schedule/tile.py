@@ -50,7 +50,8 @@ becomes:
                 lanes j < 32:
                     sum[32row + j] += mul(data[32k + j], value[32i + 8row + k])
 
-All rows fill whole tiles. While an addition waits for the one before in its sum, those of other sums begin.
+All rows fill whole tiles. While an addition waits for the one before in its sum, those of other sums begin. Where the
+number of terms grows from token to token, rows that share nothing are tiles too: heads, for example.
 
 
 More lanes than registers can hold -> blocks of lanes.
@@ -105,6 +106,7 @@ from codegen.ir.loops import (
     reads,
     statements,
 )
+from codegen.schedule.forms import Growing
 from codegen.schedule.nest import each_nest, with_lanes
 from codegen.schedule.target import Target
 
@@ -113,8 +115,10 @@ MAX_ROWS = 8  # of a tile of values: so many additions are in flight
 
 
 def tile_values(loops: Loops, target: Target) -> Loops:
+    growing = Growing(loops)
+
     def change(kernel: Kernel, nest: Body) -> Body:
-        return nest if kernel.passes in PARAMETER_GRADIENTS else _shared(nest, target)
+        return nest if kernel.passes in PARAMETER_GRADIENTS else _shared(nest, target, nest in growing)
 
     return each_nest(loops, change)
 
@@ -182,8 +186,8 @@ def _tiled(nest: Body, target: Target) -> Iterator[Body]:
         yield _nest(outer, lanes, rows, body, unrolled=width == target.cache_line)
 
 
-def _shared(nest: Body, target: Target) -> Body:
-    """The nest in tiles whose rows read some numbers of each term together; as it was, if there are none."""
+def _shared(nest: Body, target: Target, is_growing: bool) -> Body:
+    """The nest in tiles whose rows read some numbers of each term together, or have ever more terms; else as it was."""
     outer, body = _inside(nest)
     if not outer or not _is_row_of_sums(body):
         return nest
@@ -196,7 +200,7 @@ def _shared(nest: Body, target: Target) -> Body:
     most = min(loop.count, target.tile_rows(width), MAX_ROWS)
     size = next((n for n in range(most, 1, -1) if loop.count % n == 0), 1)
     is_shared = not all(place.depends_on(loop.counter) for place in read)
-    if size == 1 or not is_shared or not all(place.index.is_contiguous(lane.counter) for place in read):
+    if size == 1 or not (is_shared or is_growing) or not all(place.index.is_contiguous(lane.counter) for place in read):
         return nest
     rows = [Part(loop, loop.counter, ROW, 0, loop.count // size, size)]
     return _nest(outer, Part(lane, BLOCK, lane.counter, 0, lane.count // width, width), rows, body, unrolled=True)

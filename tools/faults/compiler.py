@@ -197,6 +197,20 @@ FAULTS = [
         test="tests/test_roll.py",
     ),
     Fault(
+        "a sum of one term read as the other operand",
+        "codegen/passes/short_sums.py",
+        "(out.a if is_first else out.b)[new[user]] = copy",
+        "(out.b if is_first else out.a)[new[user]] = copy",
+        test="tests/test_short_sums.py",
+    ),
+    Fault(
+        "rows and columns of a mask in one group",
+        "codegen/passes/short_sums.py",
+        "(more > 0) - (more < 0) if is_triangle else 0",
+        "0",
+        test="tests/test_short_sums.py",
+    ),
+    Fault(
         "one array for all states of a recurrence",
         "codegen/passes/padding.py",
         "(found.tobytes(), sources.tobytes())",

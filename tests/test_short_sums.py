@@ -1,0 +1,145 @@
+"""Sums of one and two terms where others have more: found where they are none, or left out where they are.
+
+What a mask leaves of the first tokens is computed as what it leaves of the others, and no bit changes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import models
+import pytest
+from harness import compare, slow_but
+from test_boxes import attention
+from test_grids import windows
+
+from benchmarks.depth import attending
+from codegen import Floats, Program
+from codegen.ir.graph import Op
+from codegen.passes.short_sums import mark_short_sums
+from codegen.pipeline import compile_program, graph_passes
+from codegen.schedule.forms import Growing
+from micrograd.functional import softmax, total
+
+
+def parts_of(count, last=None):
+    """Each number divided by the sum of those up to it, or of the `last` ones."""
+    x, w = models.values(count), models.weights(random.Random(3), count)
+    y = [(a * b).tanh() for a, b in zip(x, w, strict=True)]
+    seen = [range(0 if last is None else max(0, i + 1 - last), i + 1) for i in range(count)]
+    out = [y[i] / total([y[j] * y[i] for j in some]) for i, some in enumerate(seen)]
+    return Program(Floats(x), None, {"w": w}, total([v * v for v in out]), {"out": out}, 0.01)
+
+
+def triangular():
+    """Two layers of lower triangular matrices; the first number of each reads one."""
+    x, rng = models.values(7), random.Random(1)
+    first, second = models.weights(rng, 7, 7), models.weights(rng, 7, 7)
+    h = [total([w * v for w, v in zip(row[: i + 1], x, strict=False)]).tanh() for i, row in enumerate(first)]
+    out = [total([w * v for w, v in zip(row[: i + 1], h, strict=False)]) for i, row in enumerate(second)]
+    used = {f"{name}{i}": row[: i + 1] for name, rows in (("a", first), ("b", second)) for i, row in enumerate(rows)}
+    return Program(Floats(x), None, used, total([v * v for v in out]), {"out": out}, 0.01)
+
+
+def looking_back(last):
+    """Tokens that take from the last few, themselves among them."""
+    x, w = models.values(9 * 4), models.weights(random.Random(5), 4, 4)
+    h = [x[i : i + 4] for i in range(0, 36, 4)]
+    q = [[total([a * b for a, b in zip(row, token, strict=True)]) for row in w] for token in h]
+    out = []
+    for t, query in enumerate(q):
+        seen = range(max(0, t + 1 - last), t + 1)
+        share = softmax([total([a * b for a, b in zip(query, h[i], strict=True)]) for i in seen])
+        out += [total([s * h[i][a] for s, i in zip(share, seen, strict=True)]) for a in range(4)]
+    return Program(Floats(x), None, {"w": w}, total([v * v for v in out]), {"out": out}, 0.01)
+
+
+def marked(program):
+    """The graph before the pass, and what it makes of it."""
+    before = next(graph for name, graph in graph_passes(program) if name == "powers")
+    return before, mark_short_sums(before)
+
+
+def lengths(graph):
+    """How many terms the marked sums have."""
+    inner, found = graph.inner_terms(), []
+    for n, (op, _) in graph.sums.items():
+        count = 1
+        while graph.op[n] == op:
+            n, count = graph.a[n], count + 1
+            if not inner[n]:
+                break
+        found.append(count)
+    return sorted(found)
+
+
+def test_a_number_alone_is_a_sum_of_one_term():
+    before, graph = marked(parts_of(5))
+    copies = [n for n in graph.sums if graph.op[n] == Op.DETACH]
+    assert len(graph) > len(before)
+    assert copies
+    assert set(lengths(graph)) == {1, 2, 3, 4, 5}
+    users = [n for n in range(len(graph)) if graph.b[n] in copies or (graph.op[n] > Op.TARGET and graph.a[n] in copies)]
+    assert all(graph.op[n] not in (Op.ADD, Op.MAX) for n in users)  # terms of sums are still the numbers themselves
+
+
+def test_what_nothing_else_reads_needs_no_copy():
+    """The first number of each layer: a product that is read as a sum alone."""
+    before, graph = marked(triangular())
+    assert len(graph) == len(before) + 1  # an input is copied
+    assert {graph.op[n] for n in graph.sums} >= {Op.MUL, Op.ADD}
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        lambda: looking_back(3),  # seven sums of three terms, but one of two
+        lambda: parts_of(2),
+        models.mlp,
+        models.recurrence,
+    ],
+)
+def test_no_short_sums(program):
+    before, graph = marked(program())
+    assert graph is before
+
+
+def test_behind_a_mask_no_token_is_apart():
+    """All sums of the forward pass and the backward pass begin with one term, or end with it."""
+    compiled = compile_program(attention(8), "masked")
+    told = [line for line in compiled.explanation().splitlines() if "+ t" in line or "- t" in line]
+    assert told
+    assert all(line.endswith(("k < 1 + t", "k < 7 - t")) for line in told)  # the last token is an output
+    nests = [nest for kernel in compiled.plain.kernels for nest in kernel.nests]
+    assert sum(nest in Growing(compiled.plain) for nest in nests) >= 7 * len(told)
+
+
+def test_gradients_of_queries_and_keys_are_kinds_of_their_own():
+    """Both are sums of one to five products, with the last terms of longer ones, or the first."""
+    _, graph = marked(attending(1, 5))
+    kinds = Counter(kind for _, kind in graph.sums.values())
+    of_two_heads, of_a_width = 5 * 2, 5 * 8
+    assert sorted(kinds.values()) == 3 * [of_two_heads] + 4 * [of_a_width]
+    # Maxima, sums of exponentials, their gradients; what tokens take, gradients of values, keys and queries.
+
+
+@pytest.mark.slow
+def test_a_grid_of_sums_has_fewer_loops():
+    """Pixels in few windows: what reads all of them is one nest."""
+    kernels = compile_program(windows(), "windows").plain.kernels
+    assert sum(len(kernel.nests) for kernel in kernels) < 30  # and 43 if those in one or two windows were expressions
+
+
+MODELS = {
+    "parts": lambda: parts_of(6),
+    "triangular": triangular,
+    "window": lambda: looking_back(4),
+    "masked": lambda: attention(5, block_count=2),
+    "pixels": windows,
+}
+
+
+@pytest.mark.parametrize("name", slow_but({"parts", "triangular", "window"}, MODELS))
+def test_the_bits_of_the_engine(name, tmp_path):
+    compare(MODELS[name](), tmp_path, steps=2, flags=["-O0"])
