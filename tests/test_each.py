@@ -3,6 +3,8 @@ test_schedule.py those of the pass."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from codegen.ir.graph import Op
@@ -180,6 +182,37 @@ SUM = (
 )
 def test_what_gains_nothing_stays(nest):
     assert apart(nest) == [*body_lines(nest)]
+
+
+def box(needed):
+    """Rows of four numbers of eight images, of which so many are needed."""
+    image = For(
+        "image", 8, (Store(at(500, 4, 1, image="image"), call("tanh", at(0, 4, 1, image="image"))),), Kind.SIDE_BY_SIDE
+    )
+    nest = (For("i", len(needed), (For("j", 4, (image,)),)),)
+    return apply_to_each(replace(loops(nest), boxes={0: needed}), Target())
+
+
+def test_of_rows_of_a_box_what_is_needed():
+    """Images are lanes there. Of a single image whole rows are as fast: lanes that fill a vector."""
+    assert [*body_lines(box((1, 1, 2, 2, 3, 3, 4, 4)).kernels[0].nests[0])][4:] == [
+        "for row < 4:",
+        "    for part < 2:",
+        "        each j < 1 + row:",
+        "            side by side image < 8:",
+        "                value[500 + j + 8row + 4part][image] = tanh(value[500 + j + 8row + 4part][image])",
+    ]
+    assert [*body_lines(box((4, 3, 2, 1)).kernels[0].nests[0])][4:] == [
+        "for row < 4:",
+        "    each j < 4 - row:",
+        "        side by side image < 8:",
+        "            value[500 + j + 4row][image] = tanh(value[500 + j + 4row][image])",
+    ]
+
+
+@pytest.mark.parametrize("needed", [(1, 2, 4, 4), (1, 1, 2, 2, 3), (2, 2, 2, 3)])
+def test_rows_that_grow_unevenly_are_whole(needed):
+    assert f"each j < {4 * len(needed)}:" in [*body_lines(box(needed).kernels[0].nests[0])]
 
 
 def test_a_loop_of_the_kind_does_nothing_else():

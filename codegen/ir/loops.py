@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntFlag
 from typing import TypeAlias
 
@@ -167,7 +167,7 @@ class For:
     body: Body
     kind: Kind = Kind.SEQUENTIAL
     input: str = ""  # in a loop over active inputs, the name of the input's value
-    steps: tuple[tuple[int, str], ...] = ()  # in a loop over kernels, sum(step * counter) more iterations
+    steps: tuple[tuple[int, str], ...] = ()  # of loops around it: sum(step * counter) more iterations
     near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.marks
     unrolled: bool = False  # its sums would be in memory otherwise: see schedule.in_registers
     in_order: bool = False  # C would add its terms in another order: see schedule.marks
@@ -283,7 +283,8 @@ class Loops:
     """All kernels in the order in which they run, and the arrays that they use.
 
     `regions` are the parts of `data` (and of `grad`, which has the same), of `value` and of `token`, by their start:
-    value[] begins with `inputs` inputs.
+    value[] begins with `inputs` inputs. `boxes` has, by the numbers of kernels that fill a part of a box, how much of
+    each row that is: see reroll.boxes.
     """
 
     kernels: tuple[Kernel, ...]
@@ -291,6 +292,7 @@ class Loops:
     tables: Mapping[str, Sequence[float]]
     regions: Mapping[str, Regions]
     inputs: int
+    boxes: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def with_kernels(self, kernels: Iterable[Kernel]) -> Loops:
         return replace(self, kernels=tuple(kernels))

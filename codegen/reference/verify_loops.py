@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -125,9 +125,11 @@ class _Checker:
             case For():
                 self.require(stmt.counter not in scope.counters, f"{stmt.counter} counts twice", stmt)
                 self.require(stmt.count > 0, "an empty loop", stmt)
-                self.require(not stmt.steps, "a count that grows outside of a loop over kernels", stmt)
                 if stmt.kind == Kind.EACH:
                     applied_to_each(stmt)
+                    longest = [step * (scope.counters[c].count - 1) for step, c in stmt.steps]
+                    stmt = replace(stmt, count=stmt.count + sum(max(0, more) for more in longest), steps=())
+                self.require(not stmt.steps, "a count that grows outside of a loop over kernels", stmt)
                 self.body(stmt.body, scope.inside(stmt))
             case Let():
                 if isinstance(stmt.value, Index):

@@ -12,7 +12,8 @@ becomes:
 
 Each row is as long as the longest. What the others do not need is computed too, from numbers that mean nothing, and
 nobody reads it: that is at most as much as what is needed, in one loop instead of one for each row, and it leaves rows
-an equal distance apart, so that sums along columns are loops too.
+an equal distance apart, so that sums along columns are loops too. Only long functions are not computed in vain: see
+schedule.each.
 """
 
 from __future__ import annotations

@@ -77,6 +77,7 @@ def find_loops(graph: Graph, layout: Layout, shapes: Shapes, program: Program) -
         tables=tables.named,
         regions=_regions(graph, layout, program),
         inputs=layout.input_count,
+        boxes={stored.number: stored.box.counts.tolist() for stored in layout.groups if stored.box},
     )
 
 

@@ -22,6 +22,8 @@ and with images side by side:
         side by side image < 8:
             value[500 + i][image] = tanh(value[500 + i][image])
 
+There, rows of a box that are needed in part are loops of their own: i < 1 + row.
+
 The numbers of an array need not fill its last cache line: what follows them there is padding, which may hold anything.
 Short functions too become loops of their own where lanes would leave much of a vector empty, again in each row, and
 where a constant multiplies them.
@@ -70,28 +72,28 @@ from micrograd.definitions import chain_of
 FEWEST_LINES = 4  # cache lines of numbers: fewer are done before a second stage would start
 CHAIN = 29  # additions, of a function and its argument: expm1 has 29 by itself, and exp 28, which hardly gains
 RAGGED = 1.25  # so many times more vectors are worth a loop of its own
+ROW, PART = "row", "part"
 KINDS = (Kind.SEQUENTIAL, Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
 
 
 def apply_to_each(loops: Loops, target: Target) -> Loops:
-    regions = loops.regions[VALUE]
-    return each_nest(loops, lambda _, nest: _apart(nest, target, regions))
+    return each_nest(loops, lambda kernel, nest: _apart(nest, target, loops, kernel.number))
 
 
-def _apart(body: Body, target: Target, regions: Regions) -> Body:
+def _apart(body: Body, target: Target, loops: Loops, number: int) -> Body:
     changed: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For():
-                changed += _loops(stmt, target, regions)
+                changed += _loops(stmt, target, loops, number)
             case Nest():
-                changed.append(replace(stmt, body=_apart(stmt.body, target, regions)))
+                changed.append(replace(stmt, body=_apart(stmt.body, target, loops, stmt.number)))
             case _:
                 changed.append(stmt)
     return tuple(changed)
 
 
-def _loops(loop: For, target: Target, regions: Regions) -> Body:
+def _loops(loop: For, target: Target, loops: Loops, number: int) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
     fewest = 1 if _is_ragged(path, target) or (store is not None and _is_scaled(store.value, target)) else CHAIN
@@ -99,12 +101,12 @@ def _loops(loop: For, target: Target, regions: Regions) -> Body:
     if store is not None and function is not None and _is_alone(loop):
         assert isinstance(store.target, Place)
         place, is_all = store.target, store.value == function
-        each = _each(path, place, function.op, target, regions)
+        each = _each(path, place, function.op, target, loops.regions[VALUE], loops.boxes.get(number, ()))
         if each is not None and (is_all or _is_short(path)):
-            before = _loops(_with_value(loop, function.operands[0]), target, regions)
+            before = _loops(_with_value(loop, function.operands[0]), target, loops, number)
             rest = map_expr(store.value, lambda expr: place if expr == function else expr)
             return (*before, each) if is_all else (*before, each, _with_value(loop, rest))
-    return (replace(loop, body=_apart(loop.body, target, regions)),)
+    return (replace(loop, body=_apart(loop.body, target, loops, number)),)
 
 
 def _path(loop: For) -> tuple[list[For], Store | None]:
@@ -160,8 +162,13 @@ def _is_alone(loop: For) -> bool:
     return sum(target is not None and target.array == VALUE for target in targets) == 1
 
 
-def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: Regions) -> For | None:
-    """The loop of a function over all numbers of these loops; None if they are few, or not side by side."""
+def _each(
+    path: Sequence[For], first: Place, op: int, target: Target, regions: Regions, box: Sequence[int]
+) -> For | None:
+    """The loop of a function over all numbers of these loops; None if they are few, or not side by side.
+
+    `box`: how many numbers of each row are needed, if some are not.
+    """
     images = [loop for loop in path if loop.kind == Kind.SIDE_BY_SIDE]
     roots = [loop for loop in path if loop.kind != Kind.SIDE_BY_SIDE]
     index, count = first.index, 1
@@ -181,11 +188,32 @@ def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: R
         count = whole
     if count * (target.cache_line if images else 1) < FEWEST_LINES * target.cache_line:
         return None
-    place = replace(first, index=replace(index, steps=((1, counter), *steps)))
+    rows = _growing(box) if images else None
+    if rows is None:
+        return _applied(op, replace(index, steps=((1, counter), *steps)), first, images, For(counter, count, ()))
+    alike, more = rows
+    length = count // len(box)
+    part = ((length, PART),) if alike > 1 else ()
+    row = Index(index.base, ((1, counter), (length * alike, ROW), *part, *steps), index.tables)
+    each = _applied(op, row, first, images, For(counter, box[0], (), steps=((more, ROW),)))
+    return For(ROW, len(box) // alike, (For(PART, alike, (each,)) if part else each,))
+
+
+def _applied(op: int, index: Index, first: Place, images: Sequence[For], each: For) -> For:
+    place = replace(first, index=index)
     body: Body = (Store(place, Apply(op, (place,))),)
     for loop in images:
         body = (replace(loop, body=body),)
-    return For(counter, count, body, Kind.EACH)
+    return replace(each, body=body, kind=Kind.EACH)
+
+
+def _growing(box: Sequence[int]) -> tuple[int, int] | None:
+    """How many neighbours need the same, and how many numbers more the next ones do; None if that differs."""
+    alike = next((i for i, count in enumerate(box) if count != box[0]), 0)
+    if not alike or len(box) % alike:
+        return None
+    more = box[alike] - box[0]
+    return (alike, more) if [*box] == [box[0] + row // alike * more for row in range(len(box))] else None
 
 
 def _has_room(region: Region, start: int, count: int, whole: int) -> bool:

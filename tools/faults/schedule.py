@@ -68,6 +68,13 @@ FAULTS = [
         "and not expr.index.stride(loop.counter)",
     ),
     Fault(
+        "of rows of a box fewer numbers than are needed",
+        "codegen/schedule/each.py",
+        "For(counter, box[0], (), steps=((more, ROW),))",
+        "For(counter, box[0], (), steps=((0, ROW),))",
+        test="tests/test_short_sums.py",
+    ),
+    Fault(
         "a function of a number of each lane taken out of the lanes",
         "codegen/schedule/hoist.py",
         "and all(map(is_invariant, _read(expr)))",

@@ -197,7 +197,8 @@ class Printer:
         """A call of a function of some cache lines of numbers; images side by side fill one."""
         op, place = applied_to_each(loop)
         first = self.expr(replace(place, image=""))[0] if place.image else f"&{self.expr(place)[0]}"
-        lines = loop.count if place.image else loop.count // self.arithmetic.cache_line
+        count = loop.count if place.image else loop.count // self.arithmetic.cache_line
+        lines = index_text(None, "", Index(count, loop.steps))
         return f"AT_LEVEL(each_{ops.row(op).name})({first}, {lines});"
 
     def transposed(self, loop: For) -> str:
