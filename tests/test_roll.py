@@ -429,7 +429,7 @@ def test_bits_of_a_loop_over_many_kernels(blocks, tmp_path):
 @pytest.mark.slow
 def test_parts_of_two_loops_in_one_function_have_their_own_names(monkeypatch):
     monkeypatch.setattr("codegen.backends.c.kernels.MAX_STATEMENTS", 2)
-    text = compile_program(attending(3, tokens=3), "deep").files["deep_kernels.h"]
+    text = compile_program(classified(3, 3), "deep").files["deep_kernels.h"]
     names = re.findall(r"NOT_INLINED void AT_LEVEL\((\w+_part_\d+)\)", text)
     assert len(names) == len({*names}) > 90
 

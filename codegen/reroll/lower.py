@@ -28,7 +28,7 @@ from codegen.reroll.segments import MIN_TURNS, Segment, TermList
 from codegen.reroll.trees import ROOT_KIND
 
 Floats = npt.NDArray[np.float64]
-FAR = 16  # numbers for each term, between two halves of a sum
+FAR = 8  # numbers for each term, between two halves of a sum: a cache line
 RESULT = 0  # the first column of an instance's row; the leaves of the first term of each run follow
 
 
