@@ -105,6 +105,16 @@ def test_no_short_sums(program):
     assert graph is before
 
 
+@pytest.mark.filterwarnings("ignore::codegen.ModelWarning")
+def test_numbers_of_leaves_are_no_nodes():
+    """The last of many parameters, in a graph of few nodes."""
+    x, w = models.values(1), models.weights(random.Random(1), 60)
+    program = Program(Floats(x), None, {"w": w}, (w[59] + x[0]).tanh(), {}, 0.01)
+    before, graph = marked(program)
+    assert graph is before
+    assert len(graph) < 60
+
+
 def test_behind_a_mask_no_token_is_apart():
     """All sums of the forward pass and the backward pass begin with one term, or end with it."""
     compiled = compile_program(attention(8), "masked")

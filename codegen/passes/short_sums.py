@@ -95,8 +95,11 @@ def mark_short_sums(graph: Graph) -> Graph:
 def _has_lengths(graph: Graph, inner: npt.NDArray[np.bool_]) -> bool:
     """Whether there are sums, or maxima, of two and of three terms."""
     op, a, _ = graph.columns()
-    tops = [np.flatnonzero((op == chain) & ~inner) for chain in CHAINS]
-    return any((~inner[a[top]]).any() and (inner[a[top]] & ~inner[a[a[top]]]).any() for top in tops)
+    for chain in CHAINS:
+        first = a[(op == chain) & ~inner]  # operands of sums; the `a` of a leaf is no node
+        if (~inner[first]).any() and (~inner[a[first[inner[first]]]]).any():
+            return True
+    return False
 
 
 class _Places:
