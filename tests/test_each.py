@@ -190,7 +190,8 @@ def box(needed):
         "image", 8, (Store(at(500, 4, 1, image="image"), call("tanh", at(0, 4, 1, image="image"))),), Kind.SIDE_BY_SIDE
     )
     nest = (For("i", len(needed), (For("j", 4, (image,)),)),)
-    return apply_to_each(replace(loops(nest), boxes={0: needed}), Target())
+    of_box = loops(nest)
+    return apply_to_each(of_box.with_kernels([replace(of_box.kernels[0], box=needed)]), Target())
 
 
 def test_of_rows_of_a_box_what_is_needed():

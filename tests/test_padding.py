@@ -261,3 +261,14 @@ def test_steps_of_a_recurrence_of_images_cost_no_kernels():
     lines = [found.files["m_kernels.h"].count("\n") for found in compiled]
     assert lines[1] <= 1.01 * lines[0]
     assert lines[0] < 5000  # and 8,748 if those sums had no step
+
+
+def test_a_model_may_have_no_constants():
+    """Beyond the end of a ring is its start: nothing is padded, and nowhere is a number."""
+    kernels = array(np.random.default_rng(0).uniform(size=(4, 4, 2)))
+    h = x = array(np.zeros((4, 8)))
+    for _ in range(2):
+        near, far = kernels[:, :, 0], kernels[:, :, 1]
+        h = np.tanh(np.einsum("oc,ci->oi", near, h) + np.einsum("oc,ci->oi", far, np.roll(h, 1, axis=1)))
+    program = Program(Floats(x), None, {"kernels": kernels}, None, {"h": h})
+    assert not build_graph(program).constants

@@ -55,6 +55,20 @@ def looking_back(last):
     return Program(Floats(x), None, {"w": w}, total([v * v for v in out]), {"out": out}, 0.01)
 
 
+def masks(*blocks):
+    """Blocks of exponentials of products, so many of each row, in which each block has other masks than another."""
+    count, rng = len(blocks[0]), random.Random(2)
+    x = models.values(2 * count)
+    a, b = [v.tanh() for v in x[:count]], [v.tanh() for v in x[count:]]
+    parameters, used = {}, []
+    for k, lengths_of_rows in enumerate(blocks):
+        rows = [[(a[t] * b[i]).exp() for i in range(length)] for t, length in enumerate(lengths_of_rows)]
+        used += [v for row in rows for v in row]
+        w, u = parameters[f"w{k}"], parameters[f"u{k}"] = models.weights(rng, 2, count)
+        a, b = [(rows[t][0] * w[t]).tanh() for t in range(count)], [(rows[-1][i] * u[i]).tanh() for i in range(count)]
+    return Program(Floats(x), None, parameters, total([*used, *a, *b]), {"a": a}, 0.01)
+
+
 def marked(program):
     """The graph before the pass, and what it makes of it."""
     before = next(graph for name, graph in graph_passes(program) if name == "powers")
@@ -115,6 +129,18 @@ def test_numbers_of_leaves_are_no_nodes():
     assert len(graph) < 60
 
 
+def test_a_running_sum_may_be_long():
+    """What tells kinds of sums apart is looked for to some depth, not to the start of what they add."""
+    x, w = models.values(700), models.weights(random.Random(1), 5, 5)
+    sums, seen = x[0], []
+    for v in x[1:]:
+        sums = sums + v.tanh()
+        seen.append(sums.tanh())
+    out = [total([a * (sums + b) for a, b in zip(row[: i + 1], w[0], strict=False)]) for i, row in enumerate(w)]
+    program = Program(Floats(x), None, {"w": w}, total([*[v.tanh() for v in out], *seen]), {"out": out}, 0.01)
+    assert marked(program)[1].sums
+
+
 def test_behind_a_mask_no_token_is_apart():
     """All sums of the forward pass and the backward pass begin with one term, or end with it."""
     compiled = compile_program(attention(8), "masked")
@@ -145,11 +171,12 @@ MODELS = {
     "parts": lambda: parts_of(6),
     "triangular": triangular,
     "window": lambda: looking_back(4),
+    "masks": lambda: masks(*2 * [[1, 2, 3, 4, 5]], *3 * [[2, 3, 4, 5, 5]]),  # the third is no repeat of the second
     "masked": lambda: attention(5, block_count=2),
     "pixels": windows,
 }
 
 
-@pytest.mark.parametrize("name", slow_but({"parts", "triangular", "window"}, MODELS))
+@pytest.mark.parametrize("name", slow_but({"parts", "triangular", "window", "masks"}, MODELS))
 def test_the_bits_of_the_engine(name, tmp_path):
     compare(MODELS[name](), tmp_path, steps=2, flags=["-O0"])

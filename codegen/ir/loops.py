@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum, IntFlag
 from typing import TypeAlias
 
@@ -212,10 +212,11 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A nest of the kernel `number`, in a loop over kernels. Its names are its own."""
+    """A nest of the kernel `number`, in a loop over kernels. Its names are its own. `box`: see Kernel."""
 
     number: int
     body: Body
+    box: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +236,10 @@ Body: TypeAlias = "tuple[Stmt, ...]"
 
 @dataclass(frozen=True)
 class Kernel:
-    """A group as loops. It computes `roots` nodes, `nodes` being the first and the last."""
+    """A group as loops. It computes `roots` nodes, `nodes` being the first and the last.
+
+    If it fills a part of a box (reroll.boxes), `box` has how many numbers of each row are needed.
+    """
 
     number: int
     passes: Pass
@@ -244,9 +248,10 @@ class Kernel:
     roots: int
     is_gradient: bool = False
     phase: Phase = Phase.BY_IMAGE
+    box: tuple[int, ...] = ()
 
     def with_nests(self, nests: tuple[Body, ...]) -> Kernel:
-        return Kernel(self.number, self.passes, nests, self.nodes, self.roots, self.is_gradient, self.phase)
+        return Kernel(self.number, self.passes, nests, self.nodes, self.roots, self.is_gradient, self.phase, self.box)
 
 
 @dataclass(frozen=True)
@@ -283,8 +288,7 @@ class Loops:
     """All kernels in the order in which they run, and the arrays that they use.
 
     `regions` are the parts of `data` (and of `grad`, which has the same), of `value` and of `token`, by their start:
-    value[] begins with `inputs` inputs. `boxes` has, by the numbers of kernels that fill a part of a box, how much of
-    each row that is: see reroll.boxes.
+    value[] begins with `inputs` inputs.
     """
 
     kernels: tuple[Kernel, ...]
@@ -292,7 +296,6 @@ class Loops:
     tables: Mapping[str, Sequence[float]]
     regions: Mapping[str, Regions]
     inputs: int
-    boxes: Mapping[int, Sequence[int]] = field(default_factory=dict)
 
     def with_kernels(self, kernels: Iterable[Kernel]) -> Loops:
         return replace(self, kernels=tuple(kernels))
@@ -467,7 +470,7 @@ def _with_count(stmt: Stmt, counter: str, to: Index) -> Stmt:
             body = tuple([_with_count(inner, counter, to) for inner in stmt.body])
             return replace(stmt, count=count.base, body=body, steps=count.steps)
         case Nest():
-            return Nest(stmt.number, tuple([_with_count(inner, counter, to) for inner in stmt.body]))
+            return replace(stmt, body=tuple([_with_count(inner, counter, to) for inner in stmt.body]))
     return stmt
 
 

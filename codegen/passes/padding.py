@@ -123,7 +123,7 @@ def _earliest(graph: Graph) -> Ints:
     """The first node of each constant: each use has a node of its own."""
     op, number, _ = graph.columns()
     nodes = np.flatnonzero(op == Op.CONST)
-    found = np.full(len(graph.constants), len(graph), np.int64)
+    found = np.full(max(len(graph.constants), 1), len(graph), np.int64)  # where it is nobody's, it is looked up at 0
     np.minimum.at(found, number[nodes], nodes)
     return found
 

@@ -192,7 +192,7 @@ class _Places:
             return op if op in (Op.PARAM, Op.CONST) else None
         if op in CHAINS:
             terms = self.terms(n)
-            found = {self.signature(terms[0], depth), self.signature(terms[-1], depth)}
+            found = {self.signature(t, depth - (self.graph.op[t] in CHAINS)) for t in (terms[0], terms[-1])}
             return found.pop() if len(found) == 1 else (op, frozenset(found))
         operands = [self.graph.a[n], self.graph.b[n]]
         return op, *[self.signature(operand, depth - 1) for operand in operands if operand >= 0]

@@ -77,7 +77,6 @@ def find_loops(graph: Graph, layout: Layout, shapes: Shapes, program: Program) -
         tables=tables.named,
         regions=_regions(graph, layout, program),
         inputs=layout.input_count,
-        boxes={stored.number: stored.box.counts.tolist() for stored in layout.groups if stored.box},
     )
 
 
@@ -108,7 +107,8 @@ def _kernel(graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, t
     nests = [_Nest(shapes, stored, nest, tables, table_numbers).body() for nest in lower(graph, layout, stored)]
     passes = Pass.DENSE_GRADIENTS if group.is_gradient else group.passes
     nodes = int(group.roots.min()), int(group.roots.max())
-    return Kernel(stored.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient)
+    box = tuple(stored.box.counts.tolist()) if stored.box else ()
+    return Kernel(stored.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient, box=box)
 
 
 class _Tables:

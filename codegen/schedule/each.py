@@ -77,23 +77,24 @@ KINDS = (Kind.SEQUENTIAL, Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
 
 
 def apply_to_each(loops: Loops, target: Target) -> Loops:
-    return each_nest(loops, lambda kernel, nest: _apart(nest, target, loops, kernel.number))
+    regions = loops.regions[VALUE]
+    return each_nest(loops, lambda kernel, nest: _apart(nest, target, regions, kernel.box))
 
 
-def _apart(body: Body, target: Target, loops: Loops, number: int) -> Body:
+def _apart(body: Body, target: Target, regions: Regions, box: Sequence[int]) -> Body:
     changed: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For():
-                changed += _loops(stmt, target, loops, number)
+                changed += _loops(stmt, target, regions, box)
             case Nest():
-                changed.append(replace(stmt, body=_apart(stmt.body, target, loops, stmt.number)))
+                changed.append(replace(stmt, body=_apart(stmt.body, target, regions, stmt.box)))
             case _:
                 changed.append(stmt)
     return tuple(changed)
 
 
-def _loops(loop: For, target: Target, loops: Loops, number: int) -> Body:
+def _loops(loop: For, target: Target, regions: Regions, box: Sequence[int]) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
     fewest = 1 if _is_ragged(path, target) or (store is not None and _is_scaled(store.value, target)) else CHAIN
@@ -101,12 +102,12 @@ def _loops(loop: For, target: Target, loops: Loops, number: int) -> Body:
     if store is not None and function is not None and _is_alone(loop):
         assert isinstance(store.target, Place)
         place, is_all = store.target, store.value == function
-        each = _each(path, place, function.op, target, loops.regions[VALUE], loops.boxes.get(number, ()))
+        each = _each(path, place, function.op, target, regions, box)
         if each is not None and (is_all or _is_short(path)):
-            before = _loops(_with_value(loop, function.operands[0]), target, loops, number)
+            before = _loops(_with_value(loop, function.operands[0]), target, regions, box)
             rest = map_expr(store.value, lambda expr: place if expr == function else expr)
             return (*before, each) if is_all else (*before, each, _with_value(loop, rest))
-    return (replace(loop, body=_apart(loop.body, target, loops, number)),)
+    return (replace(loop, body=_apart(loop.body, target, regions, box)),)
 
 
 def _path(loop: For) -> tuple[list[For], Store | None]:

@@ -222,9 +222,8 @@ def _over(kernels: list[Kernel], nest: Body) -> Kernel:
 
 
 def _nests(kernel: Kernel) -> Body:
-    return tuple(
-        [stmt for nest in kernel.nests for stmt in (nest if is_rolled(nest) else (Nest(kernel.number, nest),))]
-    )
+    nests = [nest if is_rolled(nest) else (Nest(kernel.number, nest, kernel.box),) for nest in kernel.nests]
+    return tuple([stmt for nest in nests for stmt in nest])
 
 
 def _counters() -> Iterator[str]:
