@@ -66,7 +66,7 @@ def masks(*blocks):
         used += [v for row in rows for v in row]
         w, u = parameters[f"w{k}"], parameters[f"u{k}"] = models.weights(rng, 2, count)
         a, b = [(rows[t][0] * w[t]).tanh() for t in range(count)], [(rows[-1][i] * u[i]).tanh() for i in range(count)]
-    return Program(Floats(x), None, parameters, total([*used, *a, *b]), {"a": a}, 0.01)
+    return Program(Floats(x), None, parameters, total([*used, *a, *b]), {}, 0.01)
 
 
 def marked(program):

@@ -68,6 +68,13 @@ FAULTS = [
         "and not expr.index.stride(loop.counter)",
     ),
     Fault(
+        "rows of another mask taken for repeats",
+        "codegen/schedule/forms.py",
+        "replace(stmt, number=0) if",
+        "replace(stmt, number=0, box=()) if",
+        test="tests/test_short_sums.py",
+    ),
+    Fault(
         "of rows of a box fewer numbers than are needed",
         "codegen/schedule/each.py",
         "For(counter, box[0], (), steps=((more, ROW),))",
