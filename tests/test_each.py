@@ -184,13 +184,17 @@ def test_what_gains_nothing_stays(nest):
     assert apart(nest) == [*body_lines(nest)]
 
 
-def box(needed):
-    """Rows of four numbers of eight images, of which so many are needed."""
+def box_of_rows(count):
+    """Rows of four numbers of eight images."""
     image = For(
         "image", 8, (Store(at(500, 4, 1, image="image"), call("tanh", at(0, 4, 1, image="image"))),), Kind.SIDE_BY_SIDE
     )
-    nest = (For("i", len(needed), (For("j", 4, (image,)),)),)
-    of_box = loops(nest)
+    return (For("i", count, (For("j", 4, (image,)),)),)
+
+
+def box(needed):
+    """Rows of which so many numbers are needed."""
+    of_box = loops(box_of_rows(len(needed)))
     return apply_to_each(of_box.with_kernels([replace(of_box.kernels[0], box=needed)]), Target())
 
 
@@ -214,6 +218,13 @@ def test_of_rows_of_a_box_what_is_needed():
 @pytest.mark.parametrize("needed", [(1, 2, 4, 4), (1, 1, 2, 2, 3), (2, 2, 2, 3)])
 def test_rows_that_grow_unevenly_are_whole(needed):
     assert f"each j < {4 * len(needed)}:" in [*body_lines(box(needed).kernels[0].nests[0])]
+
+
+def test_a_block_of_a_box_is_whole():
+    """Sums of some rows at a time, as many as there are registers for: of which rows, nobody says."""
+    (changed,) = apply_to_each(whole := loops(box_of_rows(4)), Target()).kernels[0].nests
+    of_box = whole.with_kernels([replace(whole.kernels[0], box=(1, 2, 3, 4, 5))])
+    assert apply_to_each(of_box, Target()).kernels[0].nests == (changed,)
 
 
 def test_a_loop_of_the_kind_does_nothing_else():

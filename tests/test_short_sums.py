@@ -69,6 +69,17 @@ def masks(*blocks):
     return Program(Floats(x), None, parameters, total([*used, *a, *b]), {}, 0.01)
 
 
+def gates(count, size=9):
+    """Tokens that are compared with those up to them, by a function of a sum of more terms than an expression has."""
+    x, w = models.values(count * size), models.weights(random.Random(1), size)
+    h = [x[i : i + size] for i in range(0, count * size, size)]
+    query = [[a * b for a, b in zip(w, token, strict=True)] for token in h]
+    found = [
+        total([a * b for a, b in zip(query[t], h[i], strict=True)]).tanh() for t in range(count) for i in range(t + 1)
+    ]
+    return Program(Floats(x), None, {"w": w}, total([v * v for v in found]), {}, 0.01)
+
+
 def marked(program):
     """The graph before the pass, and what it makes of it."""
     before = next(graph for name, graph in graph_passes(program) if name == "powers")
@@ -172,11 +183,12 @@ MODELS = {
     "triangular": triangular,
     "window": lambda: looking_back(4),
     "masks": lambda: masks(*2 * [[1, 2, 3, 4, 5]], *3 * [[2, 3, 4, 5, 5]]),  # the third is no repeat of the second
+    "gates": lambda: gates(17),  # with registers for sixteen sums
     "masked": lambda: attention(5, block_count=2),
     "pixels": windows,
 }
 
 
-@pytest.mark.parametrize("name", slow_but({"parts", "triangular", "window", "masks"}, MODELS))
+@pytest.mark.parametrize("name", slow_but({"parts", "triangular", "window", "masks", "gates"}, MODELS))
 def test_the_bits_of_the_engine(name, tmp_path):
     compare(MODELS[name](), tmp_path, steps=2, flags=["-O0"])

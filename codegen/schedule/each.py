@@ -189,13 +189,12 @@ def _each(
         count = whole
     if count * (target.cache_line if images else 1) < FEWEST_LINES * target.cache_line:
         return None
-    rows = _growing(box) if images else None
+    rows = _growing(box) if images and count == len(box) * max(box, default=0) else None  # blocks are parts of a box
     if rows is None:
         return _applied(op, replace(index, steps=((1, counter), *steps)), first, images, For(counter, count, ()))
     alike, more = rows
-    length = count // len(box)
-    part = ((length, PART),) if alike > 1 else ()
-    row = Index(index.base, ((1, counter), (length * alike, ROW), *part, *steps), index.tables)
+    part = ((max(box), PART),) if alike > 1 else ()
+    row = Index(index.base, ((1, counter), (max(box) * alike, ROW), *part, *steps), index.tables)
     each = _applied(op, row, first, images, For(counter, box[0], (), steps=((more, ROW),)))
     return For(ROW, len(box) // alike, (For(PART, alike, (each,)) if part else each,))
 
