@@ -23,12 +23,11 @@ from codegen.schedule.forms import Growing
 from micrograd.functional import softmax, total
 
 
-def parts_of(count, last=None):
-    """Each number divided by the sum of those up to it, or of the `last` ones."""
+def parts_of(count):
+    """Each number divided by the sum of those up to it."""
     x, w = models.values(count), models.weights(random.Random(3), count)
     y = [(a * b).tanh() for a, b in zip(x, w, strict=True)]
-    seen = [range(0 if last is None else max(0, i + 1 - last), i + 1) for i in range(count)]
-    out = [y[i] / total([y[j] * y[i] for j in some]) for i, some in enumerate(seen)]
+    out = [y[i] / total([y[j] * y[i] for j in range(i + 1)]) for i in range(count)]
     return Program(Floats(x), None, {"w": w}, total([v * v for v in out]), {"out": out}, 0.01)
 
 
@@ -88,7 +87,7 @@ def marked(program):
 
 def lengths(graph):
     """How many terms the marked sums have."""
-    inner, found = graph.inner_terms(), []
+    inner, found = graph.inner_terms(graph.used_once()), []
     for n, (op, _) in graph.sums.items():
         count = 1
         while graph.op[n] == op:

@@ -150,12 +150,15 @@ class Graph:
         op, a, b = (column[:size] for column in self.columns())
         return np.bincount(a[op > Op.TARGET], minlength=size) + np.bincount(b[b >= 0], minlength=size)
 
-    def inner_terms(self) -> npt.NDArray[np.bool_]:
+    def used_once(self) -> npt.NDArray[np.bool_]:
+        """For each node whether one node reads it, once, and nothing else does: it need not be stored."""
+        found: npt.NDArray[np.bool_] = self.use_counts(len(self)) == 1
+        found[[*self.roots(), *self.copies(), *self.stored]] = False
+        return found
+
+    def inner_terms(self, used_once: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
         """For each node whether it is inside a left spine of additions, or of maxima."""
         op, a, _ = self.columns()
-        observed = np.zeros(len(op), dtype=bool)
-        observed[[*self.roots(), *self.copies()]] = True
-        used_once = (self.use_counts(len(op)) == 1) & ~observed
         inner = np.zeros(len(op), dtype=bool)
         for chain in CHAINS:
             below = a[op == chain]

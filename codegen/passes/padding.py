@@ -89,7 +89,8 @@ def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array
     earliest = _earliest(graph) if found else products
     for here, places in found:
         nodes, term, kept = read[here], terms[here], is_value[here]
-        source = np.where(kept, nodes, earliest[np.where(kept, 0, a[nodes])])
+        source = nodes.copy()
+        source[~kept] = earliest[a[nodes[~kept]]]
         of_place = np.zeros(int(places.max()) + 1, np.int64)
         of_place[places] = source
         if (of_place[places] != source).any():
@@ -123,7 +124,7 @@ def _earliest(graph: Graph) -> Ints:
     """The first node of each constant: each use has a node of its own."""
     op, number, _ = graph.columns()
     nodes = np.flatnonzero(op == Op.CONST)
-    found = np.full(max(len(graph.constants), 1), len(graph), np.int64)  # where it is nobody's, it is looked up at 0
+    found = np.full(len(graph.constants), len(graph), np.int64)
     np.minimum.at(found, number[nodes], nodes)
     return found
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -43,18 +43,18 @@ class _Place:
     op: int
     sums: dict[int, int]
 
-    @property
+    @cached_property
     def counts(self) -> Counter[int]:
         """How many sums of each length there are."""
         return Counter(self.sums.values())
 
-    @property
+    @cached_property
     def ends(self) -> dict[int, list[Use]]:
         """The sums of one term: no more than there are of two."""
         bare = {n: uses for n, uses in self.uses.items() if n not in self.sums}
         return bare if len(bare) <= self.counts[FEW] else {}
 
-    @property
+    @cached_property
     def is_of_sums(self) -> bool:
         counts = self.counts
         is_triangle = counts[FEW] == counts[MANY] and bool(self.ends)
@@ -63,7 +63,7 @@ class _Place:
 
 def mark_short_sums(graph: Graph) -> Graph:
     """The graph itself if there are none."""
-    inner = graph.inner_terms()
+    inner = graph.inner_terms(graph.used_once())
     if not _has_lengths(graph, inner):
         return graph
     found = _Places(graph, inner.tolist())
@@ -78,7 +78,6 @@ def mark_short_sums(graph: Graph) -> Graph:
     if not kinds:
         return graph
     count = graph.use_counts(len(graph)).tolist()
-    observed = set(graph.roots())
     # What is read as a sum alone needs no copy, if its tree has no sum: that of an op with two operands.
     is_alone = {key: count[key[0]] == len(some) and graph.b[key[0]] >= 0 for key, some in uses.items()}
     copied = {key: some for key, some in uses.items() if not is_alone[key] or graph.op[key[0]] in CHAINS}
@@ -88,7 +87,7 @@ def mark_short_sums(graph: Graph) -> Graph:
         for user, is_first in some:
             (out.a if is_first else out.b)[new[user]] = copy
     out.sums |= {int(new[n]): (op, kind) for (n, op), kind in kinds.items() if (n, op) not in copied}
-    out.stored = {int(new[n]) for n in found.stored(count) if n not in observed}
+    out.stored = {int(new[n]) for n in found.stored(count)}
     return out
 
 

@@ -181,10 +181,8 @@ class _Nodes:
     def __init__(self, graph: Graph) -> None:
         op, a, b = graph.columns()
         operation, binary = op > Op.TARGET, b >= 0
-        observed = np.zeros(len(op), dtype=bool)
-        observed[[*graph.roots(), *graph.copies(), *graph.stored]] = True
-        used_once = (graph.use_counts(len(op)) == 1) & ~observed
-        inner = graph.inner_terms()
+        used_once = graph.used_once()
+        inner = graph.inner_terms(used_once)
         pending = operation & used_once & ~inner
         undecided = pending | inner
         single = pending.copy()

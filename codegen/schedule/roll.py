@@ -180,8 +180,8 @@ class _Roller:
         whole = repeat.period - repeat.missing  # those of the last iteration
         parts = [tuple([stmt for body in part for stmt in body]) for part in (bodies[:whole], bodies[whole:])]
         begin, rest = [self.body(part, (*around, counter)) for part in parts]
-        grows = any(type(stmt) is For and stmt.steps for stmt in statements(begin))
-        unrolled = self.unrolled and grows and repeat.count <= MAX_UNROLLED and not rest
+        is_short = self.unrolled and repeat.count <= MAX_UNROLLED and not rest
+        unrolled = is_short and any(type(stmt) is For and stmt.steps for stmt in statements(begin))
         return For(counter, repeat.count, begin + rest, last=len(begin) if rest else 0, unrolled=unrolled)
 
     def advancing(self, items: Sequence[_Item], counter: str, tables: Sequence[Distances]) -> Body:
