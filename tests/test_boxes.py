@@ -16,7 +16,8 @@ from harness import compare, nightly_but
 from codegen import Floats, Program
 from codegen.ir.loops import For, statements
 from codegen.pipeline import compile_program
-from codegen.reroll.boxes import Box, find_box, row_keys
+from codegen.reference.verify_loops import verify_loops
+from codegen.reroll.boxes import Box, find_boxes, row_keys
 from codegen.schedule.forms import Growing
 from micrograd.functional import softmax, total
 
@@ -28,8 +29,9 @@ def instances(pairs):
     return np.array([(100 + 4 * t, 200 + 4 * i) for t, i in pairs])
 
 
-def found(rows, lengths=(0, 0)):
-    return find_box(rows, row_keys(rows, lengths))
+def found(rows, boxes=(None, None), has_margin=False):
+    """The first box, each column of `rows` being read from an array that has margins or not."""
+    return next(find_boxes(rows, row_keys(rows, boxes), np.full(rows.shape[1], has_margin)), None)
 
 
 def test_a_triangle_is_half_of_a_box():
@@ -45,8 +47,8 @@ def test_a_triangle_is_half_of_a_box():
 def test_a_row_of_a_box_tells_where_a_row_of_its_reader_begins():
     """What reads one number of each comparison has no index that stays the same in a row."""
     rows = np.array([[300 + 4 * t + i] for t, i in TRIANGLE])
-    assert found(rows, (0,)) is None
-    order, box = found(rows, (4,))
+    assert found(rows, (None,)) is None
+    order, box = found(rows, ((300, 4),))
     assert order.tolist() == list(range(10))
     assert box.length == 4
 
@@ -54,20 +56,62 @@ def test_a_row_of_a_box_tells_where_a_row_of_its_reader_begins():
 @pytest.mark.parametrize(
     "pairs",
     [
-        [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3), (2, 4)],  # the last row would reach further than any does
         [(0, 0), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2), (3, 3), (3, 4), (3, 5), (3, 6)],  # most of it empty
         [(0, 0), (1, 0), (1, 2), (2, 0), (2, 1), (2, 2)],  # a row that does not advance evenly
         [(0, 0), (2, 0), (2, 1), (3, 0), (3, 1), (3, 2)],  # rows that do not
         [(t, i) for t in range(4) for i in range(3)],  # regular without a box
+        [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (4, 2), (4, 3), (4, 4)],  # a row is missing
+        [(0, 0), (1, 1), (1, 2), *((t, t - 2 + i) for t in (2, 3, 4) for i in range(3))],  # a row begins too late
     ],
 )
 def test_no_box(pairs):
     assert found(instances(pairs)) is None
+    assert found(instances(pairs), has_margin=True) is None
+
+
+def test_no_box_reaches_beyond_an_array_without_margin():
+    pairs = [(0, 0), (0, 1), (0, 2), (1, 2), (1, 3), (2, 4)]  # the last row would read two more
+    assert found(instances(pairs)) is None
+    assert found(instances(pairs), has_margin=True) is not None
+
+
+BACK, AHEAD, AROUND = (-2, 0), (0, 2), (-2, 2)
+
+
+@pytest.mark.parametrize(
+    ("reach", "places"),
+    [
+        (BACK, [(2, 3), (1, 3), (0, 3), (0, 3), (0, 3), (0, 3), (0, 3)]),
+        (AHEAD, [(0, 3), (0, 3), (0, 3), (0, 3), (0, 3), (0, 2), (0, 1)]),
+        (AROUND, [(2, 5), (1, 5), (0, 5), (0, 5), (0, 5), (0, 4), (0, 3)]),
+    ],
+)
+def test_a_window_is_a_box_with_numbers_beyond_the_tokens(reach, places):
+    """Rows of a window begin where that of a token in the middle would: before the first token, or end behind the last.
+
+    What is there must be numbers of an array with a margin: else a row would read from another array.
+    """
+    pairs = [(t, i) for t in range(7) for i in range(t + reach[0], t + reach[1] + 1)]
+    inside = [(t, i) for t, i in pairs if 0 <= i < 7]
+    assert found(instances(inside)) is None
+    order, box = found(instances(inside)[::-1], has_margin=True)
+    assert (instances(inside)[::-1][order] == instances(inside)).all()
+    assert box.needed == tuple([range(*row) for row in places])
+    assert box.places.tolist() == [box.length * t + i - t - reach[0] for t, i in inside]
+    assert (box.filled(instances(inside)) == instances(pairs)).all()
+
+
+def test_rows_of_two_heads_are_those_of_a_token_side_by_side():
+    inside = [(t, h, i) for t in range(6) for h in range(2) for i in range(max(0, t - 2), t + 1)]
+    rows = np.array([(100 + 8 * t + 4 * h, 200 + 8 * i + 4 * h) for t, h, i in inside])
+    _, box = found(rows, has_margin=True)
+    assert [places.start for places in box.needed] == [2, 2, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0]
 
 
 def test_numbers_that_do_not_advance_evenly_fill_no_box():
-    assert Box(2, np.array([1, 2])).filled(np.array([[0], [10], [11]])) is not None
-    assert Box(3, np.array([1, 3])).filled(np.array([[0], [10], [11], [13]])) is None
+    none = np.zeros(2, np.int64)
+    assert Box(2, none, np.array([1, 2])).filled(np.array([[0], [10], [11]])) is not None
+    assert Box(3, none, np.array([1, 3])).filled(np.array([[0], [10], [11], [13]])) is None
 
 
 def attention(tokens, width=3, block_count=1):
@@ -87,6 +131,28 @@ def attention(tokens, width=3, block_count=1):
             for t, row in enumerate(shares)
         ]
     return Program(Floats(x), None, parameters, total([v * v for token in h for v in token]), {"h": h[-1]}, 0.01)
+
+
+def in_windows(tokens, reach, width=4, block_count=2):
+    """Each token takes from those as far as `reach` from it; values, keys and queries are products of weights."""
+    x = models.values(tokens * width)
+    h = [x[i : i + width] for i in range(0, len(x), width)]
+    parameters = {}
+    for block in range(block_count):
+        weights = {name: models.weights(random.Random(f"{block}{name}"), width, width) for name in ("q", "k", "v")}
+        parameters |= {f"{name}{block}": w for name, w in weights.items()}
+        q, k, v = (
+            [[total([a * b for a, b in zip(row, token, strict=True)]) for row in w] for token in h]
+            for w in weights.values()
+        )
+        mixed = []
+        for t, query in enumerate(q):
+            seen = range(max(0, t + reach[0]), min(tokens, t + reach[1] + 1))
+            shares = softmax([total([a * b for a, b in zip(query, k[i], strict=True)]) for i in seen])
+            mixed.append([total([s * v[i][a] for i, s in zip(seen, shares, strict=True)]) for a in range(width)])
+        h = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(h, mixed, strict=True)]
+    out = [v for token in h for v in token]
+    return Program(Floats(x), None, parameters, total([v * v for v in out]), {"h": out}, 0.01)
 
 
 def growing(loops):
@@ -124,6 +190,26 @@ def test_blocks_behind_a_mask_share_loops():
         for blocks in (4, 8)
     ]
     assert lines[1] <= 1.1 * lines[0]
+
+
+@pytest.mark.parametrize("reach", [BACK, AHEAD, AROUND])
+def test_loops_of_windows_are_legal(reach):
+    """They read no element of value[] that is not written before, though rows reach beyond the tokens."""
+    verify_loops(compile_program(in_windows(8, reach), "windows").plain, is_padded=False)
+
+
+@pytest.mark.parametrize("reach", [(-3, 0), (-4, 0)], ids=["four", "five"])
+def test_windows_have_the_same_loops_at_any_length(reach):
+    few, many = (compile_program(in_windows(tokens, reach), "windows") for tokens in (10, 14))
+    assert len(many.plain.kernels) == len(few.plain.kernels)
+    for compiled in (few, many):
+        assert any(kernel.box and kernel.box[0].start for kernel in compiled.plain.kernels)
+        assert "    group_1[i] = 0    i < 16" in compiled.explanation().splitlines()  # whole cache lines
+
+
+@pytest.mark.parametrize("reach", nightly_but([BACK, AHEAD], [BACK, AHEAD, AROUND]))
+def test_bits_in_windows(reach, tmp_path):
+    compare(in_windows(6, reach), tmp_path, steps=2, flags=["-O0"])
 
 
 @pytest.mark.parametrize("tokens", nightly_but([3], [3, 9]))

@@ -288,18 +288,20 @@ def test_the_last_layer_is_stored_as_the_others_are():
 
 
 @pytest.mark.parametrize(
-    ("sizes", "found"),
+    ("sizes", "kind", "found"),
     [
-        ([8, 8, 8], [0, 8, 16, 24]),
-        ([6, 6], [0, 8, 16]),  # 6 and padding
-        ([2, 4, 6], [0, 2, 6, 12]),
-        ([3, 4], None),
-        ([1, 3], [0, 1, 4]),
-        ([1, 300], None),
+        ([8, 8, 8], -1, [0, 8, 16, 24]),
+        ([6, 6], -1, [0, 8, 16]),  # 6 and padding
+        ([2, 4, 6], -1, [0, 2, 6, 12]),
+        ([3, 4], -1, None),
+        ([1, 3], -1, [0, 1, 4]),
+        ([1, 300], -1, None),
+        ([1, 1, 11], 5, [0, 1, 2, 13]),  # sums that differ in numbers of terms
     ],
 )
-def test_distances_of_a_family(sizes, found):
-    assert distances(sizes, 8, cache_line=8) == found
+def test_distances_of_a_family(sizes, kind, found):
+    group = Group(0, Pass.LOSS, False, np.arange(1), np.arange(1)[:, None], kind=kind)
+    assert distances([Part(group, size, None) for size in sizes], 8, cache_line=8) == found
 
 
 def test_equal_tables_are_one():

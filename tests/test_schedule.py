@@ -552,6 +552,19 @@ def test_legal_loops_are_accepted():
     verify_loops(loops_of(LEGAL), is_padded=False)
 
 
+def rows(more):
+    """A sum of inputs over three rows, each of which has `more` terms than the one before, from one input further."""
+    term = Accumulate(Name("sum"), int(Op.ADD), value(0, (1, "t"), (1, "k")))
+    terms = For("t", 3, (For("k", 3, (term,), steps=((more, "t"),)),))
+    return Let("sum", Const(0.0)), terms, Store(value(4), Name("sum"))
+
+
+def test_rows_of_a_sum_may_shrink_but_not_reach_beyond():
+    verify_loops(loops_of(*rows(-1)), is_padded=False)
+    with pytest.raises(ValueError, match="value\\[\\] is read before it is written"):
+        verify_loops(loops_of(*rows(0)), is_padded=False)
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [
@@ -572,6 +585,7 @@ def test_legal_loops_are_accepted():
         ((For("i", 2, (Store(value(4, nowhere="i"), Const(1.0)),)),), "no such table as nowhere"),
         ((Local("sum", 2), For("i", 3, (Store(Place("sum", Index(0, ((1, "i"),))), Const(1.0)),))), "out of bounds"),
         ((Store(Place(GRAD, Index(0, origin="at")), Const(1.0)),), "at is not in scope"),
+        ((replace(LEGAL, steps=((1, "t"),)),), "a count that grows with no counter in scope"),
     ],
 )
 def test_what_is_not_legal_is_refused_with_its_text(body, message):

@@ -118,7 +118,7 @@ def test_what_nothing_else_reads_needs_no_copy():
 @pytest.mark.parametrize(
     "program",
     [
-        lambda: looking_back(3),  # seven sums of three terms, but one of two
+        lambda: looking_back(2),  # eight sums of two terms, none of three
         lambda: parts_of(2),
         models.mlp,
         models.recurrence,

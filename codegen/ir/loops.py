@@ -216,7 +216,7 @@ class Nest:
 
     number: int
     body: Body
-    box: tuple[int, ...] = ()
+    box: tuple[range, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,7 +238,7 @@ Body: TypeAlias = "tuple[Stmt, ...]"
 class Kernel:
     """A group as loops. It computes `roots` nodes, `nodes` being the first and the last.
 
-    If it fills a part of a box (reroll.boxes), `box` has how many numbers of each row are needed.
+    If it fills a part of a box (reroll.boxes), `box` has the places in each row that are needed.
     """
 
     number: int
@@ -248,7 +248,7 @@ class Kernel:
     roots: int
     is_gradient: bool = False
     phase: Phase = Phase.BY_IMAGE
-    box: tuple[int, ...] = ()
+    box: tuple[range, ...] = ()
 
     def with_nests(self, nests: tuple[Body, ...]) -> Kernel:
         return Kernel(self.number, self.passes, nests, self.nodes, self.roots, self.is_gradient, self.phase, self.box)

@@ -57,7 +57,7 @@ class _Place:
     @cached_property
     def is_of_sums(self) -> bool:
         counts = self.counts
-        is_triangle = counts[FEW] == counts[MANY] and bool(self.ends)
+        is_triangle = bool(self.ends) and (counts[FEW] == counts[MANY] or len(self.ends) == counts[FEW] < counts[MANY])
         return bool(counts[FEW] and counts[MANY] and (counts[MANY + 1] or is_triangle))
 
 
@@ -176,9 +176,13 @@ class _Places:
         for terms in sums.values():
             starts[self.first(terms[0])].add(len(terms))
             ends[self.first(terms[-1])].add(len(terms))
+        more = {n: len(starts[self.first(terms[0])]) - len(ends[self.first(terms[-1])]) for n, terms in sums.items()}
+        sides = (
+            _sums_of_linked({n: [*map(self.first, terms)] for n, terms in sums.items()}, more) if is_triangle else {}
+        )
         for n, terms in sums.items():
-            more = len(starts[self.first(terms[0])]) - len(ends[self.first(terms[-1])])
-            yield n, (place.op, self.signature(terms[-1], DEPTH), (more > 0) - (more < 0) if is_triangle else 0)
+            side = sides.get(n, 0)
+            yield n, (place.op, self.signature(terms[-1], DEPTH), (side > 0) - (side < 0))
 
     def first(self, n: int) -> int:
         """The first operand of a product."""
@@ -205,3 +209,22 @@ class _Places:
         for nodes in used.values():
             if nodes.get(3) and len(nodes[1]) <= len(nodes[2]):
                 yield from nodes[1]
+
+
+def _sums_of_linked(reads: dict[int, list[int]], numbers: dict[int, int]) -> dict[int, int]:
+    """The sum of the numbers of all nodes that read something together, directly or through others."""
+    parent: dict[int, int] = {}
+
+    def root(n: int) -> int:
+        while parent.setdefault(n, n) != n:
+            parent[n] = parent[parent[n]]
+            n = parent[n]
+        return n
+
+    for first, *others in reads.values():
+        for other in others:
+            parent[root(other)] = root(first)
+    total: Counter[int] = Counter()
+    for n, (first, *_) in reads.items():
+        total[root(first)] += numbers[n]
+    return {n: total[root(first)] for n, (first, *_) in reads.items()}

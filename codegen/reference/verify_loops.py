@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -45,7 +45,9 @@ from codegen.ir.loops import (
     expressions,
     in_time,
     reads,
+    statements,
     subexpressions,
+    substituted,
     writes,
 )
 from codegen.ir.print_loops import kernel_lines, statement_lines
@@ -76,6 +78,11 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
                 if array == VALUE and known[elements].any() and not kernel.passes & ROW_SUMS:
                     _fail(kernel, f"{array}[{elements[known[elements]][0]}] has been written before")
                 written[array][elements] = True
+
+
+def _counted(stmt: Stmt) -> list[str]:
+    """The counters with which a loop's count grows."""
+    return [name for _, name in stmt.steps] if isinstance(stmt, For) else []
 
 
 def _fail(kernel: Kernel, message: str) -> None:
@@ -127,10 +134,13 @@ class _Checker:
                 self.require(stmt.count > 0, "an empty loop", stmt)
                 if stmt.kind == Kind.EACH:
                     applied_to_each(stmt)
-                    longest = [step * (scope.counters[c].count - 1) for step, c in stmt.steps]
-                    stmt = replace(stmt, count=stmt.count + sum(max(0, more) for more in longest), steps=())
-                self.require(not stmt.steps, "a count that grows outside of a loop over kernels", stmt)
-                self.body(stmt.body, scope.inside(stmt))
+                self.require(not stmt.steps, "a count that grows with no counter in scope", stmt)
+                grows = any(stmt.counter == name for inner in statements(stmt.body) for name in _counted(inner))
+                if grows:
+                    for i in range(stmt.count):
+                        self.body(substituted(stmt.body, stmt.counter, Index(i)), scope)
+                else:
+                    self.body(stmt.body, scope.inside(stmt))
             case Let():
                 if isinstance(stmt.value, Index):
                     self.indices(stmt.value, stmt, scope)

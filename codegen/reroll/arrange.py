@@ -10,19 +10,35 @@ value[300 + i] * value[8] for i < 4. Where groups are stored as one array, a fam
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
 from codegen.ir.graph import Op
 from codegen.reroll.affine import Loop, peel
-from codegen.reroll.boxes import Box, find_box, row_keys
+from codegen.reroll.boxes import Box, find_boxes, row_keys
 from codegen.reroll.groups import Group, Ints
 from codegen.reroll.runs import Run, equal_rows
 from codegen.reroll.trees import ROOT_KIND
 
 MIN_LANES = 4
 MAX_LITERALS = 4  # more distinct constants in one position become a table
+
+
+Key = tuple[int, int]  # of a part of a group: its first root, and how many there are
+
+
+class Extent(NamedTuple):
+    """The first element of a part of a group and the end, without and with its margins."""
+
+    key: Key
+    first: int
+    last: int
+    start: int
+    end: int
 
 
 @dataclass
@@ -33,12 +49,14 @@ class Arrangement:
     leaf_number   the number of a leaf, among those of its kind
     array         which array it belongs to: a tensor, or the offset of a group
     family        the same for all members of a family
+    rows          how many roots the smallest group has of a kind of sums that differ in numbers of terms
     by_creation   whether rows of lanes follow one another in the order in which they were created, not in that of what
                   they read; `has_choice` says whether that is another order
     in_tables     whether a group that is one nest stays whole where a few constants take turns in it, and reads them
                   from a table; `has_tables` says whether one does
     boxes         by offset, the groups that fill a part of a box
-    sizes         by offset, how many elements a group has
+    extents       by offset, where a group is
+    wanted        how many zeros should be before and behind a group, for boxes that read them
     """
 
     index: Ints
@@ -46,12 +64,14 @@ class Arrangement:
     array: Ints
     family: Ints
     cache_line: int
+    rows: dict[object, int]
     by_creation: bool
     in_tables: bool
     has_choice: bool = False
     has_tables: bool = False
     boxes: dict[int, Box] = field(default_factory=dict)
-    sizes: dict[int, int] = field(default_factory=dict)
+    extents: dict[int, Extent] = field(default_factory=dict)
+    wanted: dict[Key, tuple[int, int]] = field(default_factory=dict)
 
     def parts(self, group: Group, runs: list[Run]) -> list[Group]:
         """Those that read from different arrays; where one nest serves a family of arrays, they are one."""
@@ -79,26 +99,44 @@ class Arrangement:
         firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
         arrays = np.hstack([run.columns(self.array[group.leaves])[:, 0] for run in runs])
         kinds = [kind for run in runs for kind in run.kinds]
-        lengths = []
+        read: list[tuple[int, int] | None] = []
         for kind, column, numbers in zip(kinds, arrays.T, firsts.T, strict=True):
             if kind == Op.CONST and (numbers != numbers[0]).any():
                 return None
             is_one = kind == ROOT_KIND and (column == column[0]).all()
-            lengths.append(self.boxes[int(column[0])].length if is_one and int(column[0]) in self.boxes else 0)
-        found = find_box(firsts, row_keys(firsts, lengths))
-        if found is None:
+            box = self.boxes.get(int(column[0])) if is_one else None
+            read.append((int(column[0]), box.length) if box else None)
+        has_margin = np.array([kind == ROOT_KIND for kind in kinds])
+        found = [*find_boxes(firsts, row_keys(firsts, read), has_margin)]
+        if not found:
             return None
-        order, box = found
+        known = {box.needed for box in self.boxes.values()}  # what is read together is stored alike
+        order, box = next((some for some in found if some[1].needed in known), found[0])
         whole = box.filled(firsts[order])
         assert whole is not None
-        for kind, column, numbers in zip(kinds, arrays.T, whole.T, strict=True):
-            if kind == ROOT_KIND and not self.are_written(np.unique(column).tolist(), numbers):
-                return None
-        return group.select(order), box
+        alike = zip(runs, relative, strict=True)
+        terms = [offsets for run, part in alike for offsets in part[0].reshape(run.count, -1).T]
+        is_written = [
+            self.are_written(np.unique(column).tolist(), numbers, offsets)
+            for kind, column, numbers, offsets in zip(kinds, arrays.T, whole.T, terms, strict=True)
+            if kind == ROOT_KIND
+        ]
+        return (group.select(order), box) if all(is_written) else None
 
-    def are_written(self, arrays: list[int], indices: Ints) -> bool:
-        """Whether all indices are elements of groups that have been arranged."""
-        inside = [(indices >= first) & (indices < first + self.sizes[first]) for first in arrays if first in self.sizes]
+    def are_written(self, arrays: list[int], firsts: Ints, terms: Ints) -> bool:
+        """Whether all first terms and the others, so far from them, are elements of groups that have been arranged.
+
+        Or of margins: these then are wanted.
+        """
+        indices = np.concatenate([firsts + terms.min(), firsts + terms.max()])
+        extents = [self.extents[array] for array in arrays if array in self.extents]
+        if len(extents) == len(arrays) == 1:
+            (array,) = extents
+            margin = max(0, array.first - int(indices.min())), max(0, int(indices.max()) + 1 - array.last)
+            if any(margin):
+                before, behind = self.wanted.get(array.key, margin)
+                self.wanted[array.key] = max(before, margin[0]), max(behind, margin[1])
+        inside = [(indices >= some.start) & (indices < some.end) for some in extents]
         return len(inside) == len(arrays) and bool(np.logical_or.reduce(inside).all())
 
     def is_regular(self, group: Group, runs: list[Run]) -> bool:
@@ -175,10 +213,26 @@ class Arrangement:
             return float((loads * np.where(is_far, 1, -(-dim.count // self.cache_line) / dim.count)).sum())
 
         dims.reverse()  # the outermost first
-        lanes = max(range(len(dims)), key=lambda d: (-cost(dims[d]), d))
-        rows = [d for d in range(len(dims)) if d != lanes]
+        inner = _inner([dim.count for dim in dims], self.rows.get(kind_of(group), length))
+        lanes = max(inner, key=lambda d: (-cost(dims[d]), d))
+        rows = [d for d in range(len(dims)) if d not in inner] + [d for d in inner if d != lanes]
         places = np.arange(length).reshape([dim.count for dim in dims])
         steps = [int(group.roots[stride // places.itemsize] - group.roots[0]) for stride in places.strides]
-        created = sorted(rows, key=lambda d: -abs(steps[d]))
+        created = sorted(rows, key=lambda d: (d in inner and len(inner) < len(dims), -abs(steps[d])))
         self.has_choice |= created != rows
         return group.select(places.transpose(*(created if self.by_creation else rows), lanes).ravel())
+
+
+def kind_of(group: Group) -> object:
+    """Equal for groups of sums that differ in numbers of terms; None for others."""
+    return (group.kind, group.passes, group.place, group.step) if group.kind >= 0 else None
+
+
+def _inner(counts: list[int], row: int) -> list[int]:
+    """The loops, of these counts, that go over one row: as many roots as the smallest group of the kind has.
+
+    So longer sums are stored as shorter ones are, and what reads both is one nest.
+    """
+    every = range(len(counts))
+    sets = [some for size in every for some in combinations(every, size) if math.prod([counts[d] for d in some]) == row]
+    return [*sets[-1]] if sets else [*every]

@@ -133,16 +133,18 @@ def first_root(group: Group) -> int:
     return int(group.roots.min())
 
 
-def distances(sizes: list[int], padded: int, cache_line: int) -> list[int] | None:
+def distances(members: list[Part], padded: int, cache_line: int) -> list[int] | None:
     """How far each member of a family is from the first, and how far the end is; None to keep them apart.
 
     Members of one size are `padded` apart. Others follow each other without padding, if they consist of rows of one
-    size: the smallest member's.
+    size: the smallest member's. A row of one is one in sums that differ in numbers of terms.
     """
+    sizes = [part.size for part in members]
     row = min(sizes)
+    are_rows = row > 1 or max(sizes) < cache_line or len({part.group.kind for part in members} - {-1}) == 1
     if len(set(sizes)) == 1:
         steps = [padded] * len(sizes)
-    elif all(size % row == 0 for size in sizes) and (row > 1 or max(sizes) < cache_line):
+    elif all(size % row == 0 for size in sizes) and are_rows:
         steps = sizes
     else:
         return None

@@ -16,8 +16,10 @@ A group whose instances read from different arrays is split first, so that one i
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -26,7 +28,7 @@ from codegen.ir.loops import Pass
 from codegen.kinds import Part
 from codegen.program import Program, Tensor
 from codegen.reroll.affine import peel
-from codegen.reroll.arrange import Arrangement
+from codegen.reroll.arrange import Arrangement, Extent, Key, kind_of
 from codegen.reroll.boxes import Box
 from codegen.reroll.families import Part as Member
 from codegen.reroll.families import distances, first_root
@@ -39,6 +41,10 @@ SETS_APART = 16  # in cache lines: of 64 sets, rows as far apart use four at mos
 FIRST_TOKEN = 2**40  # index of token[0] while storage is assigned: further than any array is long
 
 
+Margin = tuple[int, int]  # zeros before and behind the results of a group
+NO_MARGIN = 0, 0
+
+
 @dataclass
 class GroupLayout:
     """A group with its runs and its storage: results go to value[offset ...], or to grad[] for gradients."""
@@ -49,6 +55,7 @@ class GroupLayout:
     combine: int | None  # ADD or MAX where the runs are terms, None for a plain expression
     box: Box | None = None  # that the roots are a part of
     grid: Grid | None = None  # the same, with the roots of other groups
+    margin: Margin = NO_MARGIN
     number: int = -1
     offset: int = -1
 
@@ -56,6 +63,16 @@ class GroupLayout:
     def size(self) -> int:
         """How many numbers are computed."""
         return self.box.size if self.box else len(self.group.roots)
+
+    @property
+    def extent(self) -> int:
+        """How many elements it has, with its margins."""
+        return sum(self.margin) + self.size
+
+    @property
+    def start(self) -> int:
+        """The first of them."""
+        return self.offset - self.margin[0]
 
     @property
     def places(self) -> Ints:
@@ -105,6 +122,7 @@ class Layout:
     input_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # input -> index in value[] or token[]
     has_choice: bool = False  # whether groups would be stored in another order `by_creation`: see arrange.py
     has_tables: bool = False  # whether groups would be split without `in_tables`
+    wanted: dict[Key, Margin] = field(default_factory=dict)  # with which more groups would fill a part of a box
 
     @property
     def input_count(self) -> int:
@@ -130,6 +148,7 @@ def assign(
     by_index: Collection[Part],
     families: list[list[Member]],
     grids: list[Grid],
+    margins: Mapping[Key, Margin],
     by_creation: bool,
     in_tables: bool,
 ) -> Layout:
@@ -154,7 +173,11 @@ def assign(
     parts: list[list[GroupLayout]] = [[] for _ in groups]
     slots = _Slots(families, grids, layout)
     tensor = array.copy()
-    known = Arrangement(index, leaf_number, array, array.copy(), cache_line, by_creation, in_tables)
+    rows: dict[object, int] = {}
+    for group in groups:
+        rows[kind_of(group)] = min(len(group.roots), rows.get(kind_of(group), len(group.roots)))
+    rows.pop(None, None)
+    known = Arrangement(index, leaf_number, array, array.copy(), cache_line, rows, by_creation, in_tables)
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
         for group, stored in zip(groups, parts, strict=True):
             if bool(group.passes & used) == is_used:
@@ -164,11 +187,12 @@ def assign(
                 for part in known.parts(group, runs):
                     grid = slots.grid(part)
                     ordered, box = known.ordered(part, runs, is_used, may_fill=grid is None)
-                    stored.append(GroupLayout(ordered, runs, post, combine, box, grid))
-                    start, place = slots.place(part, stored[-1].size) or (None, None)
+                    margin = NO_MARGIN if grid else margin_of(part, margins, cache_line)
+                    stored.append(GroupLayout(ordered, runs, post, combine, box, grid, margin))
+                    start, place = slots.place(part, stored[-1].extent) or (None, None)
                     _allocate(layout, stored[-1], array, place)
                     if grid is None:  # whose other groups may come later
-                        known.sizes[stored[-1].offset] = stored[-1].size
+                        known.extents[stored[-1].offset] = _extent(stored[-1])
                     known.family[part.roots] = array[part.roots] if start is None else start
                     if box is not None:
                         known.boxes[stored[-1].offset] = box
@@ -177,7 +201,7 @@ def assign(
             _place_tensors(layout, program, declared)
             index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
     layout.family = known.family
-    layout.has_choice, layout.has_tables = known.has_choice, known.has_tables
+    layout.has_choice, layout.has_tables, layout.wanted = known.has_choice, known.has_tables, known.wanted
     for number, placed in enumerate(layout.groups):
         placed.number = number
     if graph.gradients:
@@ -196,6 +220,15 @@ def _input_index(program: Program, by_index: Collection[Part]) -> Ints:
     return index
 
 
+class _Slot(NamedTuple):
+    """A place in a family: how far from its start, the room there, and how many roots are meant for it."""
+
+    family: int
+    distance: int
+    room: int
+    roots: int
+
+
 class _Slots:
     """Where the members of families are stored: where the first one would be.
 
@@ -209,15 +242,17 @@ class _Slots:
         for number, grid in enumerate(grids):
             self.grid_of[grid.roots] = number
         self.grid_starts: dict[int, int] = {}
-        self.members: dict[tuple[int, int], tuple[int, int, int]] = {}  # family, how far from the start, and the room
+        self.members: list[_Slot] = []
+        self.member_of = np.full(len(layout.index), -1)
         self.starts: dict[int, int] = {}
         self.extents: dict[int, int] = {}
         for number, members in enumerate(families):
-            sizes = [part.size for part in members]
-            found = distances(sizes, padded(sizes[0], layout.cache_line), layout.cache_line)
+            found = distances(members, padded(members[0].size, layout.cache_line), layout.cache_line)
             if found is not None:
                 self.extents[number] = found[-1]
-                self.members |= {part.key: (number, i, part.size) for part, i in zip(members, found, strict=False)}
+                for part, distance in zip(members, found, strict=False):
+                    self.member_of[part.group.roots] = len(self.members)
+                    self.members.append(_Slot(number, distance, part.size, len(part.group.roots)))
                 if len({part.group.place for part in members}) > 1:
                     self.starts[number] = _take(layout, found[-1], found[-1])
 
@@ -233,12 +268,22 @@ class _Slots:
                 size = grid.size
                 self.grid_starts[number] = _take(self.layout, size, padded(size, self.layout.cache_line))
             return self.grid_starts[number], self.grid_starts[number]
-        number, distance, room = self.members.get(_key(part), (0, 0, 0))
-        if size > room:
+        slot = self.slot(part)
+        if slot is None or size > slot.room:
             return None
-        if number not in self.starts:
-            self.starts[number] = _take(self.layout, self.extents[number], self.extents[number])
-        return self.starts[number], self.starts[number] + distance
+        if slot.family not in self.starts:
+            self.starts[slot.family] = _take(self.layout, self.extents[slot.family], self.extents[slot.family])
+        return self.starts[slot.family], self.starts[slot.family] + slot.distance
+
+    def slot(self, part: Group) -> _Slot | None:
+        """Of the member that the part is, or of members side by side that are one part now that families are known."""
+        found = [self.members[i] for i in np.unique(self.member_of[part.roots]).tolist() if i >= 0]
+        found.sort(key=lambda slot: slot.distance)
+        if not found or len({slot.family for slot in found}) > 1 or sum(s.roots for s in found) != len(part.roots):
+            return None
+        if any(slot.distance + slot.room != other.distance for slot, other in pairwise(found)):
+            return None
+        return _Slot(found[0].family, found[0].distance, sum(slot.room for slot in found), len(part.roots))
 
     def grid(self, part: Group) -> Grid | None:
         """The grid that all roots of a part are in."""
@@ -246,8 +291,19 @@ class _Slots:
         return self.grids[int(numbers[0])] if len(numbers) == 1 and numbers[0] >= 0 and not part.is_gradient else None
 
 
-def _key(part: Group) -> tuple[int, int]:
+def key_of(part: Group) -> Key:
     return first_root(part), len(part.roots)
+
+
+def margin_of(part: Group, margins: Mapping[Key, Margin], cache_line: int) -> Margin:
+    """Results begin with a cache line, as they do without a margin."""
+    before, behind = margins.get(key_of(part), NO_MARGIN)
+    return aligned(before, cache_line), behind
+
+
+def _extent(stored: GroupLayout) -> Extent:
+    last = stored.offset + stored.size
+    return Extent(key_of(stored.group), stored.offset, last, stored.start, last + stored.margin[1])
 
 
 def _take(layout: Layout, size: int, count: int) -> int:
@@ -262,7 +318,8 @@ def _allocate(layout: Layout, stored: GroupLayout, array: Ints, place: int | Non
     roots = stored.group.roots
     if stored.group.is_gradient:
         return
-    stored.offset = _take(layout, stored.size, padded(stored.size, layout.cache_line)) if place is None else place
+    start = _take(layout, stored.extent, padded(stored.extent, layout.cache_line)) if place is None else place
+    stored.offset = start + stored.margin[0]
     places = stored.places + stored.offset
     if (stored.group.leaves[0] == roots[0]).all():  # copies of leaves: users still read the leaf itself
         layout.copies.update(zip(roots.tolist(), places.tolist(), strict=True))

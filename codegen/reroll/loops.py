@@ -105,10 +105,18 @@ def _kernel(graph: Graph, layout: Layout, shapes: Shapes, stored: GroupLayout, t
     group = stored.group
     table_numbers = count()
     nests = [_Nest(shapes, stored, nest, tables, table_numbers).body() for nest in lower(graph, layout, stored)]
+    nests = [*_margins(stored), *nests]
     passes = Pass.DENSE_GRADIENTS if group.is_gradient else group.passes
     nodes = int(group.roots.min()), int(group.roots.max())
-    box = tuple(stored.box.counts.tolist()) if stored.box else ()
+    box = stored.box.needed if stored.box else ()
     return Kernel(stored.number, passes, tuple(nests), nodes, len(group.roots), group.is_gradient, box=box)
+
+
+def _margins(stored: GroupLayout) -> Iterator[Body]:
+    """Zeros before and behind the results of a group."""
+    for start, zeros in zip((stored.start, stored.offset + stored.size), stored.margin, strict=True):
+        if zeros:
+            yield (For("i", zeros, (Store(Place(VALUE, Index(start, ((1, "i"),))), Const(0.0)),)),)
 
 
 class _Tables:
@@ -287,13 +295,13 @@ def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Region
         values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))
     if noise:
         values.append(Region(layout.target_offset + targets, "NOISE", "noise", noise, noise, noise))
-    first = {group.offset: group for group in reversed(layout.groups) if group.offset >= 0}  # of those in a grid
-    stored = sorted(first.values(), key=lambda group: group.offset)
-    ends = [*(group.offset for group in stored[1:]), layout.value_count]
+    first = {group.start: group for group in reversed(layout.groups) if group.offset >= 0}  # of those in a grid
+    stored = sorted(first.values(), key=lambda group: group.start)
+    ends = [*(group.start for group in stored[1:]), layout.value_count]
     for group, end, (name, title) in zip(stored, ends, group_names(graph, stored), strict=True):
-        count = group.grid.size if group.grid else group.size
-        room = min(padded(count, line), end - group.offset)  # there may be none between the members of a family
-        values.append(Region(group.offset, name, title, count, room, room))
+        count = group.grid.size if group.grid else group.extent
+        room = min(padded(count, line), end - group.start)  # there may be none between the members of a family
+        values.append(Region(group.start, name, title, count, room, room))
     tensors = []
     for place, name in zip(layout.tensors, tensor_names(place.tensor.name for place in layout.tensors), strict=True):
         row, row_length = place.row

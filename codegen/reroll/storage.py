@@ -8,8 +8,8 @@ one counts whose loop nests are few and load few vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -20,19 +20,23 @@ from codegen.ir.loops import Pass
 from codegen.kinds import Part
 from codegen.program import Program
 from codegen.reroll.affine import Loop
+from codegen.reroll.arrange import Key
 from codegen.reroll.families import Part as Member
 from codegen.reroll.families import find_families, read_together
 from codegen.reroll.grids import LINE, Grid, find_grid
 from codegen.reroll.groups import Group, Ints
-from codegen.reroll.layout import GroupLayout, Layout, assign
+from codegen.reroll.layout import GroupLayout, Layout, Margin, assign, key_of, margin_of
 from codegen.reroll.lower import RESULT, Nest, lower
 from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Shapes
+
+Margins = dict[Key, Margin]
 
 MAX_ROUNDS = 6
 HALF = LINE // 2
 MORE_LOADS = 1.2  # as many as without grids, for fewer loop nests
 MORE_LOADS_FOR_HALF = 1.4  # for half as many loop nests or fewer
+MORE_LOADS_FOR_MARGINS = 1.5  # than without: what would look up tables, which are not counted, is rows of lanes
 MORE_GROUPS = 1.1  # as many as in the order of what they read, for fewer loads
 
 
@@ -50,9 +54,12 @@ def assign_storage(
     """
     arrays = [Grid(np.array(array.nodes), np.array(array.places)) for array in graph.padded]
 
-    def assigned(families: list[list[Member]], grids: list[Grid], by_creation: bool, in_tables: bool) -> Layout:
+    def assigned(
+        families: list[list[Member]], grids: list[Grid], margins: Margins, by_creation: bool, in_tables: bool
+    ) -> Layout:
         known = [*arrays, *grids]
-        return assign(graph, shapes, groups, program, cache_line, by_index, families, known, by_creation, in_tables)
+        order = by_creation, in_tables
+        return assign(graph, shapes, groups, program, cache_line, by_index, families, known, margins, *order)
 
     layout = _assign_with_rows(graph, shapes, partial(assigned, in_tables=True))
     if not layout.has_tables:
@@ -63,47 +70,96 @@ def assign_storage(
 
 def _assign_with_rows(graph: Graph, shapes: Shapes, assigned: Callable[..., Layout]) -> Layout:
     """In that order of rows of lanes in which loads are fewer."""
-    layout = _assign_storage(graph, shapes, partial(assigned, by_creation=False))
+    layout = _assign_with_margins(graph, shapes, partial(assigned, by_creation=False))
     if not layout.has_choice:
         return layout
-    other = _assign_storage(graph, shapes, partial(assigned, by_creation=True))
+    other = _assign_with_margins(graph, shapes, partial(assigned, by_creation=True))
     are_few = len(other.groups) <= MORE_GROUPS * len(layout.groups)
     return other if are_few and _cost(graph, other).loads < _cost(graph, layout).loads else layout
 
 
-Assigned = Callable[[list[list[Member]], list[Grid]], Layout]
+def _assign_with_margins(graph: Graph, shapes: Shapes, assigned: Callable[..., Layout]) -> Layout:
+    """With zeros around what boxes read, if that pays."""
+    first = assigned([], [], {})
+    layout = _Search(graph, shapes, assigned, first.cache_line, has_margins=False).layout(first)
+    if not layout.wanted:
+        return layout
+    other = _Search(graph, shapes, assigned, first.cache_line, has_margins=True).layout(first)
+    found, before = _cost(graph, other), _cost(graph, layout)
+    return other if found.nests < before.nests and found.loads <= MORE_LOADS_FOR_MARGINS * before.loads else layout
 
 
-def _assign_storage(graph: Graph, shapes: Shapes, assigned: Assigned) -> Layout:
-    """Looks for families, then for grids."""
-    layout = assigned([], [])
-    readers = layout.readers
-    families: list[list[Member]] = []
-    for _ in range(MAX_ROUNDS):
-        outside = [stored for stored in layout.groups if stored.grid is None]  # of arrays with padding
-        found = find_families(len(graph), readers, _members(shapes, outside))
-        if _keys(found) == _keys(families):
-            break
-        better = assigned(found, [])
-        if len(better.groups) > len(layout.groups):
-            break
-        layout, families = better, found
-    if sum(len({part.group.place for part in family}) > 1 for family in families) > 1:
-        return layout  # a stack of layers, an equal distance apart, so that loops go over them: grids would move some
-    grids: list[Grid] = []
-    for of_gradients in (False, True):  # which are stored as the values are
-        # One round may need more nests, until what reads its grids is a grid too: all rounds together must need fewer.
-        with_grids, found_grids = layout, grids
-        rounds: list[tuple[Cost, Layout, list[Grid]]] = []
-        while len(rounds) < MAX_ROUNDS and (new := _new_grids(graph, shapes, with_grids, readers, of_gradients)):
-            better = assigned(families, found_grids + new)
-            with_grids, found_grids = better, found_grids + new
-            rounds.append((_cost(graph, better), better, found_grids))
-        before = _cost(graph, layout) if rounds else Cost(0, 0)
-        good = [found for found in rounds if _is_better(found[0], before)]
-        if good:
-            _, layout, grids = min(good, key=lambda found: found[0])
-    return layout
+class _Plan(NamedTuple):
+    """What is stored together, and zeros around it."""
+
+    families: list[list[Member]]
+    grids: list[Grid]
+    margins: Margins
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Looks for families and margins, then for grids."""
+
+    graph: Graph
+    shapes: Shapes
+    assigned: Callable[..., Layout]
+    cache_line: int
+    has_margins: bool
+
+    def layout(self, first: Layout) -> Layout:
+        """The storage with what is found. `first`: without any."""
+        plan, layout = self.with_families(first)
+        if sum(len({part.group.place for part in family}) > 1 for family in plan.families) > 1:
+            return layout  # a stack of layers, an equal distance apart, so that loops go over them: grids would move it
+        for of_gradients in (False, True):  # which are stored as the values are
+            plan, layout = self.with_grids(plan, layout, first.readers, of_gradients)
+        return layout
+
+    def with_families(self, first: Layout) -> tuple[_Plan, Layout]:
+        plan, layout = _Plan([], [], {}), first
+        for _ in range(MAX_ROUNDS):
+            margins = self.margins(layout)
+            outside = [stored for stored in layout.groups if stored.grid is None]  # of arrays with padding
+            sizes = [self.size(stored, margins) for stored in outside]
+            families = find_families(len(self.graph), first.readers, _members(self.shapes, outside, sizes))
+            if (_keys(families), margins) == (_keys(plan.families), plan.margins):
+                break
+            better_plan = _Plan(families, [], margins)
+            better = self.assigned(*better_plan)
+            if len(better.groups) > len(layout.groups):
+                break
+            plan, layout = better_plan, better
+        return plan, layout
+
+    def with_grids(self, plan: _Plan, layout: Layout, readers: list[Group], of_gradients: bool) -> tuple[_Plan, Layout]:
+        """One round may need more nests, until what reads its grids is a grid too: all together must need fewer."""
+        before = plan, layout
+        rounds: list[tuple[Cost, int, _Plan, Layout]] = []
+        while len(rounds) < MAX_ROUNDS:
+            new = _new_grids(self.graph, self.shapes, layout, readers, of_gradients)
+            margins = self.margins(layout)
+            if not new and margins == plan.margins:
+                break
+            families = plan.families if margins == plan.margins else self.resized(plan.families, layout, margins)
+            plan = _Plan(families, plan.grids + new, margins)
+            layout = self.assigned(*plan)
+            rounds.append((_cost(self.graph, layout), len(rounds), plan, layout))
+        cost = _cost(self.graph, before[1]) if rounds else Cost(0, 0)
+        good = [found for found in rounds if _is_better(found[0], cost)]
+        return min(good)[2:] if good else before
+
+    def margins(self, layout: Layout) -> Margins:
+        return layout.wanted if self.has_margins else {}
+
+    def size(self, stored: GroupLayout, margins: Margins) -> int:
+        """How many elements a part takes with margins."""
+        return stored.size + sum(margin_of(stored.group, margins, self.cache_line))
+
+    def resized(self, families: list[list[Member]], layout: Layout, margins: Margins) -> list[list[Member]]:
+        """The families with the sizes that their parts have there."""
+        sizes = {key_of(stored.group): self.size(stored, margins) for stored in layout.groups}
+        return [[replace(part, size=sizes.get(part.key, part.size)) for part in family] for family in families]
 
 
 def _is_better(found: Cost, before: Cost) -> bool:
@@ -116,16 +172,17 @@ def _keys(families: list[list[Member]]) -> list[list[tuple[int, int]]]:
     return [[part.key for part in family] for family in families]
 
 
-def _members(shapes: Shapes, groups: list[GroupLayout]) -> list[Member]:
-    return [Member(stored.group, stored.size, _kind(shapes, stored)) for stored in groups]
+def _members(shapes: Shapes, groups: list[GroupLayout], sizes: Iterable[int]) -> list[Member]:
+    return [Member(part.group, size, _kind(shapes, part)) for part, size in zip(groups, sizes, strict=True)]
 
 
 def _new_grids(graph: Graph, shapes: Shapes, layout: Layout, readers: list[Group], of_gradients: bool) -> list[Grid]:
     """Those of families outside of grids, whose groups need no more loop nests for it."""
     stored = {int(part.group.roots[0]): part for part in layout.groups}
     free = [part for part in layout.groups if part.grid is None and part.box is None and not part.group.is_gradient]
+    free = [part for part in free if not any(part.margin)]
     free = [part for part in free if (part.group.passes == Pass.GRADIENTS) == of_gradients]
-    members = _members(shapes, free)
+    members = _members(shapes, free, [part.size for part in free])
     for reads in ([group.leaves for group in readers], _terms(shapes, readers)):
         found: list[Grid] = []
         for family in read_together(len(graph), reads, members):

@@ -35,8 +35,9 @@ before: whether there are enough numbers may differ from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
@@ -73,6 +74,7 @@ FEWEST_LINES = 4  # cache lines of numbers: fewer are done before a second stage
 CHAIN = 29  # additions, of a function and its argument: expm1 has 29 by itself, and exp 28, which hardly gains
 RAGGED = 1.25  # so many times more vectors are worth a loop of its own
 ROW, PART = "row", "part"
+MOST_PARTS = 4  # of a box, each a loop
 KINDS = (Kind.SEQUENTIAL, Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
 
 
@@ -81,7 +83,7 @@ def apply_to_each(loops: Loops, target: Target) -> Loops:
     return each_nest(loops, lambda kernel, nest: _apart(nest, target, regions, kernel.box))
 
 
-def _apart(body: Body, target: Target, regions: Regions, box: Sequence[int]) -> Body:
+def _apart(body: Body, target: Target, regions: Regions, box: Sequence[range]) -> Body:
     changed: list[Stmt] = []
     for stmt in body:
         match stmt:
@@ -94,7 +96,7 @@ def _apart(body: Body, target: Target, regions: Regions, box: Sequence[int]) -> 
     return tuple(changed)
 
 
-def _loops(loop: For, target: Target, regions: Regions, box: Sequence[int]) -> Body:
+def _loops(loop: For, target: Target, regions: Regions, box: Sequence[range]) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
     fewest = 1 if _is_ragged(path, target) or (store is not None and _is_scaled(store.value, target)) else CHAIN
@@ -103,10 +105,10 @@ def _loops(loop: For, target: Target, regions: Regions, box: Sequence[int]) -> B
         assert isinstance(store.target, Place)
         place, is_all = store.target, store.value == function
         each = _each(path, place, function.op, target, regions, box)
-        if each is not None and (is_all or _is_short(path)):
+        if each and (is_all or _is_short(path)):
             before = _loops(_with_value(loop, function.operands[0]), target, regions, box)
             rest = map_expr(store.value, lambda expr: place if expr == function else expr)
-            return (*before, each) if is_all else (*before, each, _with_value(loop, rest))
+            return (*before, *each) if is_all else (*before, *each, _with_value(loop, rest))
     return (replace(loop, body=_apart(loop.body, target, regions, box)),)
 
 
@@ -163,21 +165,19 @@ def _is_alone(loop: For) -> bool:
     return sum(target is not None and target.array == VALUE for target in targets) == 1
 
 
-def _each(
-    path: Sequence[For], first: Place, op: int, target: Target, regions: Regions, box: Sequence[int]
-) -> For | None:
-    """The loop of a function over all numbers of these loops; None if they are few, or not side by side.
+def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: Regions, box: Sequence[range]) -> Body:
+    """The loops of a function over all numbers of these loops; none if they are few, or not side by side.
 
-    `box`: how many numbers of each row are needed, if some are not.
+    `box`: which numbers of each row are needed, if some are not.
     """
     images = [loop for loop in path if loop.kind == Kind.SIDE_BY_SIDE]
     roots = [loop for loop in path if loop.kind != Kind.SIDE_BY_SIDE]
     index, count = first.index, 1
     if not roots or any(index.looks_up(loop.counter) for loop in roots):
-        return None
+        return ()
     for loop in sorted(roots, key=lambda loop: index.stride(loop.counter)):
         if index.stride(loop.counter) != count:
-            return None
+            return ()
         count *= loop.count
     counter = roots[-1].counter
     steps = tuple([step for step in index.steps if step[1] not in {loop.counter for loop in roots}])
@@ -185,18 +185,64 @@ def _each(
         # Of arrays whose sizes differ, which follow one another without padding, the last one alone has room.
         starts, whole = [index.base, *[index.base + stride for stride, _ in steps]], aligned(count, target.cache_line)
         if index.tables or not all(_has_room(regions.at(start), start, count, whole) for start in starts):
-            return None
+            return ()
         count = whole
     if count * (target.cache_line if images else 1) < FEWEST_LINES * target.cache_line:
-        return None
-    rows = _growing(box) if images and count == len(box) * max(box, default=0) else None  # blocks are parts of a box
-    if rows is None:
-        return _applied(op, replace(index, steps=((1, counter), *steps)), first, images, For(counter, count, ()))
-    alike, more = rows
-    part = ((max(box), PART),) if alike > 1 else ()
-    row = Index(index.base, ((1, counter), (max(box) * alike, ROW), *part, *steps), index.tables)
-    each = _applied(op, row, first, images, For(counter, box[0], (), steps=((more, ROW),)))
-    return For(ROW, len(box) // alike, (For(PART, alike, (each,)) if part else each,))
+        return ()
+    where = Index(index.base, ((1, counter), *steps), index.tables)
+    length = max([places.stop for places in box], default=0)
+    is_box = bool(images) and count == len(box) * length  # blocks are parts of a box
+    parts = [*_parts(box)] if is_box else []
+    if not 0 < len(parts) <= MOST_PARTS:
+        return (_applied(op, where, first, images, For(counter, count, ())),)
+    return tuple([_of_rows(rows, length, op, where, first, images) for rows in parts])
+
+
+def _of_rows(rows: _Rows, length: int, op: int, where: Index, first: Place, images: Sequence[For]) -> Stmt:
+    """The loop of a function over what is needed of some rows of a box."""
+    (_, counter), *steps = where.steps
+    base, needed = where.base + rows.first * length + rows.places.start, len(rows.places)
+    if needed == length and not rows.more:
+        rows, needed = replace(rows, count=1, alike=1), rows.count * rows.alike * length
+    counts = {ROW: rows.count, PART: rows.alike}
+    moves = [(length * rows.alike + rows.later, ROW), (length, PART)]
+    moves = [step for step in moves if counts[step[1]] > 1]
+    index = Index(base, ((1, counter), *moves, *steps), where.tables)
+    grows = ((rows.more, ROW),) if rows.count > 1 and rows.more else ()
+    stmt: Stmt = _applied(op, index, first, images, For(counter, needed, (), steps=grows))
+    for around in (PART, ROW):
+        stmt = For(around, counts[around], (stmt,)) if counts[around] > 1 else stmt
+    return stmt
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of a box from the row `first` on, which need some `places`: as many as are `alike`, `count` times.
+
+    Of the next ones the places begin `later`, and they are `more`.
+    """
+
+    first: int
+    count: int
+    alike: int
+    places: range
+    later: int
+    more: int
+
+
+def _parts(box: Sequence[range]) -> Iterator[_Rows]:
+    """The rows of a box, those together whose places advance evenly."""
+    alike = next((i for i, places in enumerate(box) if places != box[0]), len(box))
+    if len(box) % alike or any(places != box[i - i % alike] for i, places in enumerate(box)):
+        alike = 1
+    blocks = box[::alike]
+    start = 0
+    while start < len(blocks):
+        steps = [(b.start - a.start, len(b) - len(a)) for a, b in pairwise(blocks[start:])]
+        count = 1 + next((i for i, step in enumerate(steps) if step != steps[0]), len(steps))
+        later, more = steps[0] if steps else (0, 0)
+        yield _Rows(start * alike, count, alike, blocks[start], later, more)
+        start += count
 
 
 def _applied(op: int, index: Index, first: Place, images: Sequence[For], each: For) -> For:
@@ -205,15 +251,6 @@ def _applied(op: int, index: Index, first: Place, images: Sequence[For], each: F
     for loop in images:
         body = (replace(loop, body=body),)
     return replace(each, body=body, kind=Kind.EACH)
-
-
-def _growing(box: Sequence[int]) -> tuple[int, int] | None:
-    """How many neighbours need the same, and how many numbers more the next ones do; None if that differs."""
-    alike = next((i for i, count in enumerate(box) if count != box[0]), 0)
-    if not alike or len(box) % alike:
-        return None
-    more = box[alike] - box[0]
-    return (alike, more) if [*box] == [box[0] + row // alike * more for row in range(len(box))] else None
 
 
 def _has_room(region: Region, start: int, count: int, whole: int) -> bool:

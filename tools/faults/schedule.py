@@ -77,8 +77,8 @@ FAULTS = [
     Fault(
         "of rows of a box fewer numbers than are needed",
         "codegen/schedule/each.py",
-        "For(counter, box[0], (), steps=((more, ROW),))",
-        "For(counter, box[0], (), steps=((0, ROW),))",
+        "((rows.more, ROW),) if",
+        "((0, ROW),) if",
         test="tests/test_short_sums.py",
     ),
     Fault(
@@ -333,8 +333,8 @@ FAULTS = [
     Fault(
         "a function without what follows it",
         "codegen/schedule/each.py",
-        "return (*before, each) if is_all else",
-        "return (*before, each) if True else",
+        "return (*before, *each) if is_all else",
+        "return (*before, *each) if True else",
         test="tests/test_each.py",
     ),
     Fault(

@@ -197,7 +197,9 @@ class Mask:
         self.kind = rng.choice(["attention", "attention", "attention", "sum", "mean", "triangle", "decay", "product"])
         self.heads = rng.choice([n for n in (1, 1, 2, 3, 4) if out % n == 0])
         self.window, self.per_head = rng.choice([1, 2, 3]), rng.random() < 0.4
-        self.adds = self.kind == "attention" and _apart(rng).random() < 0.4  # -inf to what is not seen
+        own = _apart(rng)
+        self.adds = self.kind == "attention" and own.random() < 0.4  # -inf to what is not seen
+        self.back, self.ahead = own.choice([(1, 0), (1, 0), (0, 1), (1, 1)])  # where a window reaches to
         self.shapes: Shapes = {"value": (out, width)}
         self.out = out
         if self.kind in ("attention", "product"):
@@ -214,7 +216,7 @@ class Mask:
             case "causal":
                 return range(t + 1)
             case "window":
-                return range(max(0, t - self.window), t + 1)
+                return range(max(0, t - self.back * self.window), min(count, t + self.ahead * self.window + 1))
             case "before":
                 return range(t)
             case "after":
