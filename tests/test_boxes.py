@@ -14,7 +14,8 @@ import pytest
 from harness import compare, nightly_but
 
 from codegen import Floats, Program
-from codegen.ir.loops import For, statements
+from codegen.ir.loops import For
+from codegen.ir.walk import statements
 from codegen.pipeline import compile_program
 from codegen.reference.verify_loops import verify_loops
 from codegen.reroll.boxes import Box, find_boxes, row_keys

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from codegen import Floats, compile_program
-from codegen.ir.loops import is_rolled
+from codegen.ir.walk import is_rolled
 from codegen.pipeline import build_graph
 from micrograd.order import creation
 from tools.fuzz_compiler import regular
@@ -48,8 +48,9 @@ def test_layers_are_of_every_kind():
     assert sum(bool(build_graph(program).padded) for program in programs(40)) >= 2
     mask = masks[0]
     seen = {}
+    assert {(mask.back, mask.ahead) for mask in masks if mask.sees == "window"} == {(1, 0), (0, 1), (1, 1)}
     for mask.sees in {mask.sees for mask in masks}:
-        mask.window = 2
+        mask.window, mask.back, mask.ahead = 2, 1, 0
         seen[mask.sees] = [[*mask.seen(t, 4)] for t in range(4)]
     assert seen == {
         "causal": [[0], [0, 1], [0, 1, 2], [0, 1, 2, 3]],

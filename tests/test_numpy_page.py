@@ -41,6 +41,18 @@ def test_the_loops_are_found(name):
     assert len(compile_program(declared(source)).plain.kernels) == GROUPS[name]
 
 
+@pytest.mark.slow
+def test_a_causal_mask_costs_half_as_much_c_again():
+    def lines(tokens, mask):
+        source = re.sub(r"\b5\b", str(tokens), MODELS[NAMES.index("attention")])
+        masked = f"scores = {mask}\n".replace("5", str(tokens)) + "e = np.exp("
+        return compile_program(declared(source.replace("e = np.exp(", masked))).files["nn_kernels.h"].count("\n")
+
+    (mask,) = re.findall(r"`scores = (.*?)`", PAGE)
+    assert 1.3 < lines(6, mask) / lines(6, "scores") < 1.7
+    assert lines(12, mask) < 1.2 * lines(6, mask)
+
+
 def test_the_first_layer_is_the_group_that_the_page_shows():
     (group,) = re.findall(r"`(relu\(sum_k.*?)`", PAGE)
     assert group in compile_program(declared(MODELS[0])).explanation()

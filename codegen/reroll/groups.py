@@ -47,7 +47,10 @@ class Group:
     number: int = -1  # the same for all parts of a group
 
     def select(self, rows: Ints) -> Group:
-        return replace(self, roots=self.roots[rows], leaves=self.leaves[rows])
+        roots, leaves = self.roots[rows], self.leaves[rows]
+        return Group(
+            self.shape, self.passes, self.is_gradient, roots, leaves, self.step, self.place, self.kind, self.number
+        )
 
 
 def find_groups(graph: Graph, trees: Trees, prediction: str | None, tensor_of: Ints | None = None) -> list[Group]:

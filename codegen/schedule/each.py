@@ -58,12 +58,8 @@ from codegen.ir.loops import (
     Regions,
     Stmt,
     Store,
-    expressions,
-    map_expr,
-    statements,
-    subexpressions,
-    writes,
 )
+from codegen.ir.walk import expressions, map_expr, statements, subexpressions, writes
 from codegen.reroll.layout import aligned
 from codegen.schedule.nest import each_nest
 from codegen.schedule.target import Target

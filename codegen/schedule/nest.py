@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from operator import is_not
 
 from codegen.ir.loops import (
     GRAD,
@@ -22,10 +23,8 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
-    map_body,
-    statements,
-    writes,
 )
+from codegen.ir.walk import map_body, statements, writes
 
 
 def result(nest: Body) -> Place:
@@ -106,7 +105,8 @@ def each_nest(loops: Loops, change: Callable[[Kernel, Body], Body], straight: bo
         nests = kernel.nests
         if not straight and len(nests) == 1 and len(nests[0]) == 1 and type(nests[0][0]) is not For:
             return kernel  # a single statement, as most of an irregular graph is
-        return kernel.with_nests(tuple([change(kernel, nest) for nest in nests]))
+        found = tuple([change(kernel, nest) for nest in nests])
+        return kernel.with_nests(found) if any(map(is_not, found, nests)) else kernel
 
     return loops.with_kernels([changed(kernel) for kernel in loops.kernels])
 

@@ -74,11 +74,8 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
-    has_loop,
-    map_body,
-    statements,
-    substituted,
 )
+from codegen.ir.walk import has_loop, map_body, statements, substituted
 from codegen.schedule.nest import each_nest
 from codegen.schedule.target import Target
 

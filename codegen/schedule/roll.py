@@ -25,29 +25,15 @@ statements is rolled first; then what is before it, behind it and inside it.
 from __future__ import annotations
 
 import hashlib
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, count, groupby
 from operator import ne, sub
 
-from codegen.ir.loops import (
-    Body,
-    Const,
-    Expr,
-    For,
-    Index,
-    Kernel,
-    Loops,
-    Nest,
-    Pass,
-    Phase,
-    Place,
-    Stmt,
-    is_rolled,
-    map_body,
-    statements,
-)
+from codegen.ir.loops import Body, Const, Expr, For, Index, Kernel, Loops, Nest, Pass, Phase, Place, Stmt
+from codegen.ir.walk import is_rolled, map_body, statements
 from codegen.schedule.forms import OVER_TERMS, Form, form_of, with_counts, with_indices
 
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
@@ -59,6 +45,7 @@ MAX_UNROLLED = 8  # repeats
 PER_END = 15  # statements that an early end has to save
 
 Distances = tuple[int, ...]  # of each repeat from the first one
+Run = tuple[int, int]  # where items begin, and how many there are
 
 
 @dataclass(frozen=True)
@@ -260,6 +247,7 @@ class _Search:
         numbers: dict[object, int] = {}
         self.keys = [numbers.setdefault(item.form.key, len(numbers)) for item in items]
         self.sizes = [0, *accumulate(item.size for item in items)]
+        self.known: dict[int, tuple[list[Run], list[Run]]] = {}  # by period
 
     def repeats(self, fewest: int) -> list[_Repeat]:
         """Those that do not overlap, in order: the best one, then the best before and behind it."""
@@ -297,19 +285,26 @@ class _Search:
 
     def candidates(self, start: int, end: int) -> Iterator[_Repeat]:
         """Of each period the longest repeats and the first two, those of short periods first."""
-        items, keys = self.items, self.keys
-        for period in _periods(keys[start:end]):
+        for period in _periods(self.keys[start:end]):
+            even, alike = self.runs(period)
+            for first, length in _within(even, start, end - 2 * period):
+                if length >= period:
+                    yield from self.repeated(first, length + 2 * period, period)
+            for first, length in _within(alike, start, end - period):
+                yield from self.repeated(first, length + period, period)
+                yield from self.repeated(first, min(length + period, 2 * period), period)
+
+    def runs(self, period: int) -> tuple[list[Run], list[Run]]:
+        """Runs of items that the next ones follow at even distances, and of those that others of their key follow."""
+        if period not in self.known:
+            items, keys = self.items, self.keys
             steps = [
                 _step(items[i], items[i + period]) if keys[i] == keys[i + period] else None
-                for i in range(start, end - period)
+                for i in range(len(items) - period)
             ]
-            alike = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
-            for first, length in _runs(alike):
-                if length >= period:
-                    yield from self.repeated(start + first, length + 2 * period, period)
-            for first, length in _runs([step is not None for step in steps]):
-                yield from self.repeated(start + first, length + period, period)
-                yield from self.repeated(start + first, min(length + period, 2 * period), period)
+            even = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
+            self.known[period] = [*_runs(even)], [*_runs([step is not None for step in steps])]
+        return self.known[period]
 
     def repeated(self, start: int, length: int, period: int) -> Iterator[_Repeat]:
         """The repeats of so many items, as often as they are whole; and with a last one that ends early."""
@@ -377,7 +372,18 @@ def _periods(keys: list[int]) -> list[int]:
     return sorted(distance for distance, times in distances.items() if 2 * times >= distance)
 
 
-def _runs(alike: list[bool]) -> Iterator[tuple[int, int]]:
+def _within(runs: list[Run], start: int, end: int) -> Iterator[Run]:
+    """The parts of runs that are in [start, end)."""
+    for place in range(max(0, bisect_right(runs, (start, 0)) - 1), len(runs)):
+        first, length = runs[place]
+        if first >= end:
+            return
+        begin, stop = max(first, start), min(first + length, end)
+        if begin < stop:
+            yield begin, stop - begin
+
+
+def _runs(alike: list[bool]) -> Iterator[Run]:
     """Where runs of True begin, and how long they are."""
     start = 0
     for value, same in groupby(alike):
