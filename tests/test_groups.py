@@ -23,6 +23,7 @@ from codegen.reroll.groups import Group, find_groups
 from codegen.reroll.layout import declared_order
 from codegen.reroll.loops import _Tables
 from codegen.reroll.trees import find_trees
+from micrograd.functional import total
 
 ROOT = Path(__file__).resolve().parent.parent
 INF, NAN = math.inf, math.nan
@@ -311,3 +312,14 @@ def test_equal_tables_are_one():
     names = [tables.name(found, f"table_{i}") for i, found in enumerate(numbers)]
     assert names == ["table_0", "table_0", "table_2", "table_3"]
     assert [repr(found) for found in tables.named.values()] == ["[0.0, 1.0]", "[-0.0, 1.0]", "[0, 1]"]
+
+
+def test_gradients_of_tokens_are_stored_as_their_values_are():
+    """Lanes over 16 tokens would cost as much as those over 8 units, but be far from what the values of tokens are."""
+    x, w = models.values(16 * 8), {f"w{n}": models.weights(Random(n), 8, 8) for n in range(2)}
+    h = [x[i : i + 8] for i in range(0, len(x), 8)]
+    for rows in w.values():
+        h = [[total([a * b for a, b in zip(row, token, strict=True)]).tanh() for row in rows] for token in h]
+    program = Program(Floats(x), None, w, total([v * v for token in h for v in token]), {}, 0.01)
+    (told,) = [line for line in compile_program(program).explanation().splitlines() if "w1[7" in line]
+    assert told == "    group_5[8i + j] = sum_k(w1[7 + 8j - k] * group_4[7 + 8i - k])    i < 16, j < 8, k < 8"

@@ -195,8 +195,9 @@ class Arrangement:
     def with_lanes(self, group: Group, runs: list[Run], is_free: bool) -> Group:
         """The group's instances in an order in which neighbours are lanes that read what is side by side.
 
-        Lanes that read from any distance but 0 or 1 need a load each. `is_free`: tensors are still to be placed so that
-        the lanes of these groups are neighbours.
+        Lanes that read from any distance but 0 or 1 need a load each. Of lanes that cost the same, those are taken that
+        were created one after the other, as units of a token were: gradients are stored as values are.
+        `is_free`: tensors are still to be placed so that the lanes of these groups are neighbours.
         """
         if group.is_gradient or len(group.roots) < MIN_LANES:
             return group
@@ -214,10 +215,10 @@ class Arrangement:
 
         dims.reverse()  # the outermost first
         inner = _inner([dim.count for dim in dims], self.rows.get(kind_of(group), length))
-        lanes = max(inner, key=lambda d: (-cost(dims[d]), d))
-        rows = [d for d in range(len(dims)) if d not in inner] + [d for d in inner if d != lanes]
         places = np.arange(length).reshape([dim.count for dim in dims])
         steps = [int(group.roots[stride // places.itemsize] - group.roots[0]) for stride in places.strides]
+        lanes = max(inner, key=lambda d: (-cost(dims[d]), -abs(steps[d]), d))
+        rows = [d for d in range(len(dims)) if d not in inner] + [d for d in inner if d != lanes]
         created = sorted(rows, key=lambda d: (d in inner and len(inner) < len(dims), -abs(steps[d])))
         self.has_choice |= created != rows
         return group.select(places.transpose(*(created if self.by_creation else rows), lanes).ravel())

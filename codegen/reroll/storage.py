@@ -208,8 +208,10 @@ class Cost(NamedTuple):
 
 
 def _cost(graph: Graph, layout: Layout) -> Cost:
-    nests = [nest for part in layout.groups for nest in lower(graph, layout, part)]
-    return Cost(sum(map(_beginnings, nests)), sum(map(_loads, nests)))
+    single = [part for part in layout.groups if len(part.group.roots) == 1]  # as most are of an irregular graph
+    nests = [nest for part in layout.groups if len(part.group.roots) > 1 for nest in lower(graph, layout, part)]
+    loads = sum(map(_loads, nests)) + sum(part.group.leaves.size + 1 for part in single)
+    return Cost(sum(map(_beginnings, nests)) + len(single), loads)
 
 
 def _loads(nest: Nest) -> int:
