@@ -16,11 +16,11 @@ from pathlib import Path
 
 from benchmarks.compile_time import found_compilers, version
 from benchmarks.report import processor
-from benchmarks.small.models import gru, lstm, numbers, residual_network, transformer
+from benchmarks.small.models import Weights, dot, gru, lstm, numbers, residual_network, transformer
 from codegen import Floats, Program, build
 from codegen.models import build_module, compiler_options
 from codegen.pipeline import compile_program, traced
-from micrograd.functional import total
+from micrograd.functional import softmax, total
 from micrograd.layers import Attention
 
 HEADING = "# What depth costs in C\n\nWritten by `python -m benchmarks.depth --output benchmarks/depth.md`.\n\n"
@@ -46,6 +46,23 @@ def attending(blocks: int, tokens: int) -> Program:
     return Program(Floats([v for row in x for v in row]), None, parameters, total([v * v for row in h for v in row]))
 
 
+def in_windows(blocks: int, tokens: int, back: int, ahead: int = 0, width: int = 8) -> Program:
+    """The same, each token of which takes from so many before and behind it, in one head."""
+    h = [numbers(width) for _ in range(tokens)]
+    inputs, weights = [v for token in h for v in token], Weights()
+    for block in range(blocks):
+        matrices = [weights(f"{block}.{name}", width, width) for name in ("query", "key", "value")]
+        queries, keys, values = ([[dot(row, token) for row in matrix] for token in h] for matrix in matrices)
+        mixed = []
+        for t, query in enumerate(queries):
+            seen = range(max(0, t - back), min(tokens, t + ahead + 1))
+            shares = softmax([dot(query, keys[i]) for i in seen])
+            mixed.append([total([s * values[i][a] for i, s in zip(seen, shares, strict=True)]) for a in range(width)])
+        h = [[a + b for a, b in zip(*rows, strict=True)] for rows in zip(h, mixed, strict=True)]
+    out = [v for token in h for v in token]
+    return Program(Floats(inputs), None, weights.named, total([v * v for v in out]), {"out": out})
+
+
 MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "LSTM, 8 and 64 steps": (lambda: recurrence(lstm, 8), lambda: recurrence(lstm, 64)),
     "GRU, 8 and 64 steps": (lambda: recurrence(gru, 8), lambda: recurrence(gru, 64)),
@@ -58,6 +75,7 @@ MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "transformer, 2 blocks, 8 and 16 tokens": (lambda: classified(2, 8), lambda: classified(2, 16)),
     "attention, 2 and 6 layers, 4 tokens": (lambda: attending(2, 4), lambda: attending(6, 4)),
     "attention, 2 and 6 layers, 8 tokens": (lambda: attending(2, 8), lambda: attending(6, 8)),
+    "attention in windows of 4, 2 layers, 8 and 24 tokens": (lambda: in_windows(2, 8, 3), lambda: in_windows(2, 24, 3)),
 }
 
 

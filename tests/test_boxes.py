@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from harness import compare, nightly_but
 
+from benchmarks.depth import in_windows
 from codegen import Floats, Program
 from codegen.ir.loops import For
 from codegen.ir.walk import statements
@@ -134,28 +135,6 @@ def attention(tokens, width=3, block_count=1):
     return Program(Floats(x), None, parameters, total([v * v for token in h for v in token]), {"h": h[-1]}, 0.01)
 
 
-def in_windows(tokens, reach, width=4, block_count=2):
-    """Each token takes from those as far as `reach` from it; values, keys and queries are products of weights."""
-    x = models.values(tokens * width)
-    h = [x[i : i + width] for i in range(0, len(x), width)]
-    parameters = {}
-    for block in range(block_count):
-        weights = {name: models.weights(random.Random(f"{block}{name}"), width, width) for name in ("q", "k", "v")}
-        parameters |= {f"{name}{block}": w for name, w in weights.items()}
-        q, k, v = (
-            [[total([a * b for a, b in zip(row, token, strict=True)]) for row in w] for token in h]
-            for w in weights.values()
-        )
-        mixed = []
-        for t, query in enumerate(q):
-            seen = range(max(0, t + reach[0]), min(tokens, t + reach[1] + 1))
-            shares = softmax([total([a * b for a, b in zip(query, k[i], strict=True)]) for i in seen])
-            mixed.append([total([s * v[i][a] for i, s in zip(seen, shares, strict=True)]) for a in range(width)])
-        h = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(h, mixed, strict=True)]
-    out = [v for token in h for v in token]
-    return Program(Floats(x), None, parameters, total([v * v for v in out]), {"h": out}, 0.01)
-
-
 def growing(loops):
     return [
         stmt
@@ -193,24 +172,24 @@ def test_blocks_behind_a_mask_share_loops():
     assert lines[1] <= 1.1 * lines[0]
 
 
-@pytest.mark.parametrize("reach", [BACK, AHEAD, AROUND])
+@pytest.mark.parametrize("reach", [(2, 0), (0, 2), (2, 2)])
 def test_loops_of_windows_are_legal(reach):
     """They read no element of value[] that is not written before, though rows reach beyond the tokens."""
-    verify_loops(compile_program(in_windows(8, reach), "windows").plain, is_padded=False)
+    verify_loops(compile_program(in_windows(2, 8, *reach, width=4), "windows").plain, is_padded=False)
 
 
-@pytest.mark.parametrize("reach", [(-3, 0), (-4, 0)], ids=["four", "five"])
+@pytest.mark.parametrize("reach", [(3, 0), (4, 0)], ids=["four", "five"])
 def test_windows_have_the_same_loops_at_any_length(reach):
-    few, many = (compile_program(in_windows(tokens, reach), "windows") for tokens in (10, 14))
+    few, many = (compile_program(in_windows(2, tokens, *reach, width=4), "windows") for tokens in (10, 14))
     assert len(many.plain.kernels) == len(few.plain.kernels)
     for compiled in (few, many):
         assert any(kernel.box and kernel.box[0].start for kernel in compiled.plain.kernels)
         assert "    group_1[i] = 0    i < 16" in compiled.explanation().splitlines()  # whole cache lines
 
 
-@pytest.mark.parametrize("reach", nightly_but([BACK, AHEAD], [BACK, AHEAD, AROUND]))
+@pytest.mark.parametrize("reach", nightly_but([(2, 0), (0, 2)], [(2, 0), (0, 2), (2, 2)]))
 def test_bits_in_windows(reach, tmp_path):
-    compare(in_windows(6, reach), tmp_path, steps=2, flags=["-O0"])
+    compare(in_windows(2, 6, *reach, width=4), tmp_path, steps=2, flags=["-O0"])
 
 
 @pytest.mark.parametrize("tokens", nightly_but([3], [3, 9]))
