@@ -20,7 +20,7 @@ from codegen.pipeline import build_graph, compile_program
 from codegen.reroll.affine import Piece, fit, peel
 from codegen.reroll.families import Part, distances, find_families
 from codegen.reroll.groups import Group, find_groups
-from codegen.reroll.layout import declared_order
+from codegen.reroll.layout import Layout, _Slots, declared_order
 from codegen.reroll.loops import _Tables
 from codegen.reroll.trees import find_trees
 from micrograd.functional import total
@@ -303,6 +303,21 @@ def test_the_last_layer_is_stored_as_the_others_are():
 def test_distances_of_a_family(sizes, kind, found):
     group = Group(0, Pass.LOSS, False, np.arange(1), np.arange(1)[:, None], kind=kind)
     assert distances([Part(group, size, None) for size in sizes], 8, cache_line=8) == found
+
+
+def test_members_side_by_side_may_be_one_part():
+    def part(*roots):
+        return Group(0, Pass.LOSS, False, np.array(roots), np.array(roots)[:, None] + 50)
+
+    members = [Part(part(*range(start, start + 8)), 8, None) for start in (0, 8, 24)]
+    slots = _Slots([members], [], Layout([], [], np.zeros(99, np.int64), {}, 0, 0, 0, 8))
+    both = slots.slot(part(*range(16)))
+    assert both is not None
+    assert (both.distance, both.room) == (0, 16)
+    assert slots.slot(part(*range(8), *range(24, 32))) is None  # the second is between them
+    assert slots.slot(part(*range(4, 12))) is None  # halves
+    assert slots.slot(part(*range(4), *range(16, 20))) is None  # a half, and as many roots that are no members
+    assert slots.slot(part(16)) is None
 
 
 def test_equal_tables_are_one():

@@ -277,9 +277,12 @@ class _Slots:
 
     def slot(self, part: Group) -> _Slot | None:
         """Of the member that the part is, or of members side by side that are one part now that families are known."""
-        found = [self.members[i] for i in np.unique(self.member_of[part.roots]).tolist() if i >= 0]
-        found.sort(key=lambda slot: slot.distance)
-        if not found or len({slot.family for slot in found}) > 1 or sum(s.roots for s in found) != len(part.roots):
+        numbers: list[int] = np.unique(self.member_of[part.roots]).tolist()
+        if numbers[0] < 0:
+            return None
+        found = sorted([self.members[i] for i in numbers], key=lambda slot: slot.distance)
+        is_whole = sum(slot.roots for slot in found) == len(part.roots)
+        if not is_whole or len({slot.family for slot in found}) > 1:
             return None
         if any(slot.distance + slot.room != other.distance for slot, other in pairwise(found)):
             return None
