@@ -1,8 +1,9 @@
 """Where every value lives: storage is assigned until no families and no grids of groups are found any more.
 
 What reads a family may be one group then, and a family with others; so there are rounds, each of which assigns
-everything anew. Grids come last, for what families leave in too many groups. Of several ways to store everything the
-one counts whose loop nests are few and load few vectors.
+everything anew, with zeros around the arrays where boxes of the round before would read them. Grids come last, for what
+families leave in too many groups. Of several ways to store everything the one counts whose loop nests are few and load
+few vectors.
 """
 
 from __future__ import annotations
