@@ -196,7 +196,8 @@ class Arrangement:
         """The group's instances in an order in which neighbours are lanes that read what is side by side.
 
         Lanes that read from any distance but 0 or 1 need a load each. Of lanes that cost the same, those are taken that
-        were created one after the other, as units of a token were: gradients are stored as values are.
+        were created one after the other, as units of a token were: gradients are stored as values are. Two or three
+        neighbours are no lanes.
         `is_free`: tensors are still to be placed so that the lanes of these groups are neighbours.
         """
         if group.is_gradient or len(group.roots) < MIN_LANES:
@@ -217,7 +218,10 @@ class Arrangement:
         inner = _inner([dim.count for dim in dims], self.rows.get(kind_of(group), length))
         places = np.arange(length).reshape([dim.count for dim in dims])
         steps = [int(group.roots[stride // places.itemsize] - group.roots[0]) for stride in places.strides]
-        lanes = max(inner, key=lambda d: (-cost(dims[d]), -abs(steps[d]), d))
+        cheapest = min(cost(dims[d]) for d in inner)
+        found = [d for d in inner if cost(dims[d]) == cheapest]
+        are_lanes = all(dims[d].count >= MIN_LANES for d in found)
+        lanes = min(found, key=lambda d: abs(steps[d])) if are_lanes else found[-1]
         rows = [d for d in range(len(dims)) if d not in inner] + [d for d in inner if d != lanes]
         created = sorted(rows, key=lambda d: (d in inner and len(inner) < len(dims), -abs(steps[d])))
         self.has_choice |= created != rows
