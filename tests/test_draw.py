@@ -18,8 +18,7 @@ from harness import slow_but
 from codegen import Floats, Program, compile_program, load
 from codegen.backends import pictures as draw
 from codegen.backends.pictures import MAX_BOXES, MAX_EDGES
-from codegen.ir.loops import For, Pass
-from codegen.ir.walk import statements
+from codegen.ir.loops import For, Pass, statements
 from codegen.mnist import program as mnist_program
 from micrograd import dot
 from micrograd.draw import LIMIT, draw_dot, to_dot, to_json, trace

@@ -8,7 +8,7 @@ import random
 import pytest
 
 from codegen import Floats, compile_program
-from codegen.ir.walk import is_rolled
+from codegen.ir.loops import is_rolled
 from codegen.pipeline import build_graph
 from micrograd.order import creation
 from tools.fuzz_compiler import regular

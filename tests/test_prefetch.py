@@ -29,9 +29,9 @@ from codegen.ir.loops import (
     Region,
     Regions,
     Store,
+    statements,
 )
 from codegen.ir.print_loops import body_lines
-from codegen.ir.walk import statements
 from codegen.reference.interpret import new_state, run
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.prefetch import prefetch

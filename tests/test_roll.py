@@ -36,10 +36,11 @@ from codegen.ir.loops import (
     Region,
     Regions,
     Store,
+    statements,
 )
 from codegen.ir.print_loops import body_lines, kernel_lines
-from codegen.ir.walk import in_time, statements
 from codegen.pipeline import compile_program
+from codegen.schedule.nest import in_time
 from codegen.schedule.phases import with_phases
 from codegen.schedule.roll import roll
 from codegen.schedule.skip_zeros import reads_inputs

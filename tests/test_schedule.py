@@ -34,9 +34,9 @@ from codegen.ir.loops import (
     Region,
     Regions,
     Store,
+    statements,
 )
 from codegen.ir.print_loops import body_lines
-from codegen.ir.walk import statements
 from codegen.pipeline import batch_of, build_graph, reroll, token_parts
 from codegen.reference.interpret import State, run, run_batch
 from codegen.reference.verify_loops import verify_loops

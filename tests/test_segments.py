@@ -15,8 +15,7 @@ from harness import compare
 
 from codegen import Floats, Program, compile_program
 from codegen.ir.graph import Op
-from codegen.ir.loops import For
-from codegen.ir.walk import statements
+from codegen.ir.loops import For, statements
 from codegen.reroll.lower import loops_over_terms
 from codegen.reroll.runs import Run
 from codegen.reroll.segments import TermList

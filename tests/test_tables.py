@@ -14,7 +14,7 @@ from models import total
 from benchmarks.small.models import SMALL
 from codegen import Floats, Program
 from codegen.ir.graph import Op
-from codegen.ir.walk import is_rolled
+from codegen.ir.loops import is_rolled
 from codegen.passes.simplify import simplify
 from codegen.passes.tables import find_tables
 from codegen.passes.trace import trace

@@ -22,8 +22,7 @@ from typing import TypeAlias
 import numpy as np
 
 from codegen.ir.graph import LEAVES, Graph, Op, node_text, op_name
-from codegen.ir.loops import VALUE, Body, For, Kind, Loops, Nest, Pass, Stmt
-from codegen.ir.walk import is_rolled
+from codegen.ir.loops import VALUE, Body, For, Kind, Loops, Nest, Pass, Stmt, is_rolled
 from codegen.passes.trace import trace, trace_value
 from codegen.pipeline import build_graph, graph_passes, reroll
 from codegen.program import Program

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from codegen.ir.loops import Kernel
-from codegen.ir.walk import statements
+from codegen.ir.loops import Kernel, statements
 from codegen.kinds import Inputs, Label, Pixels, Targets
 from codegen.program import Program, Tensor
 from codegen.reroll.groups import Ints

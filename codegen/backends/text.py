@@ -33,9 +33,13 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    expressions,
+    reads,
+    statements,
+    subexpressions,
+    writes,
 )
 from codegen.ir.print_loops import index_text
-from codegen.ir.walk import expressions, reads, statements, subexpressions, writes
 from codegen.reroll.loops import is_neutral
 from codegen.schedule.copies import Batch
 from codegen.schedule.forms import OVER_TERMS, with_counts

@@ -17,7 +17,7 @@ Everything is a float64. `micrograd.ops` says what each op computes, how it is d
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from struct import pack
 from typing import Any, ClassVar
@@ -188,6 +188,22 @@ class Graph:
                     if not uses[operand]:
                         unused.append(operand)
         return seen
+
+
+def linked(sets: Iterable[Sequence[int]]) -> Callable[[int], int]:
+    """Union-find: a number for each, the same for those that are in a set together, directly or through others."""
+    parent: dict[int, int] = {}
+
+    def root(n: int) -> int:
+        while parent.setdefault(n, n) != n:
+            parent[n] = parent[parent[n]]
+            n = parent[n]
+        return n
+
+    for first, *others in filter(len, sets):
+        for other in others:
+            parent[root(other)] = root(first)
+    return root
 
 
 def with_copies(graph: Graph, sources: Ints) -> tuple[Graph, Ints, Ints]:

@@ -28,7 +28,7 @@ from functools import cache, cached_property
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.graph import CHAINS, LEAVES, Graph, Op, with_copies
+from codegen.ir.graph import CHAINS, LEAVES, Graph, Op, linked, with_copies
 
 MANY, FEW = 3, 2  # terms, of sums that there must be
 DEPTH = 2  # of operands that tell kinds of sums apart
@@ -176,12 +176,13 @@ class _Places:
         for terms in sums.values():
             starts[self.first(terms[0])].add(len(terms))
             ends[self.first(terms[-1])].add(len(terms))
-        more = {n: len(starts[self.first(terms[0])]) - len(ends[self.first(terms[-1])]) for n, terms in sums.items()}
-        sides = (
-            _sums_of_linked({n: [*map(self.first, terms)] for n, terms in sums.items()}, more) if is_triangle else {}
-        )
+        root = linked([[*map(self.first, terms)] for terms in sums.values()] if is_triangle else [])
+        sides: Counter[int] = Counter()  # of sums that share operands: those in the middle of a window have none alone
+        for terms in sums.values():
+            first, last = self.first(terms[0]), self.first(terms[-1])
+            sides[root(first)] += len(starts[first]) - len(ends[last])
         for n, terms in sums.items():
-            side = sides.get(n, 0)
+            side = sides[root(self.first(terms[0]))] if is_triangle else 0
             yield n, (place.op, self.signature(terms[-1], DEPTH), (side > 0) - (side < 0))
 
     def first(self, n: int) -> int:
@@ -209,22 +210,3 @@ class _Places:
         for nodes in used.values():
             if nodes.get(3) and len(nodes[1]) <= len(nodes[2]):
                 yield from nodes[1]
-
-
-def _sums_of_linked(reads: dict[int, list[int]], numbers: dict[int, int]) -> dict[int, int]:
-    """The sum of the numbers of all nodes that read something together, directly or through others."""
-    parent: dict[int, int] = {}
-
-    def root(n: int) -> int:
-        while parent.setdefault(n, n) != n:
-            parent[n] = parent[parent[n]]
-            n = parent[n]
-        return n
-
-    for first, *others in reads.values():
-        for other in others:
-            parent[root(other)] = root(first)
-    total: Counter[int] = Counter()
-    for n, (first, *_) in reads.items():
-        total[root(first)] += numbers[n]
-    return {n: total[root(first)] for n, (first, *_) in reads.items()}

@@ -42,8 +42,8 @@ from codegen.ir.loops import (
     Place,
     Prefetch,
     Store,
+    has_loop,
 )
-from codegen.ir.walk import has_loop
 from micrograd import ops
 
 NONE = Pass(0)

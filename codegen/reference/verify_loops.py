@@ -41,18 +41,16 @@ from codegen.ir.loops import (
     Place,
     Prefetch,
     Stmt,
-)
-from codegen.ir.print_loops import kernel_lines, statement_lines
-from codegen.ir.walk import (
     applied_to_each,
     expressions,
-    in_time,
     reads,
     statements,
     subexpressions,
     substituted,
     writes,
 )
+from codegen.ir.print_loops import kernel_lines, statement_lines
+from codegen.schedule.nest import in_time
 
 ROW_SUMS = Pass.ROW_SUMS | ROWS_OF_IMAGES
 OF_SUMS = Pass.FROM_SUMS | Pass.SUM_GRADIENTS

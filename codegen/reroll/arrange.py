@@ -13,32 +13,19 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 
 from codegen.ir.graph import Op
 from codegen.reroll.affine import Loop, peel
-from codegen.reroll.boxes import Box, find_boxes, row_keys
+from codegen.reroll.boxes import Box, find_boxes
 from codegen.reroll.groups import Group, Ints
 from codegen.reroll.runs import Run, equal_rows
 from codegen.reroll.trees import ROOT_KIND
 
 MIN_LANES = 4
 MAX_LITERALS = 4  # more distinct constants in one position become a table
-
-
-Key = tuple[int, int]  # of a part of a group: its first root, and how many there are
-
-
-class Extent(NamedTuple):
-    """The first element of a part of a group and the end, without and with its margins."""
-
-    key: Key
-    first: int
-    last: int
-    start: int
-    end: int
+Margin = tuple[int, int]  # zeros before and behind the results of a group
 
 
 @dataclass
@@ -55,8 +42,7 @@ class Arrangement:
     in_tables     whether a group that is one nest stays whole where a few constants take turns in it, and reads them
                   from a table; `has_tables` says whether one does
     boxes         by offset, the groups that fill a part of a box
-    extents       by offset, where a group is
-    wanted        how many zeros should be before and behind a group, for boxes that read them
+    extents       by offset, how many elements a group has, and its margins; `wanted` has those that boxes would read
     """
 
     index: Ints
@@ -70,8 +56,8 @@ class Arrangement:
     has_choice: bool = False
     has_tables: bool = False
     boxes: dict[int, Box] = field(default_factory=dict)
-    extents: dict[int, Extent] = field(default_factory=dict)
-    wanted: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    extents: dict[int, tuple[int, Margin]] = field(default_factory=dict)
+    wanted: dict[int, Margin] = field(default_factory=dict)
 
     def parts(self, group: Group, runs: list[Run]) -> list[Group]:
         """Those that read from different arrays; where one nest serves a family of arrays, they are one."""
@@ -99,15 +85,16 @@ class Arrangement:
         firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
         arrays = np.hstack([run.columns(self.array[group.leaves])[:, 0] for run in runs])
         kinds = [kind for run in runs for kind in run.kinds]
-        read: list[tuple[int, int] | None] = []
+        keys: list[Ints] = []
         for kind, column, numbers in zip(kinds, arrays.T, firsts.T, strict=True):
             if kind == Op.CONST and (numbers != numbers[0]).any():
                 return None
             is_one = kind == ROOT_KIND and (column == column[0]).all()
             box = self.boxes.get(int(column[0])) if is_one else None
-            read.append((int(column[0]), box.length) if box else None)
-        has_margin = np.array([kind == ROOT_KIND for kind in kinds])
-        found = [*find_boxes(firsts, row_keys(firsts, read), has_margin)]
+            if box:  # the row of the box that is read
+                keys.append((numbers - column[0]) // box.length)
+        is_roots = np.array([kind == ROOT_KIND for kind in kinds])
+        found = [*find_boxes(firsts, [*keys, *firsts.T], is_roots)]
         if not found:
             return None
         known = {box.needed for box in self.boxes.values()}  # what is read together is stored alike
@@ -118,8 +105,8 @@ class Arrangement:
         terms = [offsets for run, part in alike for offsets in part[0].reshape(run.count, -1).T]
         is_written = [
             self.are_written(np.unique(column).tolist(), numbers, offsets)
-            for kind, column, numbers, offsets in zip(kinds, arrays.T, whole.T, terms, strict=True)
-            if kind == ROOT_KIND
+            for is_root, column, numbers, offsets in zip(is_roots, arrays.T, whole.T, terms, strict=True)
+            if is_root
         ]
         return (group.select(order), box) if all(is_written) else None
 
@@ -129,15 +116,19 @@ class Arrangement:
         Or of margins: these then are wanted.
         """
         indices = np.concatenate([firsts + terms.min(), firsts + terms.max()])
-        extents = [self.extents[array] for array in arrays if array in self.extents]
-        if len(extents) == len(arrays) == 1:
-            (array,) = extents
-            margin = max(0, array.first - int(indices.min())), max(0, int(indices.max()) + 1 - array.last)
+        if any(array not in self.extents for array in arrays):
+            return False
+        if len(arrays) == 1:
+            end = arrays[0] + self.extents[arrays[0]][0]
+            before, behind = self.wanted.get(arrays[0], (0, 0))
+            margin = max(before, arrays[0] - int(indices.min())), max(behind, int(indices.max()) + 1 - end)
             if any(margin):
-                before, behind = self.wanted.get(array.key, margin)
-                self.wanted[array.key] = max(before, margin[0]), max(behind, margin[1])
-        inside = [(indices >= some.start) & (indices < some.end) for some in extents]
-        return len(inside) == len(arrays) and bool(np.logical_or.reduce(inside).all())
+                self.wanted[arrays[0]] = margin
+        inside = np.zeros(len(indices), dtype=bool)
+        for array in arrays:
+            size, (before, behind) = self.extents[array]
+            inside |= (indices >= array - before) & (indices < array + size + behind)
+        return bool(inside.all())
 
     def is_regular(self, group: Group, runs: list[Run]) -> bool:
         """Whether one nest computes the group."""
@@ -215,7 +206,7 @@ class Arrangement:
             return float((loads * np.where(is_far, 1, -(-dim.count // self.cache_line) / dim.count)).sum())
 
         dims.reverse()  # the outermost first
-        inner = _inner([dim.count for dim in dims], self.rows.get(kind_of(group), length))
+        inner = _inner([dim.count for dim in dims], self.rows.get(group.kin, length))
         places = np.arange(length).reshape([dim.count for dim in dims])
         steps = [int(group.roots[stride // places.itemsize] - group.roots[0]) for stride in places.strides]
         cheapest = min(cost(dims[d]) for d in inner)
@@ -223,14 +214,9 @@ class Arrangement:
         are_lanes = all(dims[d].count >= MIN_LANES for d in found)
         lanes = min(found, key=lambda d: abs(steps[d])) if are_lanes else found[-1]
         rows = [d for d in range(len(dims)) if d not in inner] + [d for d in inner if d != lanes]
-        created = sorted(rows, key=lambda d: (d in inner and len(inner) < len(dims), -abs(steps[d])))
+        created = sorted(rows, key=lambda d: (d in inner, -abs(steps[d])))
         self.has_choice |= created != rows
         return group.select(places.transpose(*(created if self.by_creation else rows), lanes).ravel())
-
-
-def kind_of(group: Group) -> object:
-    """Equal for groups of sums that differ in numbers of terms; None for others."""
-    return (group.kind, group.passes, group.place, group.step) if group.kind >= 0 else None
 
 
 def _inner(counts: list[int], row: int) -> list[int]:

@@ -133,14 +133,3 @@ def _within(counts: Ints) -> Ints:
     """0, 1, ... for each row."""
     ends = np.cumsum(counts)
     return np.arange(int(ends[-1])) - np.repeat(ends - counts, counts)
-
-
-def row_keys(rows: Ints, boxes: Iterable[tuple[int, int] | None]) -> Iterator[Ints]:
-    """What tells rows apart: an index that stays the same, or the row of the box that an index is in.
-
-    boxes   for each column of `rows` where the box begins that it reads, and the length of its rows; or None
-    """
-    for column, box in zip(rows.T, boxes, strict=True):
-        if box is not None:
-            yield (column - box[0]) // box[1]
-    yield from rows.T

@@ -12,11 +12,12 @@ distance apart, so one index formula serves group 7: value[base + 8 * token + k]
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from codegen.ir.graph import linked
 from codegen.ir.loops import Pass
 from codegen.reroll.groups import Group, Ints, computed_by
 
@@ -31,7 +32,7 @@ class Part:
 
     @property
     def key(self) -> tuple[int, int]:
-        return first_root(self.group), len(self.group.roots)
+        return self.group.key
 
 
 def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
@@ -90,24 +91,19 @@ def read_together(size: int, reads: Iterable[Ints], parts: list[Part]) -> list[l
     reads   nodes, of which one index formula reads a column
     """
     owner = computed_by(size, [part.group for part in parts])
-    parent = list(range(len(parts)))
 
-    def root(i: int) -> int:
-        while parent[i] != i:
-            parent[i] = parent[parent[i]]
-            i = parent[i]
-        return i
+    def together() -> Iterator[list[int]]:
+        for nodes in reads:
+            read = owner[nodes]
+            for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
+                found = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
+                steps = {parts[i].group.number: parts[i].group for i in found if parts[i].group.step >= 0}
+                shapes, times = {group.shape for group in steps.values()}, {group.step for group in steps.values()}
+                if len(shapes) < len(steps) or (len(steps) == len(found) and len(times) > 1):
+                    found = [i for i in found if parts[i].group.step < 0]
+                yield found
 
-    for nodes in reads:
-        read = owner[nodes]
-        for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
-            together = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
-            steps = {parts[i].group.number: parts[i].group for i in together if parts[i].group.step >= 0}
-            shapes, times = {group.shape for group in steps.values()}, {group.step for group in steps.values()}
-            if len(shapes) < len(steps) or (len(steps) == len(together) and len(times) > 1):
-                together = [i for i in together if parts[i].group.step < 0]
-            for i in together[1:]:
-                parent[root(i)] = root(together[0])
+    root = linked(together())
     members: dict[int, list[Part]] = {}
     for i, part in enumerate(parts):
         members.setdefault(root(i), []).append(part)
@@ -127,10 +123,6 @@ def _in_order(family: list[Part]) -> list[Part]:
     if len({len(some) for some in kinds.values()}) == 1:
         return [part for some in zip(*kinds.values(), strict=True) for part in some]
     return found
-
-
-def first_root(group: Group) -> int:
-    return int(group.roots.min())
 
 
 def distances(members: list[Part], padded: int, cache_line: int) -> list[int] | None:

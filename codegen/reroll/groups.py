@@ -26,6 +26,7 @@ from codegen.ir.loops import Pass
 from codegen.reroll.trees import Trees
 
 Ints = npt.NDArray[np.int64]
+Key = tuple[int, int]  # of a part of a group: its first root, and how many there are
 
 
 @dataclass
@@ -46,11 +47,18 @@ class Group:
     kind: int = -1  # of sums, whatever the number of their terms: see codegen/passes/short_sums.py
     number: int = -1  # the same for all parts of a group
 
+    @property
+    def key(self) -> Key:
+        """Tells the parts of groups apart."""
+        return int(self.roots.min()), len(self.roots)
+
+    @property
+    def kin(self) -> object:
+        """Equal for groups of sums that differ in numbers of terms; None for others."""
+        return (self.passes, self.place, self.step, self.kind) if self.kind >= 0 else None
+
     def select(self, rows: Ints) -> Group:
-        roots, leaves = self.roots[rows], self.leaves[rows]
-        return Group(
-            self.shape, self.passes, self.is_gradient, roots, leaves, self.step, self.place, self.kind, self.number
-        )
+        return replace(self, roots=self.roots[rows], leaves=self.leaves[rows])
 
 
 def find_groups(graph: Graph, trees: Trees, prediction: str | None, tensor_of: Ints | None = None) -> list[Group]:
@@ -330,9 +338,7 @@ def _in_order(size: int, groups: list[Group]) -> list[Group]:
     first = {group.passes: int(group.roots[0]) for group in sorted(groups, key=lambda group: -int(group.roots[0]))}
 
     # The shorter and longer sums of one kind come together, so that loops over them need nothing else inside.
-    kinds = [
-        (group.passes, group.place, group.step, group.kind) if group.kind >= 0 else i for i, group in enumerate(groups)
-    ]
+    kinds = [group.kin or i for i, group in enumerate(groups)]
     earliest: dict[object, int] = {}
     for kind, group in zip(kinds, groups, strict=True):
         earliest[kind] = min(earliest.get(kind, size), int(group.roots[0]))

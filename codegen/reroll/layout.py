@@ -18,7 +18,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -28,12 +27,12 @@ from codegen.ir.loops import Pass
 from codegen.kinds import Part
 from codegen.program import Program, Tensor
 from codegen.reroll.affine import peel
-from codegen.reroll.arrange import Arrangement, Extent, Key, kind_of
+from codegen.reroll.arrange import Arrangement, Margin
 from codegen.reroll.boxes import Box
 from codegen.reroll.families import Part as Member
-from codegen.reroll.families import distances, first_root
+from codegen.reroll.families import distances
 from codegen.reroll.grids import Grid
-from codegen.reroll.groups import Group, Ints
+from codegen.reroll.groups import Group, Ints, Key
 from codegen.reroll.runs import Run, split_shape
 from codegen.reroll.trees import Shapes
 
@@ -41,7 +40,6 @@ SETS_APART = 16  # in cache lines: of 64 sets, rows as far apart use four at mos
 FIRST_TOKEN = 2**40  # index of token[0] while storage is assigned: further than any array is long
 
 
-Margin = tuple[int, int]  # zeros before and behind the results of a group
 NO_MARGIN = 0, 0
 
 
@@ -175,8 +173,8 @@ def assign(
     tensor = array.copy()
     rows: dict[object, int] = {}
     for group in groups:
-        rows[kind_of(group)] = min(len(group.roots), rows.get(kind_of(group), len(group.roots)))
-    rows.pop(None, None)
+        if group.kin is not None:
+            rows[group.kin] = min(len(group.roots), rows.get(group.kin, len(group.roots)))
     known = Arrangement(index, leaf_number, array, array.copy(), cache_line, rows, by_creation, in_tables)
     for is_used in (True, False):  # the groups that decide how tensors are stored come first
         for group, stored in zip(groups, parts, strict=True):
@@ -192,7 +190,7 @@ def assign(
                     start, place = slots.place(part, stored[-1].extent) or (None, None)
                     _allocate(layout, stored[-1], array, place)
                     if grid is None:  # whose other groups may come later
-                        known.extents[stored[-1].offset] = _extent(stored[-1])
+                        known.extents[stored[-1].offset] = stored[-1].size, margin
                     known.family[part.roots] = array[part.roots] if start is None else start
                     if box is not None:
                         known.boxes[stored[-1].offset] = box
@@ -201,7 +199,8 @@ def assign(
             _place_tensors(layout, program, declared)
             index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
     layout.family = known.family
-    layout.has_choice, layout.has_tables, layout.wanted = known.has_choice, known.has_tables, known.wanted
+    layout.has_choice, layout.has_tables = known.has_choice, known.has_tables
+    layout.wanted = {part.group.key: known.wanted[part.offset] for part in layout.groups if part.offset in known.wanted}
     for number, placed in enumerate(layout.groups):
         placed.number = number
     if graph.gradients:
@@ -281,12 +280,10 @@ class _Slots:
         if numbers[0] < 0:
             return None
         found = sorted([self.members[i] for i in numbers], key=lambda slot: slot.distance)
-        is_whole = sum(slot.roots for slot in found) == len(part.roots)
-        if not is_whole or len({slot.family for slot in found}) > 1:
+        ends = [(slot.family, slot.distance + slot.room) for slot in found]
+        if sum(slot.roots for slot in found) != len(part.roots) or ends[:-1] != [slot[:2] for slot in found[1:]]:
             return None
-        if any(slot.distance + slot.room != other.distance for slot, other in pairwise(found)):
-            return None
-        return _Slot(found[0].family, found[0].distance, sum(slot.room for slot in found), len(part.roots))
+        return _Slot(*found[0][:2], sum(slot.room for slot in found), len(part.roots))
 
     def grid(self, part: Group) -> Grid | None:
         """The grid that all roots of a part are in."""
@@ -294,19 +291,10 @@ class _Slots:
         return self.grids[int(numbers[0])] if len(numbers) == 1 and numbers[0] >= 0 and not part.is_gradient else None
 
 
-def key_of(part: Group) -> Key:
-    return first_root(part), len(part.roots)
-
-
 def margin_of(part: Group, margins: Mapping[Key, Margin], cache_line: int) -> Margin:
     """Results begin with a cache line, as they do without a margin."""
-    before, behind = margins.get(key_of(part), NO_MARGIN)
+    before, behind = margins.get(part.key, NO_MARGIN)
     return aligned(before, cache_line), behind
-
-
-def _extent(stored: GroupLayout) -> Extent:
-    last = stored.offset + stored.size
-    return Extent(key_of(stored.group), stored.offset, last, stored.start, last + stored.margin[1])
 
 
 def _take(layout: Layout, size: int, count: int) -> int:

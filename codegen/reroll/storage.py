@@ -9,7 +9,7 @@ few vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -21,12 +21,12 @@ from codegen.ir.loops import Pass
 from codegen.kinds import Part
 from codegen.program import Program
 from codegen.reroll.affine import Loop
-from codegen.reroll.arrange import Key
+from codegen.reroll.arrange import Margin
 from codegen.reroll.families import Part as Member
 from codegen.reroll.families import find_families, read_together
 from codegen.reroll.grids import LINE, Grid, find_grid
-from codegen.reroll.groups import Group, Ints
-from codegen.reroll.layout import GroupLayout, Layout, Margin, assign, key_of, margin_of
+from codegen.reroll.groups import Group, Ints, Key
+from codegen.reroll.layout import GroupLayout, Layout, assign, margin_of
 from codegen.reroll.lower import RESULT, Nest, lower
 from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Shapes
@@ -82,12 +82,11 @@ def _assign_with_rows(graph: Graph, shapes: Shapes, assigned: Callable[..., Layo
 def _assign_with_margins(graph: Graph, shapes: Shapes, assigned: Callable[..., Layout]) -> Layout:
     """With zeros around what boxes read, if that pays."""
     first = assigned([], [], {})
-    layout = _Search(graph, shapes, assigned, first.cache_line, has_margins=False).layout(first)
+    layout = _Search(graph, shapes, assigned, has_margins=False).layout(first)
     if not layout.wanted:
         return layout
-    other = _Search(graph, shapes, assigned, first.cache_line, has_margins=True).layout(first)
-    found, before = _cost(graph, other), _cost(graph, layout)
-    return other if found.nests < before.nests and found.loads <= MORE_LOADS_FOR_MARGINS * before.loads else layout
+    other = _Search(graph, shapes, assigned, has_margins=True).layout(first)
+    return other if _is_better(_cost(graph, other), _cost(graph, layout), MORE_LOADS_FOR_MARGINS) else layout
 
 
 class _Plan(NamedTuple):
@@ -105,7 +104,6 @@ class _Search:
     graph: Graph
     shapes: Shapes
     assigned: Callable[..., Layout]
-    cache_line: int
     has_margins: bool
 
     def layout(self, first: Layout) -> Layout:
@@ -122,8 +120,8 @@ class _Search:
         for _ in range(MAX_ROUNDS):
             margins = self.margins(layout)
             outside = [stored for stored in layout.groups if stored.grid is None]  # of arrays with padding
-            sizes = [self.size(stored, margins) for stored in outside]
-            families = find_families(len(self.graph), first.readers, _members(self.shapes, outside, sizes))
+            members = _members(self.shapes, outside, _sizes(layout, margins))
+            families = find_families(len(self.graph), first.readers, members)
             if (_keys(families), margins) == (_keys(plan.families), plan.margins):
                 break
             better_plan = _Plan(families, [], margins)
@@ -142,8 +140,7 @@ class _Search:
             margins = self.margins(layout)
             if not new and margins == plan.margins:
                 break
-            families = plan.families if margins == plan.margins else self.resized(plan.families, layout, margins)
-            plan = _Plan(families, plan.grids + new, margins)
+            plan = _Plan(plan.families, plan.grids + new, margins)
             layout = self.assigned(*plan)
             rounds.append((_cost(self.graph, layout), len(rounds), plan, layout))
         cost = _cost(self.graph, before[1]) if rounds else Cost(0, 0)
@@ -153,19 +150,16 @@ class _Search:
     def margins(self, layout: Layout) -> Margins:
         return layout.wanted if self.has_margins else {}
 
-    def size(self, stored: GroupLayout, margins: Margins) -> int:
-        """How many elements a part takes with margins."""
-        return stored.size + sum(margin_of(stored.group, margins, self.cache_line))
 
-    def resized(self, families: list[list[Member]], layout: Layout, margins: Margins) -> list[list[Member]]:
-        """The families with the sizes that their parts have there."""
-        sizes = {key_of(stored.group): self.size(stored, margins) for stored in layout.groups}
-        return [[replace(part, size=sizes.get(part.key, part.size)) for part in family] for family in families]
+def _sizes(layout: Layout, margins: Margins) -> dict[Key, int]:
+    """How many elements each part takes with margins."""
+    line = layout.cache_line
+    return {part.group.key: part.size + sum(margin_of(part.group, margins, line)) for part in layout.groups}
 
 
-def _is_better(found: Cost, before: Cost) -> bool:
-    """Whether loop nests are fewer, and loads not many more."""
-    most = MORE_LOADS if found.nests > before.nests // 2 else MORE_LOADS_FOR_HALF
+def _is_better(found: Cost, before: Cost, most: float = 0.0) -> bool:
+    """Whether loop nests are fewer, and loads not many more: at most so many times, if that is given."""
+    most = most or (MORE_LOADS if found.nests > before.nests // 2 else MORE_LOADS_FOR_HALF)
     return found.nests < before.nests and found.loads <= most * before.loads
 
 
@@ -173,17 +167,17 @@ def _keys(families: list[list[Member]]) -> list[list[tuple[int, int]]]:
     return [[part.key for part in family] for family in families]
 
 
-def _members(shapes: Shapes, groups: list[GroupLayout], sizes: Iterable[int]) -> list[Member]:
-    return [Member(part.group, size, _kind(shapes, part)) for part, size in zip(groups, sizes, strict=True)]
+def _members(shapes: Shapes, groups: list[GroupLayout], sizes: dict[Key, int]) -> list[Member]:
+    return [Member(part.group, sizes[part.group.key], _kind(shapes, part)) for part in groups]
 
 
 def _new_grids(graph: Graph, shapes: Shapes, layout: Layout, readers: list[Group], of_gradients: bool) -> list[Grid]:
     """Those of families outside of grids, whose groups need no more loop nests for it."""
     stored = {int(part.group.roots[0]): part for part in layout.groups}
-    free = [part for part in layout.groups if part.grid is None and part.box is None and not part.group.is_gradient]
-    free = [part for part in free if not any(part.margin)]
+    free = [part for part in layout.groups if part.grid is None and part.box is None and not any(part.margin)]
+    free = [part for part in free if not part.group.is_gradient]
     free = [part for part in free if (part.group.passes == Pass.GRADIENTS) == of_gradients]
-    members = _members(shapes, free, [part.size for part in free])
+    members = _members(shapes, free, _sizes(layout, {}))
     for reads in ([group.leaves for group in readers], _terms(shapes, readers)):
         found: list[Grid] = []
         for family in read_together(len(graph), reads, members):

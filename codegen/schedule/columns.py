@@ -51,8 +51,9 @@ from codegen.ir.loops import (
     Region,
     Regions,
     Store,
+    map_body,
+    reads,
 )
-from codegen.ir.walk import map_body, reads
 from codegen.reroll.layout import aligned, padded
 from codegen.schedule.nest import is_copy, result, root_loops
 

@@ -54,8 +54,10 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    map_body,
+    moved,
+    reads,
 )
-from codegen.ir.walk import map_body, moved, reads
 from codegen.schedule.forms import Growing
 from codegen.schedule.nest import around, each_nest, root_loops
 from codegen.schedule.target import Target

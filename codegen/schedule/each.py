@@ -35,9 +35,10 @@ before: whether there are enough numbers may differ from step to step.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
@@ -58,8 +59,12 @@ from codegen.ir.loops import (
     Regions,
     Stmt,
     Store,
+    expressions,
+    map_expr,
+    statements,
+    subexpressions,
+    writes,
 )
-from codegen.ir.walk import expressions, map_expr, statements, subexpressions, writes
 from codegen.reroll.layout import aligned
 from codegen.schedule.nest import each_nest
 from codegen.schedule.target import Target
@@ -228,9 +233,7 @@ class _Rows:
 
 def _parts(box: Sequence[range]) -> Iterator[_Rows]:
     """The rows of a box, those together whose places advance evenly."""
-    alike = next((i for i, places in enumerate(box) if places != box[0]), len(box))
-    if len(box) % alike or any(places != box[i - i % alike] for i, places in enumerate(box)):
-        alike = 1
+    alike = math.gcd(*[len([*same]) for _, same in groupby(box)])
     blocks = box[::alike]
     start = 0
     while start < len(blocks):

@@ -14,8 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from codegen.ir.loops import Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt
-from codegen.ir.walk import map_body, statements
+from codegen.ir.loops import Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt, map_body, statements
 from codegen.schedule.nest import root_loops
 
 MIN_COUNTS = 3  # from which on sums of different numbers of terms stay alike

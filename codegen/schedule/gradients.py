@@ -98,8 +98,11 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    map_body,
+    reads,
+    statements,
+    uses,
 )
-from codegen.ir.walk import map_body, reads, statements, uses
 from codegen.schedule.nest import around, counts_of, each_nest, result, root_loops
 from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target

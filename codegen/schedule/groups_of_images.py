@@ -56,8 +56,10 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    map_body,
+    moved,
+    uses,
 )
-from codegen.ir.walk import map_body, moved, uses
 from codegen.schedule.nest import around, result, root_loops
 from codegen.schedule.phases import COPY_OPERATIONS, indices_read, kernel_cost, marked, written_in
 from codegen.schedule.side_by_side import IMAGE, places_of

@@ -77,8 +77,11 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    expressions,
+    map_body,
+    map_expr,
+    subexpressions,
 )
-from codegen.ir.walk import expressions, map_body, map_expr, subexpressions
 from codegen.schedule.nest import each_nest
 from micrograd import ops
 from micrograd.definitions import is_long

@@ -28,8 +28,24 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from codegen.ir.loops import APART, BESIDE, VALUE, Accumulate, Body, Expr, For, Kind, Loops, Nest, Place, Stmt
-from codegen.ir.walk import is_over_terms, map_body, reads, statements
+from codegen.ir.loops import (
+    APART,
+    BESIDE,
+    VALUE,
+    Accumulate,
+    Body,
+    Expr,
+    For,
+    Kind,
+    Loops,
+    Nest,
+    Place,
+    Stmt,
+    is_over_terms,
+    map_body,
+    reads,
+    statements,
+)
 from codegen.schedule.nest import each_nest
 
 FEW_TERMS = 8

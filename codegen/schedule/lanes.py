@@ -43,8 +43,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from codegen.ir.loops import Apply, Body, For, Kernel, Kind, Loops, Stmt
-from codegen.ir.walk import expressions, places, statements, subexpressions
+from codegen.ir.loops import (
+    Apply,
+    Body,
+    For,
+    Kernel,
+    Kind,
+    Loops,
+    Stmt,
+    expressions,
+    places,
+    statements,
+    subexpressions,
+)
 from codegen.reroll.layout import padded
 from codegen.schedule.nest import around, distributed, each_nest, result, root_loops, with_lanes
 from codegen.schedule.target import Target

@@ -77,8 +77,12 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    expressions,
+    reads,
+    statements,
+    subexpressions,
+    writes,
 )
-from codegen.ir.walk import expressions, reads, statements, subexpressions, writes
 from codegen.schedule.nest import each_nest
 from micrograd import ops
 from micrograd.definitions import NEAR_FORMS

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import is_not
 
@@ -20,11 +20,16 @@ from codegen.ir.loops import (
     Local,
     Loops,
     Name,
+    Nest,
     Place,
     Stmt,
     Store,
+    is_rolled,
+    map_body,
+    statements,
+    substituted,
+    writes,
 )
-from codegen.ir.walk import map_body, statements, writes
 
 
 def result(nest: Body) -> Place:
@@ -124,3 +129,35 @@ def with_lanes(body: Body, lane: str, count: int) -> Body:
             case _:
                 changed.append(stmt)
     return tuple(changed)
+
+
+def in_time(loops: Loops) -> Iterator[Kernel]:
+    """The kernels, and for loops over kernels each of those that they run, one after the other."""
+
+    def looked_up(expr: Expr) -> Expr:
+        """Distances that tables have for one iteration are a part of the base."""
+        if type(expr) is not Place or not expr.index.tables:
+            return expr
+        index = expr.index
+        known = [loops.tables[table][at.base] for table, at in index.tables if not (at.steps or at.tables or at.origin)]
+        tables = tuple([(table, at) for table, at in index.tables if at.steps or at.tables or at.origin])
+        return replace(expr, index=replace(index, base=index.base + int(sum(known)), tables=tables))
+
+    for kernel in loops.kernels:
+        if any(is_rolled(nest) for nest in kernel.nests):
+            bodies = [map_body(body, looked_up) for nest in kernel.nests for body in _steps(nest)]
+            yield from [kernel.with_nests((body,)) for body in bodies]
+        else:
+            yield kernel
+
+
+def _steps(nest: Body) -> Iterator[Body]:
+    if not is_rolled(nest):
+        yield nest
+        return
+    loop = nest[0]
+    assert isinstance(loop, For)
+    for i in range(loop.count):
+        body = loop.halves[0] if i == loop.count - 1 else loop.body
+        for stmt in substituted(body, loop.counter, Index(i)):
+            yield from _steps(stmt.body if type(stmt) is Nest else (stmt,))

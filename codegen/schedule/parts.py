@@ -74,8 +74,11 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    has_loop,
+    map_body,
+    statements,
+    substituted,
 )
-from codegen.ir.walk import has_loop, map_body, statements, substituted
 from codegen.schedule.nest import each_nest
 from codegen.schedule.target import Target
 

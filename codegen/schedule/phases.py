@@ -26,8 +26,22 @@ from math import prod
 import numpy as np
 import numpy.typing as npt
 
-from codegen.ir.loops import DATA, VALUE, Body, For, Index, Kernel, Kind, Loops, Phase, Place
-from codegen.ir.walk import has_loop, reads, statements, writes
+from codegen.ir.loops import (
+    DATA,
+    VALUE,
+    Body,
+    For,
+    Index,
+    Kernel,
+    Kind,
+    Loops,
+    Phase,
+    Place,
+    has_loop,
+    reads,
+    statements,
+    writes,
+)
 from codegen.schedule.nest import counts_of, is_copy, root_loops
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import skip_zeros

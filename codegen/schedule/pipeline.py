@@ -8,8 +8,7 @@ from itertools import chain
 
 from codegen.ir import loops as ir
 from codegen.ir.graph import Graph
-from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Phase
-from codegen.ir.walk import has_loop
+from codegen.ir.loops import Body, For, Kernel, Kind, Loops, Phase, has_loop
 from codegen.kinds import Part
 from codegen.reroll.layout import Layout
 from codegen.reroll.trees import Shapes

@@ -51,8 +51,11 @@ from codegen.ir.loops import (
     Place,
     Prefetch,
     Stmt,
+    adds,
+    is_over_terms,
+    reads,
+    statements,
 )
-from codegen.ir.walk import adds, is_over_terms, reads, statements
 from codegen.schedule.nest import counts_of, each_nest
 from codegen.schedule.target import Target
 

@@ -29,11 +29,27 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import accumulate, count, groupby
 from operator import ne, sub
 
-from codegen.ir.loops import Body, Const, Expr, For, Index, Kernel, Loops, Nest, Pass, Phase, Place, Stmt
-from codegen.ir.walk import is_rolled, map_body, statements
+from codegen.ir.loops import (
+    Body,
+    Const,
+    Expr,
+    For,
+    Index,
+    Kernel,
+    Loops,
+    Nest,
+    Pass,
+    Phase,
+    Place,
+    Stmt,
+    is_rolled,
+    map_body,
+    statements,
+)
 from codegen.schedule.forms import OVER_TERMS, Form, form_of, with_counts, with_indices
 
 MAX_OCCURRENCES = 8  # of equal statements in one repeat
@@ -247,7 +263,7 @@ class _Search:
         numbers: dict[object, int] = {}
         self.keys = [numbers.setdefault(item.form.key, len(numbers)) for item in items]
         self.sizes = [0, *accumulate(item.size for item in items)]
-        self.known: dict[int, tuple[list[Run], list[Run]]] = {}  # by period
+        self.runs = cache(self._runs)
 
     def repeats(self, fewest: int) -> list[_Repeat]:
         """Those that do not overlap, in order: the best one, then the best before and behind it."""
@@ -294,17 +310,15 @@ class _Search:
                 yield from self.repeated(first, length + period, period)
                 yield from self.repeated(first, min(length + period, 2 * period), period)
 
-    def runs(self, period: int) -> tuple[list[Run], list[Run]]:
+    def _runs(self, period: int) -> tuple[list[Run], list[Run]]:
         """Runs of items that the next ones follow at even distances, and of those that others of their key follow."""
-        if period not in self.known:
-            items, keys = self.items, self.keys
-            steps = [
-                _step(items[i], items[i + period]) if keys[i] == keys[i + period] else None
-                for i in range(len(items) - period)
-            ]
-            even = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
-            self.known[period] = [*_runs(even)], [*_runs([step is not None for step in steps])]
-        return self.known[period]
+        items, keys = self.items, self.keys
+        steps = [
+            _step(items[i], items[i + period]) if keys[i] == keys[i + period] else None
+            for i in range(len(items) - period)
+        ]
+        even = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
+        return [*_runs(even)], [*_runs([step is not None for step in steps])]
 
     def repeated(self, start: int, length: int, period: int) -> Iterator[_Repeat]:
         """The repeats of so many items, as often as they are whole; and with a last one that ends early."""
@@ -374,10 +388,7 @@ def _periods(keys: list[int]) -> list[int]:
 
 def _within(runs: list[Run], start: int, end: int) -> Iterator[Run]:
     """The parts of runs that are in [start, end)."""
-    for place in range(max(0, bisect_right(runs, (start, 0)) - 1), len(runs)):
-        first, length = runs[place]
-        if first >= end:
-            return
+    for first, length in runs[max(0, bisect_right(runs, (start, 0)) - 1) : bisect_right(runs, (end, 0))]:
         begin, stop = max(first, start), min(first + length, end)
         if begin < stop:
             yield begin, stop - begin

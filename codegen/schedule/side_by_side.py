@@ -48,8 +48,11 @@ from codegen.ir.loops import (
     Loops,
     Phase,
     Place,
+    map_body,
+    reads,
+    statements,
+    substituted,
 )
-from codegen.ir.walk import map_body, reads, statements, substituted
 from codegen.schedule.nest import around, distributed, root_loops
 from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target

@@ -101,10 +101,13 @@ from codegen.ir.loops import (
     Regions,
     Stmt,
     Store,
+    map_body,
+    reads,
+    statements,
+    substituted,
 )
-from codegen.ir.walk import in_time, map_body, reads, statements, substituted
 from codegen.reroll.layout import aligned, padded
-from codegen.schedule.nest import around, each_nest, root_loops
+from codegen.schedule.nest import around, each_nest, in_time, root_loops
 from codegen.schedule.rows import Rows, RowTensor, is_input, rows_read
 from codegen.schedule.target import Target
 

@@ -47,8 +47,10 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    map_body,
+    reads,
+    statements,
 )
-from codegen.ir.walk import map_body, reads, statements
 from codegen.schedule.nest import around, result, root_loops
 
 MOST_TERMS = 16  # that no loop adds

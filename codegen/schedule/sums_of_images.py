@@ -53,8 +53,12 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    expressions,
+    statements,
+    subexpressions,
+    substituted,
+    uses,
 )
-from codegen.ir.walk import expressions, statements, subexpressions, substituted, uses
 from codegen.schedule.groups_of_images import ADDED, GROUPS
 from codegen.schedule.nest import around, result, root_loops
 from codegen.schedule.phases import STARTED, Ints, indices_of, indices_written, kernel_cost

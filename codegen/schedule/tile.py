@@ -101,8 +101,11 @@ from codegen.ir.loops import (
     Loops,
     Place,
     Store,
+    map_body,
+    moved,
+    reads,
+    statements,
 )
-from codegen.ir.walk import map_body, moved, reads, statements
 from codegen.schedule.forms import Growing
 from codegen.schedule.nest import each_nest, with_lanes
 from codegen.schedule.target import Target

@@ -59,8 +59,11 @@ from codegen.ir.loops import (
     Regions,
     Stmt,
     Store,
+    map_body,
+    moved,
+    reads,
+    statements,
 )
-from codegen.ir.walk import map_body, moved, reads, statements
 from codegen.kinds import Part
 from codegen.reroll.layout import FIRST_TOKEN, Layout, TensorPlace, aligned
 from codegen.reroll.loops import SUM, is_neutral, neutral

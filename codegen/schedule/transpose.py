@@ -50,8 +50,11 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
+    map_body,
+    moved,
+    reads,
+    substituted,
 )
-from codegen.ir.walk import map_body, moved, reads, substituted
 from codegen.schedule.forms import Growing
 from codegen.schedule.nest import each_nest, is_copy
 from codegen.schedule.target import Target

@@ -47,8 +47,13 @@ from codegen.ir.loops import (
     Name,
     Stmt,
     Store,
+    has_loop,
+    map_body,
+    map_expr,
+    reads,
+    statements,
+    substituted,
 )
-from codegen.ir.walk import has_loop, map_body, map_expr, reads, statements, substituted
 from codegen.reroll.loops import is_neutral
 from codegen.schedule.forms import Growing
 from codegen.schedule.nest import around, each_nest, root_loops

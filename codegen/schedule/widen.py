@@ -20,8 +20,7 @@ from itertools import accumulate
 import numpy as np
 
 from codegen.ir.graph import Op
-from codegen.ir.loops import DATA, WIDENED, Apply, Body, Expr, For, Index, Kernel, Loops, Place
-from codegen.ir.walk import map_body, statements
+from codegen.ir.loops import DATA, WIDENED, Apply, Body, Expr, For, Index, Kernel, Loops, Place, map_body, statements
 from codegen.reroll.layout import TensorPlace
 from codegen.schedule.nest import each_nest
 

@@ -192,7 +192,7 @@ FAULTS = [
     Fault(
         "a token that looks like a step stored apart",
         "codegen/reroll/families.py",
-        "(len(steps) == len(together) and len(times) > 1)",
+        "(len(steps) == len(found) and len(times) > 1)",
         "len(times) > 1",
         test="tests/test_roll.py",
     ),
@@ -304,8 +304,8 @@ FAULTS = [
     Fault(
         "members of a family that do not follow one another taken for one",
         "codegen/reroll/layout.py",
-        "slot.distance + slot.room != other.distance",
-        "slot.distance > other.distance",
+        "ends[:-1] != [slot[:2] for slot in found[1:]]",
+        "len({slot.family for slot in found}) > 1",
         test="tests/test_boxes.py",
     ),
     Fault(

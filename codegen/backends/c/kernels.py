@@ -47,8 +47,6 @@ from codegen.ir.loops import (
     Name,
     Pass,
     Phase,
-)
-from codegen.ir.walk import (
     all_places,
     applied_to_each,
     expressions,

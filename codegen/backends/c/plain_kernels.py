@@ -23,8 +23,25 @@ from codegen.backends.c.kernels import Call, over_kernels
 from codegen.backends.c.printer import INDENT, Comments, Printer
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import together
-from codegen.ir.loops import DATA, GRAD, VALUE, Body, Expr, For, Kernel, Kind, Loops, Name, Pass, Place
-from codegen.ir.walk import has_loop, is_rolled, map_body, statements, uses
+from codegen.ir.loops import (
+    DATA,
+    GRAD,
+    VALUE,
+    Body,
+    Expr,
+    For,
+    Kernel,
+    Kind,
+    Loops,
+    Name,
+    Pass,
+    Place,
+    has_loop,
+    is_rolled,
+    map_body,
+    statements,
+    uses,
+)
 from codegen.schedule.gradients import keep_in_registers
 from codegen.schedule.hoist import hoist
 from codegen.schedule.lanes import split_into_lanes

@@ -50,8 +50,15 @@ from codegen.ir.loops import (
     Prefetch,
     Stmt,
     Store,
+    applied_to_each,
+    is_over_terms,
+    map_body,
+    moved,
+    places,
+    reads,
+    statements,
+    uses,
 )
-from codegen.ir.walk import applied_to_each, is_over_terms, map_body, moved, places, reads, statements, uses
 from codegen.reroll.names import comment
 from micrograd import ops
 from micrograd.definitions import lane_template, near_limit, near_template
