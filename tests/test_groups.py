@@ -288,6 +288,21 @@ def test_the_last_layer_is_stored_as_the_others_are():
     assert [[some.key[0] for some in family] for family in families] == [[6, 3, 0], [16, 13, 10], [26, 23, 20]]
 
 
+def test_of_what_is_read_together_some_may_look_like_steps():
+    """Different steps alone are in no family. With others among them, as tokens behind a mask have, they are."""
+
+    def part(first, step):
+        roots = np.arange(first, first + 4)
+        return Part(Group(first, Pass.LOSS, False, roots, roots[:, None] + 50, step=step, number=first), 4, None)
+
+    def families(*parts):
+        reader = Group(99, Pass.LOSS, False, np.arange(40, 40 + len(parts)), np.array([[p.key[0]] for p in parts]))
+        return [[some.key[0] for some in family] for family in find_families(100, [reader], list(parts))]
+
+    assert families(part(0, 2), part(4, 5)) == []
+    assert families(part(0, 2), part(4, 5), part(8, -1)) == [[0, 4, 8]]
+
+
 @pytest.mark.parametrize(
     ("sizes", "kind", "found"),
     [

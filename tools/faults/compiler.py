@@ -194,7 +194,7 @@ FAULTS = [
         "codegen/reroll/families.py",
         "(len(steps) == len(found) and len(times) > 1)",
         "len(times) > 1",
-        test="tests/test_roll.py",
+        test="tests/test_groups.py",
     ),
     Fault(
         "a sum of one term read as the other operand",
