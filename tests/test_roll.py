@@ -91,13 +91,14 @@ def test_a_recurrence_becomes_a_loop_over_time():
     ]
 
 
-def test_loops_nest():
-    """Blocks of four equal layers and another one: a loop of layers in a loop of blocks, and what is around them."""
-    blocks = [
-        n
-        for block in range(5)
-        for n in (*(nest(1000 * block + 200 + 20 * k, 100) for k in range(4)), nest(1000 * block + 400, 200, count=3))
-    ]
+@pytest.mark.parametrize("layers", [4, 20])
+def test_loops_nest(layers):
+    """Blocks of equal layers and another one: a loop of layers in a loop of blocks, and what is around them."""
+
+    def block(start):
+        return *(nest(start + 20 * k, 100) for k in range(layers)), nest(start + 20 * layers, 200, 300, count=3)
+
+    blocks = [n for start in range(200, 5200, 1000) for n in block(start)]
     rolled = roll(kernels(nest(5000, 5), *blocks, nest(5100, 7, count=2)))
     loops = [
         (stmt.counter, stmt.count)
@@ -106,7 +107,7 @@ def test_loops_nest():
         for stmt in statements(n)
         if isinstance(stmt, For)
     ]
-    assert loops == [("i", 12), ("t", 5), ("s", 4), ("i", 12), ("i", 3), ("i", 2)]
+    assert loops == [("i", 12), ("t", 5), ("s", layers), ("i", 12), ("i", 3), ("i", 2)]
 
 
 def counts(loops):

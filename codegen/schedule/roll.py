@@ -374,16 +374,22 @@ def _step(item: _Item, other: _Item) -> tuple[int, ...]:
 
 def _periods(keys: list[int]) -> list[int]:
     """Distances at which as many equal keys as fill half of them stand."""
-    places: dict[int, list[int]] = {}
+    in_runs = [(key, i) for key, same in groupby(keys) for i, _ in enumerate(same)]
+    distances = _distances_of_equals(keys) | _distances_of_equals(in_runs)
+    return sorted(distance for distance, times in distances.items() if 2 * times >= distance)
+
+
+def _distances_of_equals(keys: Sequence[object]) -> Counter[int]:
+    """How often equal keys stand so far apart."""
+    places: dict[object, list[int]] = {}
     for i, key in enumerate(keys):
         places.setdefault(key, []).append(i)
-    distances = Counter(
+    return Counter(
         here[i + lag] - here[i]
         for here in places.values()
         for lag in range(1, MAX_OCCURRENCES + 1)
         for i in range(len(here) - lag)
     )
-    return sorted(distance for distance, times in distances.items() if 2 * times >= distance)
 
 
 def _within(runs: list[Run], start: int, end: int) -> Iterator[Run]:
