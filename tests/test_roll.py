@@ -110,6 +110,17 @@ def test_loops_nest(layers):
     assert loops == [("i", 12), ("t", 5), ("s", layers), ("i", 12), ("i", 3), ("i", 2)]
 
 
+def test_kernels_repeat_whose_own_nests_are_a_loop():
+    """Four columns of each of five layers."""
+    layers = kernels(
+        *[nest(1000 * layer + 20 * k, 1000 * layer - 500 + 20 * k) for layer in range(5) for k in range(4)]
+    )
+    columns = [layers.kernels[4 * layer :][:4] for layer in range(5)]
+    found = [replace(of[0], number=layer, nests=tuple(k.nests[0] for k in of)) for layer, of in enumerate(columns)]
+    rolled = roll(layers.with_kernels(found))
+    assert [line.strip() for line in lines(rolled)[1:3]] == ["for s < 5:", "for t < 4:"]
+
+
 def counts(loops):
     """How often each loop over kernels runs."""
     return [n[0].count for kernel in loops.kernels for n in kernel.nests if isinstance(n[0].body[0], Nest | For)]

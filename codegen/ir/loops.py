@@ -41,7 +41,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import Enum, IntFlag
 from operator import is_not
 from typing import TypeAlias
@@ -213,9 +213,12 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A nest of the kernel `number`, in a loop over kernels. Its names are its own. `box`: see Kernel."""
+    """A nest of the kernel `number`, in a loop over kernels. Its names are its own. `box`: see Kernel.
 
-    number: int
+    Nests that differ in nothing but the number are equal.
+    """
+
+    number: int = field(compare=False)
     body: Body
     box: tuple[range, ...] = ()
 

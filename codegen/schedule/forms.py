@@ -62,8 +62,7 @@ def form_of(body: Body) -> Form:
     for stmt in statements(body):
         if type(stmt) is For and stmt.kind in OVER_TERMS:
             names.setdefault(stmt.counter, f"{len(names)}")
-    unnumbered = tuple([replace(stmt, number=0) if type(stmt) is Nest else stmt for stmt in body])
-    key = with_counts(map_body(unnumbered, change), without_count)
+    key = with_counts(map_body(body, change), without_count)
     return Form(key, tuple(counts), tuple(bases), tuple(constants))
 
 

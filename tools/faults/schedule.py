@@ -69,9 +69,9 @@ FAULTS = [
     ),
     Fault(
         "rows of another mask taken for repeats",
-        "codegen/schedule/forms.py",
-        "replace(stmt, number=0) if",
-        "replace(stmt, number=0, box=()) if",
+        "codegen/ir/loops.py",
+        "body: Body\n    box: tuple[range, ...] = ()",
+        "body: Body\n    box: tuple[range, ...] = field(compare=False, default=())",
         test="tests/test_short_sums.py",
     ),
     Fault(
@@ -143,6 +143,20 @@ FAULTS = [
         test="tests/test_roll.py",
     ),
     Fault(
+        "blocks are no loop if more is alike in them than what follows is looked at",
+        "codegen/schedule/roll.py",
+        "_distances_of_equals(keys) | _distances_of_equals(in_runs)",
+        "_distances_of_equals(keys)",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "nests of two kernels differ in their numbers",
+        "codegen/ir/loops.py",
+        "number: int = field(compare=False)",
+        "number: int",
+        test="tests/test_roll.py",
+    ),
+    Fault(
         "two kernels that are alike by accident before three that advance evenly",
         "codegen/schedule/roll.py",
         "pair.saved > 2 * most.saved",
@@ -199,10 +213,10 @@ FAULTS = [
         test="tests/test_dense_rows.py::test_images_together_have_the_sums_of_each",
     ),
     Fault(
-        "more images are taken than there are",
+        "images that were added together are added again",
         "csrc/passes.h",
-        "count >= MORE_IMAGES",
-        "count >= FEW_IMAGES",
+        "return MORE_IMAGES;",
+        "return FEW_IMAGES;",
         test="tests/test_dense_rows.py",
     ),
     Fault(
