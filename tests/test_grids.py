@@ -46,18 +46,43 @@ def test_gradients_are_stored_as_the_values_are():
     assert [kernel.nests[0][0].count for kernel in slopes] == [144, 144]
 
 
-@pytest.mark.slow
-def test_steps_of_a_stencil_are_grids_though_the_first_of_them_alone_need_more_groups():
-    """Heat on a plate: each step reads the four neighbours in the step before, and beyond the edge a 0."""
+def heat_on_a_plate(steps):
+    """Each step reads the four neighbours in the step before, and beyond the edge a 0."""
     x, rate = models.values(SIDE**2), models.values(2)
     heat = array(x).reshape(SIDE, SIDE)
-    for _ in range(4):
+    for _ in range(steps):
         around = np.pad(heat, 1)
         near = around[:-2, 1:-1] + around[2:, 1:-1] + around[1:-1, :-2] + around[1:-1, 2:]
         heat = heat + rate[0] * (near - 4.0 * heat) + rate[1] * heat * (1.0 - heat)
-    found, stored = grids(Program(Floats(x), None, {"rate": rate}, (heat * heat).mean(), {}, 0.01))
+    return Program(Floats(x), None, {"rate": rate}, (heat * heat).mean(), {}, 0.01)
+
+
+@pytest.mark.slow
+def test_steps_of_a_stencil_are_grids_though_the_first_of_them_alone_need_more_groups():
+    found, stored = grids(heat_on_a_plate(4))
     assert len(stored) > 30
     assert len(found.layout.groups) < 100  # and 189 without grids
+
+
+@pytest.mark.slow
+def test_steps_that_read_earlier_ones_are_grids_as_these_are():
+    """Cells of two channels, each of which adds what it sees of those around it, and nothing beyond the edge."""
+    side = range(5)
+    x, kernels = models.values(50), models.weights(random.Random(1), 2, 2, 3, 3)
+
+    def cell(state, channel, r, s):
+        around = [(i, j) for i in side for j in side if max(abs(i - r), abs(j - s)) <= 1]
+        terms = [kernels[channel][c][i - r + 1][j - s + 1] * state[c, i, j] for c in range(2) for i, j in around]
+        return state[channel, r, s] + total(terms).tanh()
+
+    def lines(steps):
+        state = {(c, r, s): x[25 * c + 5 * r + s] for c in range(2) for r in side for s in side}
+        for _ in range(steps):
+            state = {place: cell(state, *place) for place in state}
+        program = Program(Floats(x), None, {"kernels": kernels}, total([v * v for v in state.values()]))
+        return compile_program(program, "cells").files["cells_kernels.h"].count("\n")
+
+    assert lines(8) <= 1.02 * lines(6)
 
 
 @pytest.mark.slow

@@ -12,7 +12,7 @@ distance apart, so one index formula serves group 7: value[base + 8 * token + k]
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +43,7 @@ def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[lis
     as many terms as another product looks like a step, and other tokens do not.
     """
     found: list[list[Part]] = []
-    for family in read_together(size, [group.leaves for group in groups], parts):
+    for family in read_together(size, groups, parts):
         if len({part.size for part in family}) == 1:
             found.append(family)
         else:
@@ -85,16 +85,13 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
     return [[parts[i] for i in places] for places in found.values()]
 
 
-def read_together(size: int, reads: Iterable[Ints], parts: list[Part]) -> list[list[Part]]:
-    """The parts in families that are read as one array, most of a single part.
-
-    reads   nodes, of which one index formula reads a column
-    """
+def read_together(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
+    """The parts in families that groups read as one array, most of a single part."""
     owner = computed_by(size, [part.group for part in parts])
 
     def together() -> Iterator[list[int]]:
-        for nodes in reads:
-            read = owner[nodes]
+        for group in groups:
+            read = owner[group.leaves]
             for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
                 found = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
                 steps = {parts[i].group.number: parts[i].group for i in found if parts[i].group.step >= 0}

@@ -2,14 +2,14 @@
 
 What reads a family may be one group then, and a family with others; so there are rounds, each of which assigns
 everything anew, with zeros around the arrays where boxes of the round before would read them. Grids come last, for what
-families leave in too many groups. Of several ways to store everything the one counts whose loop nests are few and load
-few vectors.
+families leave in too many groups: of some steps, and then of all. Of several ways to store everything the one counts
+whose loop nests are few and load few vectors.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -28,7 +28,6 @@ from codegen.reroll.grids import LINE, Grid, find_grid
 from codegen.reroll.groups import Group, Ints, Key
 from codegen.reroll.layout import GroupLayout, Layout, assign, margin_of
 from codegen.reroll.lower import RESULT, Nest, lower
-from codegen.reroll.runs import split_shape
 from codegen.reroll.trees import Shapes
 
 Margins = dict[Key, Margin]
@@ -178,23 +177,33 @@ def _new_grids(graph: Graph, shapes: Shapes, layout: Layout, readers: list[Group
     free = [part for part in free if not part.group.is_gradient]
     free = [part for part in free if (part.group.passes == Pass.GRADIENTS) == of_gradients]
     members = _members(shapes, free, _sizes(layout, {}))
-    for reads in ([group.leaves for group in readers], _terms(shapes, readers)):
-        found: list[Grid] = []
-        for family in read_together(len(graph), reads, members):
-            grid = find_grid(family, readers, graph, layout.index) if len(family) > 1 else None
-            parts = [stored[int(part.group.roots[0])] for part in family]
-            if grid and all(_nests(graph, layout, part, grid) <= _nests(graph, layout, part) for part in parts):
-                found.append(grid)
-        if found:
-            break
-    return found
+    shape_of = np.zeros(len(graph), dtype=np.int64)
+    found, rest = [], []
+    for family in read_together(len(graph), readers, members):
+        grid = find_grid(family, readers, graph, layout.index) if len(family) > 1 else None
+        parts = [stored[int(part.group.roots[0])] for part in family]
+        for part in parts:
+            shape_of[part.group.roots] = part.group.shape
+        if grid and all(_nests(graph, layout, part, grid) <= _nests(graph, layout, part) for part in parts):
+            found.append(grid)
+        else:
+            rest.append(family)
+    return found + _of_later_steps(found, rest, shape_of)
 
 
-def _terms(shapes: Shapes, readers: list[Group]) -> Iterator[Ints]:
-    """What the groups read, a row for each term."""
-    for group in readers:
-        for run in split_shape(shapes, group.shape, group.is_gradient)[0]:
-            yield run.columns(group.leaves).reshape(-1, len(run.kinds))
+def _of_later_steps(found: list[Grid], families: list[list[Member]], shape_of: Ints) -> list[Grid]:
+    """Grids like those found, of families of the same shapes: they read earlier steps, which are no grids yet."""
+    known = {}
+    for grid in found:
+        roots = np.sort(grid.roots)
+        known[shape_of[roots].tobytes()] = np.searchsorted(roots, grid.roots), grid.at
+    later = []
+    for family in families:
+        roots = np.sort(np.concatenate([part.group.roots for part in family]))
+        if (pattern := shape_of[roots].tobytes()) in known:
+            order, at = known[pattern]
+            later.append(Grid(roots[order], at))
+    return later
 
 
 class Cost(NamedTuple):
