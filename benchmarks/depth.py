@@ -16,7 +16,7 @@ from pathlib import Path
 
 from benchmarks.compile_time import found_compilers, version
 from benchmarks.report import processor
-from benchmarks.small.models import Weights, dot, gru, lstm, numbers, residual_network, transformer
+from benchmarks.small.models import Weights, dot, gru, lstm, near, numbers, parts, residual_network, transformer
 from codegen import Floats, Program, build
 from codegen.models import build_module, compiler_options
 from codegen.pipeline import compile_program, traced
@@ -63,6 +63,20 @@ def in_windows(blocks: int, tokens: int, back: int, ahead: int = 0, width: int =
     return Program(Floats(inputs), None, weights.named, total([v * v for v in out]), {"out": out})
 
 
+def convolutions(layers: int, side: int = 8, channels: int = 4) -> Program:
+    """Kernels of 3 x 3 and relu, which leave out what is beyond the border, and the mean of each map."""
+    x, w = numbers(side**2), Weights()
+    maps = [parts(x, side)]
+    for layer in range(layers):
+        kernels, bias = w(f"{layer}.kernels", channels, len(maps), 3, 3), w(f"{layer}.bias", channels)
+        maps = [
+            [[near(maps, kernel, b, r, s).relu() for s in range(side)] for r in range(side)]
+            for kernel, b in zip(kernels, bias, strict=True)
+        ]
+    means = [total([v for row in m for v in row]) / side**2 for m in maps]
+    return Program(Floats(x), None, w.named, total([v * v for v in means]), {"out": means})
+
+
 MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "LSTM, 8 and 64 steps": (lambda: recurrence(lstm, 8), lambda: recurrence(lstm, 64)),
     "GRU, 8 and 64 steps": (lambda: recurrence(gru, 8), lambda: recurrence(gru, 64)),
@@ -75,7 +89,9 @@ MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "transformer, 2 blocks, 8 and 16 tokens": (lambda: classified(2, 8), lambda: classified(2, 16)),
     "attention, 2 and 6 layers, 4 tokens": (lambda: attending(2, 4), lambda: attending(6, 4)),
     "attention, 2 and 6 layers, 8 tokens": (lambda: attending(2, 8), lambda: attending(6, 8)),
+    "attention, 2 layers, 8 and 16 tokens": (lambda: attending(2, 8), lambda: attending(2, 16)),
     "attention in windows of 4, 2 layers, 8 and 24 tokens": (lambda: in_windows(2, 8, 3), lambda: in_windows(2, 24, 3)),
+    "convolutions with borders, 2 and 6 layers": (lambda: convolutions(2), lambda: convolutions(6)),
 }
 
 
@@ -114,14 +130,14 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS), metavar="NAME")
     options = parser.parse_args()
     head = "| model | lines | | ratio | to C, s | | compiled, s | | for all levels, s | |\n|---|" + 9 * "---:|"
-    parts = [f"{processor()}, CPython {platform.python_version()}, {version(found_compilers()[0][0])}.\n", head]
-    print("\n".join(parts), flush=True)
+    rows = [f"{processor()}, CPython {platform.python_version()}, {version(found_compilers()[0][0])}.\n", head]
+    print("\n".join(rows), flush=True)
     for name in options.models:
         small, large = MODELS[name]
-        parts.append(line(name, measure(small()), measure(large())))
-        print(parts[-1], flush=True)
+        rows.append(line(name, measure(small()), measure(large())))
+        print(rows[-1], flush=True)
     if options.output:
-        options.output.write_text(HEADING + "\n".join(parts) + "\n", encoding="utf-8")
+        options.output.write_text(HEADING + "\n".join(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
