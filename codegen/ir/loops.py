@@ -213,10 +213,8 @@ class Accumulate:
 
 @dataclass(frozen=True, slots=True)
 class Nest:
-    """A nest of the kernel `number`, in a loop over kernels. Its names are its own. `box`: see Kernel.
-
-    Nests that differ in nothing but the number are equal.
-    """
+    """A nest of the kernel `number`, which tells none apart, in a loop over kernels. Its names are its own. `box`: see
+    Kernel."""
 
     number: int = field(compare=False)
     body: Body
