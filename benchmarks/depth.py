@@ -7,6 +7,7 @@ codegen.compile() makes for this processor alone, and to a module for all SIMD l
 from __future__ import annotations
 
 import argparse
+import math
 import platform
 import tempfile
 import time
@@ -20,6 +21,7 @@ from benchmarks.small.models import Weights, dot, gru, lstm, near, numbers, part
 from codegen import Floats, Program, build
 from codegen.models import build_module, compiler_options
 from codegen.pipeline import compile_program, traced
+from micrograd.engine import Value
 from micrograd.functional import softmax, total
 from micrograd.layers import Attention
 
@@ -63,6 +65,29 @@ def in_windows(blocks: int, tokens: int, back: int, ahead: int = 0, width: int =
     return Program(Floats(inputs), None, weights.named, total([v * v for v in out]), {"out": out})
 
 
+def turned(tokens: int, width: int = 8) -> Program:
+    """Masked attention, pairs of whose queries and keys turn with the position (RoPE; Su et al., 2021)."""
+    w = Weights()
+    h = [numbers(width) for _ in range(tokens)]
+    matrices = [w(name, width, width) for name in ("query", "key", "value")]
+    queries, keys, values = ([[dot(row, token) for row in matrix] for token in h] for matrix in matrices)
+
+    def turn(token: list[Value], position: int) -> list[Value]:
+        found = []
+        for pair in range(0, width, 2):
+            cos, sin = math.cos(position / 100 ** (pair / width)), math.sin(position / 100 ** (pair / width))
+            a, b = token[pair : pair + 2]
+            found += [a * cos - b * sin, a * sin + b * cos]
+        return found
+
+    queries, keys = ([turn(token, t) for t, token in enumerate(found)] for found in (queries, keys))
+    out = []
+    for t, query in enumerate(queries):
+        shares = softmax([dot(query, key) for key in keys[: t + 1]])
+        out += [total([s * value[a] for s, value in zip(shares, values, strict=False)]) for a in range(width)]
+    return Program(Floats([v for token in h for v in token]), None, w.named, total([v * v for v in out]), {"out": out})
+
+
 def convolutions(layers: int, side: int = 8, channels: int = 4) -> Program:
     """Kernels of 3 x 3 and relu, which leave out what is beyond the border, and the mean of each map."""
     x, w = numbers(side**2), Weights()
@@ -91,6 +116,7 @@ MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "attention, 2 and 6 layers, 8 tokens": (lambda: attending(2, 8), lambda: attending(6, 8)),
     "attention, 2 layers, 8 and 16 tokens": (lambda: attending(2, 8), lambda: attending(2, 16)),
     "attention in windows of 4, 2 layers, 8 and 24 tokens": (lambda: in_windows(2, 8, 3), lambda: in_windows(2, 24, 3)),
+    "attention, positions as turns, 8 and 16 tokens": (lambda: turned(8), lambda: turned(16)),
     "convolutions with borders, 2 and 6 layers": (lambda: convolutions(2), lambda: convolutions(6)),
 }
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from harness import compare, nightly_but
 
-from benchmarks.depth import in_windows
+from benchmarks.depth import in_windows, turned
 from codegen import Floats, Program
 from codegen.ir.loops import For, statements
 from codegen.pipeline import compile_program
@@ -184,6 +184,20 @@ def test_windows_have_the_same_loops_at_any_length(reach):
     for compiled in (few, many):
         assert any(kernel.box and kernel.box[0].start for kernel in compiled.plain.kernels)
         assert "    group_1[i] = 0    i < 16" in compiled.explanation().splitlines()  # whole cache lines
+
+
+def test_terms_of_several_arrays_need_no_margin():
+    """Even and odd elements of what turns are groups of their own; a score adds up products of both, by turns."""
+    for tokens in (6, 9):
+        compiled = compile_program(turned(tokens, width=4), "turned")
+        assert sum(bool(kernel.box) for kernel in compiled.plain.kernels) == 5  # of scores, and what is read with them
+        assert not [line for line in compiled.explanation().splitlines() if " = 0    " in line]
+        verify_loops(compiled.plain, is_padded=False)
+
+
+@pytest.mark.slow
+def test_bits_of_terms_of_several_arrays(tmp_path):
+    compare(turned(5, width=4), tmp_path, steps=2, flags=["-O0"])
 
 
 @pytest.mark.parametrize("reach", nightly_but([(2, 0), (0, 2)], [(2, 0), (0, 2), (2, 2)]))

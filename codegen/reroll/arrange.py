@@ -83,16 +83,16 @@ class Arrangement:
         if any((part != part[0]).any() for part in relative) or self.is_regular(group, runs):
             return None
         firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
-        arrays = np.hstack([run.columns(self.array[group.leaves])[:, 0] for run in runs])
+        arrays = [column for run in runs for column in run.columns(self.array[group.leaves]).transpose(2, 0, 1)]
         kinds = [kind for run in runs for kind in run.kinds]
         keys: list[Ints] = []
-        for kind, column, numbers in zip(kinds, arrays.T, firsts.T, strict=True):
+        for kind, column, numbers in zip(kinds, arrays, firsts.T, strict=True):
             if kind == Op.CONST and (numbers != numbers[0]).any():
                 return None
-            is_one = kind == ROOT_KIND and (column == column[0]).all()
-            box = self.boxes.get(int(column[0])) if is_one else None
+            array = int(column[0, 0])
+            box = self.boxes.get(array) if kind == ROOT_KIND and (column[:, 0] == array).all() else None
             if box:  # the row of the box that is read
-                keys.append((numbers - column[0]) // box.length)
+                keys.append((numbers - array) // box.length)
         is_roots = np.array([kind == ROOT_KIND for kind in kinds])
         found = [*find_boxes(firsts, [*keys, *firsts.T], is_roots)]
         if not found:
@@ -105,7 +105,7 @@ class Arrangement:
         terms = [offsets for run, part in alike for offsets in part[0].reshape(run.count, -1).T]
         is_written = [
             self.are_written(np.unique(column).tolist(), numbers, offsets)
-            for is_root, column, numbers, offsets in zip(is_roots, arrays.T, whole.T, terms, strict=True)
+            for is_root, column, numbers, offsets in zip(is_roots, arrays, whole.T, terms, strict=True)
             if is_root
         ]
         return (group.select(order), box) if all(is_written) else None
@@ -113,9 +113,9 @@ class Arrangement:
     def are_written(self, arrays: list[int], firsts: Ints, terms: Ints) -> bool:
         """Whether all first terms and the others, so far from them, are elements of groups that have been arranged.
 
-        Or of margins: these then are wanted.
+        Or of the margins of a single one: these then are wanted.
         """
-        indices = np.concatenate([firsts + terms.min(), firsts + terms.max()])
+        indices = np.unique(firsts[:, None] + terms)
         if any(array not in self.extents for array in arrays):
             return False
         if len(arrays) == 1:
