@@ -115,8 +115,8 @@ def test_numbers_that_do_not_advance_evenly_fill_no_box():
     assert Box(3, none, np.array([1, 3])).filled(np.array([[0], [10], [11], [13]])) is None
 
 
-def attention(tokens, width=3, block_count=1):
-    """Each token takes from those up to itself."""
+def attention(tokens, width=3, block_count=1, slope=0.0):
+    """Each token takes from those up to itself, the less the further away these are, if there is a slope (ALiBi)."""
     x = models.values(tokens * width)
     h = [x[i : i + width] for i in range(0, len(x), width)]
     parameters = {}
@@ -124,7 +124,7 @@ def attention(tokens, width=3, block_count=1):
         w = parameters[f"{block}"] = models.weights(random.Random(block), width, width)
         q = [[total([a * b for a, b in zip(row, token, strict=True)]) for row in w] for token in h]
         shares = [
-            softmax([total([a * b for a, b in zip(q[t], h[i], strict=True)]) for i in range(t + 1)])
+            softmax([total([a * b for a, b in zip(q[t], h[i], strict=True)]) - slope * (t - i) for i in range(t + 1)])
             for t in range(tokens)
         ]
         h = [
@@ -195,9 +195,19 @@ def test_terms_of_several_arrays_need_no_margin():
         verify_loops(compiled.plain, is_padded=False)
 
 
+def test_constants_that_differ_fill_a_box_as_a_table():
+    plain, inclined = (compile_program(attention(7, slope=slope), "inclined") for slope in (0.0, 0.125))
+    boxes = [[len(k.nests) for k in compiled.plain.kernels if k.box] for compiled in (plain, inclined)]
+    assert boxes[1] == boxes[0] == [1] * 5  # of scores, and what is read with them
+    table = inclined.plain.tables["table_2_0"]  # of all tokens but the last, which is an output
+    assert [table[6 * t :][: t + 1] for t in range(6)] == [[-0.125 * (t - i) for i in range(t + 1)] for t in range(6)]
+    verify_loops(inclined.plain, is_padded=False)
+
+
 @pytest.mark.slow
-def test_bits_of_terms_of_several_arrays(tmp_path):
-    compare(turned(5, width=4), tmp_path, steps=2, flags=["-O0"])
+@pytest.mark.parametrize("program", [turned(5, width=4), attention(6, slope=0.125)], ids=["turns", "slopes"])
+def test_bits_of_positions(program, tmp_path):
+    compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
 @pytest.mark.parametrize("reach", nightly_but([(2, 0), (0, 2)], [(2, 0), (0, 2), (2, 2)]))

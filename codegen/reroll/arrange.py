@@ -78,7 +78,7 @@ class Arrangement:
         """The box that a group fills a part of, and its instances in that order."""
         if group.is_gradient or len(group.roots) < MIN_LANES or (group.leaves[:, 0] == group.roots).all():
             return None
-        indices = self.index[group.leaves]
+        indices = self.places_of_leaves(group, runs)
         relative = [(run.columns(indices) - run.columns(indices)[:, :1]).reshape(len(indices), -1) for run in runs]
         if any((part != part[0]).any() for part in relative) or self.is_regular(group, runs):
             return None
@@ -87,8 +87,6 @@ class Arrangement:
         kinds = [kind for run in runs for kind in run.kinds]
         keys: list[Ints] = []
         for kind, column, numbers in zip(kinds, arrays, firsts.T, strict=True):
-            if kind == Op.CONST and (numbers != numbers[0]).any():
-                return None
             array = int(column[0, 0])
             box = self.boxes.get(array) if kind == ROOT_KIND and (column[:, 0] == array).all() else None
             if box:  # the row of the box that is read
@@ -132,7 +130,15 @@ class Arrangement:
 
     def is_regular(self, group: Group, runs: list[Run]) -> bool:
         """Whether one nest computes the group."""
-        indices = self.index[self.sorted(group, runs).leaves]
+        indices = self.places_of_leaves(self.sorted(group, runs), runs)
+        moves = np.diff(indices, axis=0)
+        firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
+        relative = np.hstack([(run.columns(moves) - run.columns(moves)[:, :1]).reshape(len(moves), -1) for run in runs])
+        return not relative.any() and peel(firsts)[1] == len(firsts)
+
+    def places_of_leaves(self, group: Group, runs: list[Run]) -> Ints:
+        """Where all leaves are. Constants are in no order yet: those that differ will be a table."""
+        indices = self.index[group.leaves]
         constant = [
             run.column + k
             for run in runs
@@ -140,10 +146,7 @@ class Arrangement:
             if run.kinds[k % len(run.kinds)] == Op.CONST
         ]
         indices[:, constant] = 0
-        moves = np.diff(indices, axis=0)
-        firsts = np.hstack([run.columns(indices)[:, 0] for run in runs])
-        relative = np.hstack([(run.columns(moves) - run.columns(moves)[:, :1]).reshape(len(moves), -1) for run in runs])
-        return not relative.any() and peel(firsts)[1] == len(firsts)
+        return indices
 
     def split(self, group: Group, runs: list[Run], array: Ints) -> list[Group]:
         """The parts that read from different arrays."""

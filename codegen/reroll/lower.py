@@ -230,10 +230,14 @@ def _results(layout: Layout, stored: GroupLayout) -> Ints:
 
 
 def _constants(graph: Graph, stored: GroupLayout, indices: Ints) -> tuple[dict[int, Floats], dict[int, float], Ints]:
-    """Constant leaves: a literal if the constant is the same everywhere, else a table, and where in it each one is."""
+    """Constant leaves: a literal if the constant is the same everywhere, else a table, and where in it each one is.
+
+    Where a group fills a part of a box, the table has as many rows as the box, and one of its constants in the others.
+    """
     tables: dict[int, Floats] = {}
     literals: dict[int, float] = {}
     indices = indices.copy()
+    places = stored.box.places if stored.box else np.arange(len(indices))
     for run in stored.runs:
         width = len(run.kinds)
         for k, kind in enumerate(run.kinds):
@@ -245,9 +249,11 @@ def _constants(graph: Graph, stored: GroupLayout, indices: Ints) -> tuple[dict[i
                 literals.update(dict.fromkeys(columns, graph.constants[int(numbers[0, 0])]))
                 indices[:, columns] = 0
             else:
-                table = np.array([graph.constants[i] for i in numbers.ravel().tolist()])
-                tables.update(dict.fromkeys(columns, table))
-                indices[:, columns] = np.arange(numbers.size).reshape(numbers.shape)
+                constants = np.array([graph.constants[i] for i in numbers.ravel().tolist()])
+                table = np.full((stored.size, len(columns)), constants[0])
+                table[places] = constants.reshape(numbers.shape)
+                tables.update(dict.fromkeys(columns, table.ravel()))
+                indices[:, columns] = np.arange(table.size).reshape(table.shape)[places]
     return tables, literals, indices
 
 

@@ -372,6 +372,13 @@ FAULTS = [
         test="tests/test_boxes.py",
     ),
     Fault(
+        "constants of a box in a table without its empty places",
+        "codegen/reroll/lower.py",
+        "places = stored.box.places if stored.box else np.arange(len(indices))",
+        "places = np.arange(len(indices))",
+        test="tests/test_boxes.py",
+    ),
+    Fault(
         "rows stored in the order that loads more",
         "codegen/reroll/storage.py",
         "_cost(graph, other).loads < _cost(graph, layout).loads",
