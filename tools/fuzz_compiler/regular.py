@@ -200,6 +200,7 @@ class Mask:
         own = _apart(rng)
         self.adds = self.kind == "attention" and own.random() < 0.4  # -inf to what is not seen
         self.back, self.ahead = own.choice([(1, 0), (1, 0), (0, 1), (1, 1)])  # where a window reaches to
+        self.positions = own.choice(["", "", "turn", "turn in pairs", "incline"])  # queries and keys, or scores
         self.shapes: Shapes = {"value": (out, width)}
         self.out = out
         if self.kind in ("attention", "product"):
@@ -228,6 +229,8 @@ class Mask:
         made: dict[str, Sequences] = {
             n: [[dot(row, x) for row in w[n]] for x in xs] for n in ("query", "key", "value") if n in w
         }
+        for name in ("query", "key") if "turn" in self.positions and "query" in made else ():
+            made[name] = [rotated(t, x, self.positions == "turn in pairs") for t, x in enumerate(made[name])]
         size, ys = self.out // self.heads, [list[Value]() for _ in xs]
         heads = [slice(h * size, (h + 1) * size) for h in range(self.heads)]
         places = [(t, head) for head in heads for t in range(len(xs))]
@@ -257,6 +260,8 @@ class Mask:
                 if self.kind == "product":
                     return scores
                 scores = [s / math.sqrt(head.stop - head.start) for s in scores]
+                if self.positions == "incline":
+                    scores = [s - 0.5 / head.stop * abs(t - j) for s, j in zip(scores, js, strict=True)]
                 return softmax([s + c for s, c in zip(scores, hidden, strict=True)] if hidden else scores)
             case "triangle":
                 return [w["share"][t][j] for j in js]
@@ -299,17 +304,18 @@ class Fixed:
                 return [[total([c * x[k] for c, x in zip(row, xs, strict=True)]) for k in range(len(xs[0]))]
                         for row in self.table]  # fmt: skip
             case _:
-                return [self._rotated(t, x) for t, x in enumerate(xs)]
+                return [rotated(t, x) for t, x in enumerate(xs)]
 
-    def _rotated(self, t: int, x: Vector) -> Vector:
-        half = len(x) // 2
-        turns = [(math.cos(t / (k + 1)), math.sin(t / (k + 1))) for k in range(half)]
-        pairs = [*zip(turns, x[:half], x[half:], strict=False)]
-        return [
-            *(a * cos - b * sin for (cos, sin), a, b in pairs),
-            *(a * sin + b * cos for (cos, sin), a, b in pairs),
-            *x[2 * half :],
-        ]
+
+def rotated(t: int, x: Vector, in_pairs: bool = False) -> Vector:
+    """Pairs of numbers, neighbours or of both halves, turned by angles of place t."""
+    half = len(x) // 2
+    turns = [(math.cos(t / (k + 1)), math.sin(t / (k + 1))) for k in range(half)]
+    firsts, seconds = (x[: 2 * half : 2], x[1::2]) if in_pairs else (x[:half], x[half:])
+    pairs = [*zip(turns, firsts, seconds, strict=False)]
+    left, right = [a * cos - b * sin for (cos, sin), a, b in pairs], [a * sin + b * cos for (cos, sin), a, b in pairs]
+    found = [v for pair in zip(left, right, strict=True) for v in pair] if in_pairs else [*left, *right]
+    return [*found, *x[2 * half :]]
 
 
 class Padded:
