@@ -46,20 +46,16 @@ def test_gradients_are_stored_as_the_values_are():
     assert [kernel.nests[0][0].count for kernel in slopes] == [144, 144]
 
 
-def heat_on_a_plate(steps):
-    """Each step reads the four neighbours in the step before, and beyond the edge a 0."""
+@pytest.mark.slow
+def test_steps_of_a_stencil_are_grids_though_the_first_of_them_alone_need_more_groups():
+    """Heat on a plate: each step reads the four neighbours in the step before, and beyond the edge a 0."""
     x, rate = models.values(SIDE**2), models.values(2)
     heat = array(x).reshape(SIDE, SIDE)
-    for _ in range(steps):
+    for _ in range(4):
         around = np.pad(heat, 1)
         near = around[:-2, 1:-1] + around[2:, 1:-1] + around[1:-1, :-2] + around[1:-1, 2:]
         heat = heat + rate[0] * (near - 4.0 * heat) + rate[1] * heat * (1.0 - heat)
-    return Program(Floats(x), None, {"rate": rate}, (heat * heat).mean(), {}, 0.01)
-
-
-@pytest.mark.slow
-def test_steps_of_a_stencil_are_grids_though_the_first_of_them_alone_need_more_groups():
-    found, stored = grids(heat_on_a_plate(4))
+    found, stored = grids(Program(Floats(x), None, {"rate": rate}, (heat * heat).mean(), {}, 0.01))
     assert len(stored) > 30
     assert len(found.layout.groups) < 100  # and 189 without grids
 
