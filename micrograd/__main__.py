@@ -13,8 +13,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(AttributeError):
             stream.reconfigure(errors="replace")  # type: ignore[union-attr]
     try:
-        from micrograd.commands.errors import run
         from micrograd.commands.tree import parsed
+        from micrograd.errors import run
     except ImportError as error:  # another micrograd, which lies over this one
         from micrograd import neighbours
 

@@ -17,7 +17,7 @@ from harness import slow_but
 
 from codegen import build
 from codegen.mnist import program
-from codegen.passes.narrow import rounded
+from codegen.passes.freeze import rounded
 from codegen.weights import read_weights
 from micrograd.__main__ import main
 from micrograd.commands import check as check_command

@@ -18,7 +18,7 @@ from commands import PLAIN, environment, error, good, run, same_bits
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from codegen.passes.narrow import rounded
+from codegen.passes.freeze import rounded
 from codegen.weights import read_weights
 from micrograd.__main__ import main
 from micrograd.commands.images import read_image

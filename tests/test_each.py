@@ -3,8 +3,6 @@ test_schedule.py those of the pass."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from codegen.ir.graph import Op
@@ -182,101 +180,6 @@ SUM = (
 )
 def test_what_gains_nothing_stays(nest):
     assert apart(nest) == [*body_lines(nest)]
-
-
-def box_of_rows(count):
-    """Rows of four numbers of eight images."""
-    image = For(
-        "image", 8, (Store(at(500, 4, 1, image="image"), call("tanh", at(0, 4, 1, image="image"))),), Kind.SIDE_BY_SIDE
-    )
-    return (For("i", count, (For("j", 4, (image,)),)),)
-
-
-def of_box(needed):
-    """A nest of rows of which these places are needed."""
-    whole = loops(box_of_rows(len(needed)))
-    changed = apply_to_each(whole.with_kernels([replace(whole.kernels[0], box=tuple(needed))]), Target())
-    return changed.kernels[0].nests[0]
-
-
-def box(*needed):
-    """The function's loops in it, behind that of its argument."""
-    return [*body_lines(of_box(needed)[1:])]
-
-
-def first(*counts):
-    return [range(count) for count in counts]
-
-
-SIDE_BY_SIDE = "side by side image < 8:"
-
-
-def test_of_rows_of_a_box_what_is_needed():
-    """Images are lanes there. Of a single image whole rows are as fast: lanes that fill a vector."""
-    assert box(*first(1, 1, 2, 2, 3, 3, 4, 4)) == [
-        "for row < 4:",
-        "    for part < 2:",
-        "        each j < 1 + row:",
-        f"            {SIDE_BY_SIDE}",
-        "                value[500 + j + 8row + 4part][image] = tanh(value[500 + j + 8row + 4part][image])",
-    ]
-    assert box(*first(4, 3, 2, 1)) == [
-        "for row < 4:",
-        "    each j < 4 - row:",
-        f"        {SIDE_BY_SIDE}",
-        "            value[500 + j + 4row][image] = tanh(value[500 + j + 4row][image])",
-    ]
-
-
-def test_rows_of_a_window_that_begin_late():
-    """Two for each token, as of two heads. Whole rows are one loop, over all of their numbers."""
-    heads = [row for start in (3, 2, 1, 0, 0, 0) for row in 2 * [range(start, 4)]]
-    assert box(*heads) == [
-        "for row < 4:",
-        "    for part < 2:",
-        "        each j < 1 + row:",
-        f"            {SIDE_BY_SIDE}",
-        "                value[503 + j + 7row + 4part][image] = tanh(value[503 + j + 7row + 4part][image])",
-        "each j < 16:",
-        f"    {SIDE_BY_SIDE}",
-        "        value[532 + j][image] = tanh(value[532 + j][image])",
-    ]
-
-
-def written(body, **counters):
-    """The places that loops write, for one of the images."""
-    for stmt in body:
-        if isinstance(stmt, For):
-            more = sum(step * counters[name] for step, name in stmt.steps)
-            for i in range(1 if stmt.kind == Kind.SIDE_BY_SIDE else stmt.count + more):
-                yield from written(stmt.body, **counters, **{stmt.counter: i})
-        else:
-            yield stmt.target.index.base + sum(step * counters[name] for step, name in stmt.target.index.steps)
-
-
-@pytest.mark.parametrize(
-    "needed",
-    [
-        first(1, 2, 4, 4),
-        first(1, 1, 2, 2, 4),  # the last token has one row, the others two
-        [range(2, 4), range(1, 2), range(4), range(4)],
-        [range(row, min(row + 2, 4)) for row in range(4)],
-    ],
-)
-def test_rows_that_grow_unevenly_are_a_few_loops(needed):
-    places = [500 + 4 * row + place for row, some in enumerate(needed) for place in some]
-    assert [*written(of_box(needed)[1:])] == places
-
-
-def test_rows_that_need_many_loops_are_whole():
-    assert "each j < 48:" in box(*first(4, 1, 2, 4, 3, 1, 4, 4, 2, 1, 3, 2))
-
-
-def test_a_block_of_a_box_is_whole():
-    """Sums of some rows at a time, as many as there are registers for: of which rows, nobody says."""
-    (changed,) = apply_to_each(whole := loops(box_of_rows(4)), Target()).kernels[0].nests
-    of_box = whole.with_kernels([replace(whole.kernels[0], box=(*first(1, 2, 3, 4, 5),))])
-    assert apply_to_each(of_box, Target()).kernels[0].nests == (changed,)
 
 
 def test_a_loop_of_the_kind_does_nothing_else():

@@ -25,8 +25,7 @@ from models import REGULAR, affine, random_programs, values, weights
 
 from codegen import Floats, Pixels, Program, freeze, load_extension
 from codegen.mnist import program as mnist_program
-from codegen.passes.freeze import frozen_program, weights_of
-from codegen.passes.narrow import rounded
+from codegen.passes.freeze import frozen_program, rounded, weights_of
 from codegen.pipeline import compile_program
 from codegen.weights import read_weights
 from micrograd.__main__ import main

@@ -17,7 +17,7 @@ from safetensors.numpy import save_file
 
 import codegen
 from codegen import toolchain
-from codegen.passes.narrow import rounded
+from codegen.passes.freeze import rounded
 from micrograd.__main__ import main
 
 MODEL = """

@@ -14,9 +14,9 @@ import pytest
 Image = pytest.importorskip("PIL.Image")
 
 from micrograd.__main__ import main  # noqa: E402
-from micrograd.commands.errors import UsageError  # noqa: E402
 from micrograd.commands.images import read_image  # noqa: E402
 from micrograd.data import digits  # noqa: E402
+from micrograd.errors import UsageError  # noqa: E402
 
 COUNT = 12
 PIXELS, LABELS = digits.generate(COUNT, seed=5)

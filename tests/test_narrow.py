@@ -17,8 +17,7 @@ from models import weights as drawn
 from test_freeze import COMPILERS, MAIN, compare_outputs, frozen_modules, small_mlp
 
 from codegen import Floats, Pixels, Program, freeze
-from codegen.passes.freeze import frozen_program, weights_of
-from codegen.passes.narrow import narrow, rounded
+from codegen.passes.freeze import frozen_program, narrow, rounded, weights_of
 from codegen.pipeline import compile_program
 from codegen.program import STORAGES
 from micrograd.engine import Value

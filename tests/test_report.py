@@ -20,19 +20,19 @@ import pytest
 from commands import environment
 
 from micrograd.__main__ import main
-from micrograd.commands import report_findings, report_page
+from micrograd.commands import report_page, run_log
 from micrograd.commands.run_log import Table
 from micrograd.commands.train_model import Recipe
 from micrograd.data import mnist
 
-EXPLANATION = report_findings.explanation
+EXPLANATION = run_log.explanation
 
 
 @contextmanager
 def quick() -> Iterator[pytest.MonkeyPatch]:
     """The compiler takes seconds to explain a model."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report_findings, "explanation", lambda recipe: f"the loops of {recipe.hidden} units <&>")
+        patch.setattr(run_log, "explanation", lambda recipe: f"the loops of {recipe.hidden} units <&>")
         yield patch
 
 
@@ -59,9 +59,9 @@ def page(run: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def found(run: Path) -> report_findings.Findings:
+def found(run: Path) -> run_log.Findings:
     with quick():
-        return report_findings.findings(SimpleNamespace(run=run, data=None, digits=False))  # type: ignore[arg-type]
+        return run_log.findings(SimpleNamespace(run=run, data=None, digits=False))  # type: ignore[arg-type]
 
 
 class Checker(HTMLParser):
@@ -118,7 +118,7 @@ def test_the_same_run_has_the_same_page(run: Path, page: str, tmp_path: Path) ->
     assert (tmp_path / "again.html").read_text(encoding="utf-8") == page
 
 
-def test_the_numbers_behind_it(found: report_findings.Findings, run: Path) -> None:
+def test_the_numbers_behind_it(found: run_log.Findings, run: Path) -> None:
     nn.load_weights(run / "weights.safetensors")
     probabilities = np.array([nn.probabilities(image.tobytes()) for image in found.images])
     assert (found.probabilities == probabilities).all()
@@ -137,7 +137,7 @@ def test_the_numbers_behind_it(found: report_findings.Findings, run: Path) -> No
     assert (tiles == np.asarray(nn.state_dict()[name])).all()
 
 
-def test_the_most_wrong_come_first(found: report_findings.Findings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_most_wrong_come_first(found: run_log.Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(report_page.figures, "digits", lambda images, titles: seen.append((images, titles)) or "x")
     right = found.predictions == found.labels
@@ -155,9 +155,9 @@ def test_the_most_wrong_come_first(found: report_findings.Findings, monkeypatch:
 
 
 @pytest.mark.slow
-def test_a_model_without_probabilities_or_images_of_weights(found: report_findings.Findings) -> None:
+def test_a_model_without_probabilities_or_images_of_weights(found: run_log.Findings) -> None:
     info = found.info | {"architecture": "<b>&"}
-    other = report_findings.Findings(**{**vars(found), "probabilities": None, "weights": None, "info": info})
+    other = run_log.Findings(**{**vars(found), "probabilities": None, "weights": None, "info": info})
     page = report_page.html(other)
     assert "<title>&lt;b&gt;&amp;</title>" in page
     titles = re.findall("<h2>(.*?)</h2>", page)

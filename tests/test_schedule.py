@@ -42,6 +42,7 @@ from codegen.reference.interpret import State, run, run_batch
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule import each
 from codegen.schedule.each import apply_to_each
+from codegen.schedule.needed import compute_needed
 from codegen.schedule.phases import indices_written
 from codegen.schedule.pipeline import (
     batch_passes,
@@ -110,7 +111,8 @@ def check_batch(program, target=STRICT):
     images = [one_image(program, found, Random(seed)) for seed in range(3)]
     steps = [*changed(found, batch_passes(found, target))]
     rolled = roll(steps[-1][1])
-    for name, loops in (*steps, ("roll", rolled), ("each", apply_to_each(rolled, target))):
+    apart = apply_to_each(rolled, target)
+    for name, loops in (*steps, ("roll", rolled), ("each", apart), ("needed", compute_needed(apart))):
         verify_loops(loops, is_padded=False)
         written = written_by(loops)
         empty = [[None if i in written else x for i, x in enumerate(s.images[0])] for s in images]

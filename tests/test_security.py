@@ -19,9 +19,9 @@ import pytest
 from codegen.files import csrc
 from codegen.weights import read_weights
 from micrograd.commands import checkpoint
-from micrograd.commands.errors import UsageError
 from micrograd.commands.images import read_image
 from micrograd.data import mnist
+from micrograd.errors import UsageError
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = Path(__file__).parent

@@ -19,9 +19,9 @@ from commands import environment
 
 from micrograd.__main__ import main
 from micrograd.commands import checkpoint
-from micrograd.commands.errors import UsageError
 from micrograd.commands.shards import Job
 from micrograd.data import digits, shards
+from micrograd.errors import UsageError
 
 COUNTS = (30, 0, 41, 29)  # images of the shards
 MPIEXEC = Path(sys.executable).with_name("mpiexec")  # of the wheel mpich

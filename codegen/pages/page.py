@@ -38,9 +38,8 @@ from codegen.backends.expressions import Arithmetic
 from codegen.build import narrowed
 from codegen.files import write_if_changed
 from codegen.kinds import Part, Pixels, types_text
-from codegen.passes.freeze import frozen_program, set_weights, weights_of
+from codegen.passes.freeze import frozen_program, narrow, set_weights, weights_of
 from codegen.passes.mistakes import ModelWarning
-from codegen.passes.narrow import narrow
 from codegen.pipeline import compile_program
 from codegen.program import STORAGES, Array, Program
 from codegen.toolchain import CompilerError, run_compiler, zig_command

@@ -18,6 +18,7 @@ from codegen.schedule.each import apply_to_each
 from codegen.schedule.groups_of_images import FEWEST_GROUPS
 from codegen.schedule.in_registers import mark_tiles
 from codegen.schedule.marks import mark_near
+from codegen.schedule.needed import compute_needed, computed_share
 from codegen.schedule.phases import (
     COPY_OPERATIONS,
     STARTED,
@@ -67,7 +68,7 @@ class Batch:
         kernels = [kernel for kernel in beside if kernel.number not in self.sums.numbers]
         kernels += [replace(k, phase=Phase.SUMMED) for k in beside if k.number in self.sums.numbers]
         rolled = apply_to_each(roll(self.loops.with_kernels(kernels), unrolled=True), self.target)
-        return prefetch(mark_tiles(mark_near(rolled)), self.target)
+        return prefetch(mark_tiles(mark_near(compute_needed(rolled))), self.target)
 
     @property
     def images(self) -> int:
@@ -150,7 +151,7 @@ def plan_batch(
     costs = {}
     for kernel in loops.kernels:
         if kernel.number in beside:
-            together = kernel_cost(before[kernel.number], target).side_by_side
+            together = kernel_cost(before[kernel.number], target).side_by_side * computed_share(kernel.box)
             costs[kernel.number] = Cost(by_image[kernel.number], together)
             total += Cost(0, together)
         else:

@@ -22,8 +22,6 @@ and with images side by side:
         side by side image < 8:
             value[500 + i][image] = tanh(value[500 + i][image])
 
-There, rows of a box that are needed in part are loops of their own: i < 1 + row.
-
 The numbers of an array need not fill its last cache line: what follows them there is padding, which may hold anything.
 Short functions too become loops of their own where lanes would leave much of a vector empty, again in each row, and
 where a constant multiplies them.
@@ -35,10 +33,8 @@ before: whether there are enough numbers may differ from step to step.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from collections.abc import Sequence
+from dataclasses import replace
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
@@ -74,30 +70,28 @@ from micrograd.definitions import chain_of
 FEWEST_LINES = 4  # cache lines of numbers: fewer are done before a second stage would start
 CHAIN = 29  # additions, of a function and its argument: expm1 has 29 by itself, and exp 28, which hardly gains
 RAGGED = 1.25  # so many times more vectors are worth a loop of its own
-ROW, PART = "row", "part"
-MOST_PARTS = 4  # of a box, each a loop
 KINDS = (Kind.SEQUENTIAL, Kind.LANES, Kind.VECTORS, Kind.SIDE_BY_SIDE)
 
 
 def apply_to_each(loops: Loops, target: Target) -> Loops:
     regions = loops.regions[VALUE]
-    return each_nest(loops, lambda kernel, nest: _apart(nest, target, regions, kernel.box))
+    return each_nest(loops, lambda _, nest: _apart(nest, target, regions))
 
 
-def _apart(body: Body, target: Target, regions: Regions, box: Sequence[range]) -> Body:
+def _apart(body: Body, target: Target, regions: Regions) -> Body:
     changed: list[Stmt] = []
     for stmt in body:
         match stmt:
             case For():
-                changed += _loops(stmt, target, regions, box)
+                changed += _loops(stmt, target, regions)
             case Nest():
-                changed.append(replace(stmt, body=_apart(stmt.body, target, regions, stmt.box)))
+                changed.append(replace(stmt, body=_apart(stmt.body, target, regions)))
             case _:
                 changed.append(stmt)
     return tuple(changed)
 
 
-def _loops(loop: For, target: Target, regions: Regions, box: Sequence[range]) -> Body:
+def _loops(loop: For, target: Target, regions: Regions) -> Body:
     """A loop, or the same without its function, the loop of that, and what is left to do with its results."""
     path, store = _path(loop)
     fewest = 1 if _is_ragged(path, target) or (store is not None and _is_scaled(store.value, target)) else CHAIN
@@ -105,12 +99,12 @@ def _loops(loop: For, target: Target, regions: Regions, box: Sequence[range]) ->
     if store is not None and function is not None and _is_alone(loop):
         assert isinstance(store.target, Place)
         place, is_all = store.target, store.value == function
-        each = _each(path, place, function.op, target, regions, box)
+        each = _each(path, place, function.op, target, regions)
         if each and (is_all or _is_short(path)):
-            before = _loops(_with_value(loop, function.operands[0]), target, regions, box)
+            before = _loops(_with_value(loop, function.operands[0]), target, regions)
             rest = map_expr(store.value, lambda expr: place if expr == function else expr)
             return (*before, *each) if is_all else (*before, *each, _with_value(loop, rest))
-    return (replace(loop, body=_apart(loop.body, target, regions, box)),)
+    return (replace(loop, body=_apart(loop.body, target, regions)),)
 
 
 def _path(loop: For) -> tuple[list[For], Store | None]:
@@ -166,11 +160,8 @@ def _is_alone(loop: For) -> bool:
     return sum(target is not None and target.array == VALUE for target in targets) == 1
 
 
-def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: Regions, box: Sequence[range]) -> Body:
-    """The loops of a function over all numbers of these loops; none if they are few, or not side by side.
-
-    `box`: which numbers of each row are needed, if some are not.
-    """
+def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: Regions) -> Body:
+    """The loop of a function over all numbers of these loops; none if they are few, or not side by side."""
     images = [loop for loop in path if loop.kind == Kind.SIDE_BY_SIDE]
     roots = [loop for loop in path if loop.kind != Kind.SIDE_BY_SIDE]
     index, count = first.index, 1
@@ -190,66 +181,11 @@ def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: R
         count = whole
     if count * (target.cache_line if images else 1) < FEWEST_LINES * target.cache_line:
         return ()
-    where = Index(index.base, ((1, counter), *steps), index.tables)
-    length = max([places.stop for places in box], default=0)
-    is_box = bool(images) and count == len(box) * length  # blocks are parts of a box
-    parts = [*_parts(box)] if is_box else []
-    if not 0 < len(parts) <= MOST_PARTS:
-        return (_applied(op, where, first, images, For(counter, count, ())),)
-    return tuple([_of_rows(rows, length, op, where, first, images) for rows in parts])
-
-
-def _of_rows(rows: _Rows, length: int, op: int, where: Index, first: Place, images: Sequence[For]) -> Stmt:
-    """The loop of a function over what is needed of some rows of a box."""
-    (_, counter), *steps = where.steps
-    base, needed = where.base + rows.first * length + rows.places.start, len(rows.places)
-    if needed == length and not rows.more:
-        rows, needed = replace(rows, count=1, alike=1), rows.count * rows.alike * length
-    counts = {ROW: rows.count, PART: rows.alike}
-    moves = [(length * rows.alike + rows.later, ROW), (length, PART)]
-    moves = [step for step in moves if counts[step[1]] > 1]
-    index = Index(base, ((1, counter), *moves, *steps), where.tables)
-    grows = ((rows.more, ROW),) if rows.count > 1 and rows.more else ()
-    stmt: Stmt = _applied(op, index, first, images, For(counter, needed, (), steps=grows))
-    for around in (PART, ROW):
-        stmt = For(around, counts[around], (stmt,)) if counts[around] > 1 else stmt
-    return stmt
-
-
-@dataclass(frozen=True)
-class _Rows:
-    """Rows of a box from the row `first` on, which need some `places`: as many as are `alike`, `count` times.
-
-    Of the next ones the places begin `later`, and they are `more`.
-    """
-
-    first: int
-    count: int
-    alike: int
-    places: range
-    later: int
-    more: int
-
-
-def _parts(box: Sequence[range]) -> Iterator[_Rows]:
-    """The rows of a box, those together whose places advance evenly."""
-    alike = math.gcd(*[len([*same]) for _, same in groupby(box)])
-    blocks = box[::alike]
-    start = 0
-    while start < len(blocks):
-        steps = [(b.start - a.start, len(b) - len(a)) for a, b in pairwise(blocks[start:])]
-        count = 1 + next((i for i, step in enumerate(steps) if step != steps[0]), len(steps))
-        later, more = steps[0] if steps else (0, 0)
-        yield _Rows(start * alike, count, alike, blocks[start], later, more)
-        start += count
-
-
-def _applied(op: int, index: Index, first: Place, images: Sequence[For], each: For) -> For:
-    place = replace(first, index=index)
-    body: Body = (Store(place, Apply(op, (place,))),)
+    place = replace(first, index=Index(index.base, ((1, counter), *steps), index.tables))
+    each: Body = (Store(place, Apply(op, (place,))),)
     for loop in images:
-        body = (replace(loop, body=body),)
-    return replace(each, body=body, kind=Kind.EACH)
+        each = (replace(loop, body=each),)
+    return (For(counter, count, each, Kind.EACH),)
 
 
 def _has_room(region: Region, start: int, count: int, whole: int) -> bool:

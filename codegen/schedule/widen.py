@@ -8,7 +8,7 @@ becomes, with the scales of the rows of all tensors in a table, if data[] holds 
 
     sum[i] += mul(mul(data[i + 50k], scales[i]), x_k)
 
-and of float16 or bfloat16 mul(widened(data[i + 50k]), x_k). The products with scales are exact: see passes/narrow.py.
+and of float16 or bfloat16 mul(widened(data[i + 50k]), x_k). The products with scales are exact: see passes/freeze.py.
 """
 
 from __future__ import annotations

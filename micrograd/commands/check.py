@@ -18,7 +18,6 @@ from typing import Any
 
 from micrograd import __version__, neighbours
 from micrograd.commands.comparison import LEVELS, Numbers, compare_levels, conclude, count, observed
-from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import (
     add_matching,
     add_model_argument,
@@ -30,6 +29,7 @@ from micrograd.commands.inputs import (
     shapes_of,
 )
 from micrograd.commands.observations import FROZEN_WEIGHTS, Interpreted, expected_of_frozen, observe
+from micrograd.errors import UsageError
 from micrograd.matching import EXACT, Matching, matched
 
 SCRIPT = "micrograd.commands.observe_module"
@@ -126,8 +126,7 @@ def observed_once(name: str) -> Numbers:
 def reference(module: Any, name: str, model: str, weights: Path | None, how: Matching = EXACT) -> Numbers:
     """What a model computes in Python. Raises UsageError if the module is not that model's."""
     codegen: Any = compiler()
-    from codegen.passes.freeze import frozen_program
-    from codegen.passes.narrow import rounded
+    from codegen.passes.freeze import frozen_program, rounded
     from codegen.program import STORAGES
     from codegen.weights import read_weights
     from micrograd.commands.observe_module import observe as observed_of

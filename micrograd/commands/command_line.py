@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
-from micrograd.commands.errors import USER_ERROR
+from micrograd.errors import USER_ERROR
 
 PROGRAM = "micrograd"
 

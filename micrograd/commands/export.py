@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from micrograd.commands.build import program_of
-from micrograd.commands.errors import UsageError
 from micrograd.commands.freeze import STORAGES, array_of, weights_of
 from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling
 from micrograd.commands.train_model import DTYPES
+from micrograd.errors import UsageError
 from micrograd.files import identity
 
 PAGE_OPTIONS = ("title", "classes", "features", "picture", "data", "compiler")

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd.commands.build import WRITTEN, program_of, shared
-from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import add_matching, compiler, compiling, matching_of, shapes_of
 from micrograd.data.shards import npy_header
-from micrograd.errors import one_line
+from micrograd.errors import UsageError, one_line
 from micrograd.files import identity
 from micrograd.matching import matched
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
-from micrograd.commands.errors import UsageError
 from micrograd.data.mnist import SIDE
+from micrograd.errors import UsageError
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -7,8 +7,8 @@ import io
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import compiler
+from micrograd.errors import UsageError
 from micrograd.files import write_whole
 
 LOSSES = ("cross_entropy", "nll", "binary_cross_entropy", "mse")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from micrograd import neighbours
 from micrograd.commands import checkpoint
 from micrograd.commands.command_line import Parser, did_you_mean
-from micrograd.commands.errors import UsageError, in_model
 from micrograd.data import mnist
+from micrograd.errors import UsageError, in_model
 from micrograd.matching import EXACT, Matching, parsed_map
 
 if TYPE_CHECKING:

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from micrograd.commands import shards
 from micrograd.commands.command_line import whole
-from micrograd.commands.errors import UsageError
 from micrograd.commands.images import PIXELS, read_image
 from micrograd.commands.inputs import add_matching, compiled_model, data_options, load_data, load_weights, matching_of
 from micrograd.commands.train_model import Recipe, add_model
 from micrograd.data.mnist import CLASSES, SIDE
 from micrograd.data.shards import images, labelled
+from micrograd.errors import UsageError
 
 if TYPE_CHECKING:
     import numpy.typing as npt

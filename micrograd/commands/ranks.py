@@ -13,8 +13,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeVar
 
-from micrograd.commands.errors import INTERRUPTED, USER_ERROR, UsageError
-from micrograd.errors import UserError, one_line
+from micrograd.errors import INTERRUPTED, USER_ERROR, UsageError, UserError, one_line
 from micrograd.mpi import world
 
 T = TypeVar("T")

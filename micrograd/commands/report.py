@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import data_options
-from micrograd.commands.report_findings import findings
-from micrograd.commands.run_log import SETTINGS, TABLE, WEIGHTS
+from micrograd.commands.run_log import SETTINGS, TABLE, WEIGHTS, findings
+from micrograd.errors import UsageError
 from micrograd.files import identity, write_whole
 
 

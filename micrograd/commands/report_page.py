@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from micrograd.commands import report_figures as figures
-from micrograd.commands.report_findings import Findings
+from micrograd.commands.run_log import Findings
 
 MOST_WRONG = 24  # digits
 BINS = 10  # of the calibration

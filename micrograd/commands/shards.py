@@ -20,10 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd.commands.command_line import whole
-from micrograd.commands.errors import UsageError
 from micrograd.commands.ranks import end_all
 from micrograd.data import shards
-from micrograd.errors import UserError
+from micrograd.errors import UsageError, UserError
 from micrograd.files import identity, write_whole
 
 if TYPE_CHECKING:

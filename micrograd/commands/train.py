@@ -16,7 +16,6 @@ from types import TracebackType
 from typing import Any, NoReturn
 
 from micrograd.commands import checkpoint
-from micrograd.commands.errors import INTERRUPTED, UsageError
 from micrograd.commands.inputs import load_data, load_weights, matching_of
 from micrograd.commands.ranks import Ranks, RanksError
 from micrograd.commands.resume import FIRST_WEIGHTS, Checkpoints, Settings, settings
@@ -27,6 +26,7 @@ from micrograd.commands.train_options import add_parsers as add_options
 from micrograd.commands.train_options import check_options
 from micrograd.data import shift
 from micrograd.data.mnist import SIDE, Data
+from micrograd.errors import INTERRUPTED, UsageError
 from micrograd.mpi import Trainer
 from micrograd.training import DivergedError, Epoch, Run, Training, held_out, is_early_stop
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from micrograd import optim, schedules
 from micrograd.commands.command_line import whole
-from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import add_model_argument, compiled_model, compiler, compiling, load_program
+from micrograd.errors import UsageError
 from micrograd.model import CLASSES, HIDDEN, PIXELS
 from micrograd.schedules import Schedule
 

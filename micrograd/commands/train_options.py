@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from micrograd.commands.command_line import rate, share, whole
-from micrograd.commands.errors import UsageError
 from micrograd.commands.inputs import add_matching, data_options
 from micrograd.commands.resume import Checkpoints
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
 from micrograd.commands.train_mpi import add_mpi
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
+from micrograd.errors import UsageError
 from micrograd.files import identity
 
 MAX_EPOCHS = 10**9

@@ -14,7 +14,7 @@ from typing import Any
 
 from micrograd import __version__
 from micrograd.commands.command_line import PROGRAM, Parser, did_you_mean
-from micrograd.commands.errors import USER_ERROR
+from micrograd.errors import USER_ERROR
 
 # Of each command the file of micrograd.commands that has it, and what it does
 COMMANDS = {

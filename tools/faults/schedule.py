@@ -76,7 +76,7 @@ FAULTS = [
     ),
     Fault(
         "of rows of a box fewer numbers than are needed",
-        "codegen/schedule/each.py",
+        "codegen/schedule/needed.py",
         "((rows.more, ROW),) if",
         "((0, ROW),) if",
         test="tests/test_short_sums.py",

@@ -28,7 +28,7 @@ from codegen.backends.c.module import (
 )
 from codegen.backends.c.parts import Constants, string
 from codegen.backends.expressions import Arithmetic
-from codegen.passes.narrow import FLOATS, Narrow, narrow, rounded
+from codegen.passes.freeze import FLOATS, Narrow, narrow, rounded
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
 from codegen.schedule.widen import row_count
