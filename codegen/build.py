@@ -11,12 +11,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from codegen import checks
-from codegen.files import write_if_changed
 from codegen.ir.graph import graph_lines
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import TARGETS, Compiled, compile_program
 from codegen.program import Program
 from codegen.toolchain import compile_extension
+from micrograd.files import write_if_changed
 
 if TYPE_CHECKING:
     import numpy.typing as npt

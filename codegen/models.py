@@ -34,8 +34,8 @@ import numpy as np
 
 from codegen.backends.c.module import LEVELS
 from codegen.backends.python.runtime.weights import restore_state as restore_state  # for pickles of state_dict()
+from codegen.backends.shared import csrc
 from codegen.build import write_sources
-from codegen.files import csrc
 from codegen.ir.graph import Graph
 from codegen.passes.mistakes import expect_program
 from codegen.passes.updates import updates_of

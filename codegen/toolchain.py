@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 
 # Contraction to fused multiply-add would round differently from the interpreted engine, and with -std=c11 gcc for s390x
 # computes float32 in float64. gcc makes no vectors of a selection that might trap. The rest is hygiene and speed.

@@ -45,6 +45,15 @@ def write_whole(path: str | os.PathLike[str], content: bytes, keep: Path | None 
         _sync_folder(target.parent)
 
 
+def write_if_changed(path: Path, text: str) -> None:
+    """Does not touch a file that already holds this text."""
+    data = text.encode()
+    if path.is_file() and path.read_bytes() == data:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_whole(path, data, is_synced=False)
+
+
 def temporary(target: Path) -> Path:
     """An unused name in the same folder: os.replace is one step only within a file system."""
     return target.with_name(f".{target.name}.{secrets.token_hex(8)}")

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from codegen import Program, build
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.ir.graph import Graph, verify
 from codegen.models import processor_level
 from codegen.pipeline import build_graph, compile_program

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from harness import compare, nightly_but
 
-from benchmarks.depth import in_windows, turned
+from benchmarks.depth import attending, in_windows, turned
 from codegen import Floats, Program
 from codegen.ir.loops import For, statements
 from codegen.pipeline import compile_program
@@ -215,6 +215,13 @@ def test_bits_in_windows(reach, tmp_path):
     compare(in_windows(2, 6, *reach, width=4), tmp_path, steps=2, flags=["-O0"])
 
 
-@pytest.mark.parametrize("tokens", nightly_but([3], [3, 9]))
-def test_bits_behind_a_mask(tokens, tmp_path):
-    compare(attention(tokens, block_count=2), tmp_path, steps=2, flags=["-O0"])
+BEHIND_A_MASK = {
+    "few tokens": lambda: attention(3, block_count=2),
+    "two heads": lambda: attending(1, 4),
+    "many tokens": lambda: attention(9, block_count=2),
+}
+
+
+@pytest.mark.parametrize("name", nightly_but(["few tokens", "two heads"], BEHIND_A_MASK))
+def test_bits_behind_a_mask(name, tmp_path):
+    compare(BEHIND_A_MASK[name](), tmp_path, steps=2, flags=["-O0"])

@@ -19,13 +19,14 @@ from harness import Extension, nightly_but
 import codegen
 from benchmarks.small.models import MODELS
 from codegen import Floats, Program
+from codegen.backends.shared import csrc
 from codegen.build import write_sources
-from codegen.files import csrc, write_if_changed
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
 from codegen.toolchain import UNIX_FLAGS
 from micrograd.engine import Value
+from micrograd.files import write_if_changed
 from tools.fuzz_compiler.reference import Engine
 from tools.fuzz_compiler.systems import Module, compare
 

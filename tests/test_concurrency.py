@@ -15,7 +15,7 @@ import pytest
 from harness import Extension, nightly_but, state
 from test_build import run_under_sanitizers
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 
 # What the threads do, each a function of parameters, gradients and the last forward, and none commuting with another.
 OPERATIONS = {

@@ -26,7 +26,7 @@ from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
 from codegen.backends.expressions import Arithmetic
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import compile_flags
 from micrograd import ieee, ops
 from micrograd.definitions import NEAR_FORMS, c_definitions, chain_of, lane_template, staged_definitions

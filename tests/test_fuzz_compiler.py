@@ -17,7 +17,7 @@ from harness import compare, nightly_but, slow_but
 
 import codegen
 from codegen import Floats, Label, Pixels, Program, Tokens
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.pipeline import build_graph, graph_digest
 from codegen.toolchain import UNIX_FLAGS
 from micrograd.engine import Value

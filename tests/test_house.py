@@ -28,7 +28,6 @@ FLOORS = [
     ["codegen.passes"],
     ["codegen.reroll"],
     ["codegen.schedule"],
-    ["codegen.files"],
     ["codegen.backends"],
     ["codegen"],  # pipeline, build and what else stands beside the folders
     ["codegen.pages", "codegen.wheels"],

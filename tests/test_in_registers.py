@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from harness import Extension, slow_but
 
+from benchmarks.depth import attending
 from benchmarks.small.models import MODELS, dense, numbers
 from codegen import Floats, Program, build, compile_program
 from codegen.ir.print_loops import kernel_lines
@@ -118,6 +119,17 @@ def test_sums_that_go_back_stay_in_registers():
     assert backwards
     assert all(any("unrolled for " in line for line in lines[i - 3 : i]) for i in backwards)
     assert not any("for in order " in line for line in lines)
+
+
+def test_heads_whose_sums_grow_are_kept_together():
+    """Behind a mask, one loop over as many terms as a token sees adds to the sums of both heads, four each."""
+    batch = compile_program(attending(1, 5)).batch.side_by_side
+    lines = [line.strip() for kernel in batch.kernels for line in kernel_lines(kernel)]
+    grown = [i for i, line in enumerate(lines) if re.fullmatch("for k < 1 \\+ [ts]:", line)]
+    shown = [[*lines[i + 1 : i + 4], lines[i + 4].partition(" += ")[0]] for i in grown]
+    sums = ["unrolled for i < 2:", "unrolled for j < 4:", "side by side image < 8:", "sum[4i + j][image]"]
+    assert sums in shown, shown
+    assert "local sum[8][images]" in lines
 
 
 def test_c_says_so():

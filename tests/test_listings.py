@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from test_lecture import XS, YS
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from micrograd.engine import Max, Value
 from micrograd.nn import MLP, Layer, Neuron
 from micrograd.statements import definitions_code

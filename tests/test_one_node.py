@@ -17,7 +17,7 @@ from harness import bits
 from setuptools._distutils.ccompiler import new_compiler
 from setuptools._distutils.sysconfig import customize_compiler
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import compile_flags
 from micrograd import ops
 from micrograd.engine import Value

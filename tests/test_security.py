@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.weights import read_weights
 from micrograd.commands import checkpoint
 from micrograd.commands.images import read_image

@@ -13,8 +13,8 @@ import pytest
 from harness import Extension, nightly_but
 
 from codegen import Program
+from codegen.backends.shared import csrc
 from codegen.build import write_sources
-from codegen.files import csrc
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
 from codegen.toolchain import UNIX_FLAGS

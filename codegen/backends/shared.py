@@ -1,10 +1,11 @@
-"""What the C and the Python backend share: tensor layouts, which kernels make a function, text in comments."""
+"""What backends share: tensor layouts, which kernels make a function, text in comments, the hand-written C."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,15 @@ from micrograd.initial import Distribution, Normal
 from micrograd.noise import Bernoulli, Noise, Randomness, mean
 
 MAX_STATEMENTS = 100  # in a function: compilers are super-linear in its length
+
+
+def csrc() -> Path:
+    """The folder of the hand-written C: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parents[1]
+    for folder in (package / "csrc", package.parent / "csrc"):
+        if (folder / "module.h").is_file():
+            return folder
+    raise FileNotFoundError(f"the C sources of codegen are neither in {package / 'csrc'} nor beside {package}")
 
 
 def comment_text(text: str) -> str:

@@ -36,7 +36,6 @@ import numpy as np
 from codegen import checks
 from codegen.backends.expressions import Arithmetic
 from codegen.build import narrowed
-from codegen.files import write_if_changed
 from codegen.kinds import Part, Pixels, types_text
 from codegen.passes.freeze import frozen_program, narrow, set_weights, weights_of
 from codegen.passes.mistakes import ModelWarning
@@ -44,6 +43,7 @@ from codegen.pipeline import compile_program
 from codegen.program import STORAGES, Array, Program
 from codegen.toolchain import CompilerError, run_compiler, zig_command
 from micrograd.engine import Value
+from micrograd.files import write_if_changed
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -67,7 +67,7 @@ def _tile(stmt: Stmt, has_terms: bool) -> Stmt:
     if not isinstance(stmt, For) or stmt.kind in BESIDE:
         return stmt
     if has_terms and stmt.kind in (Kind.SEQUENTIAL, Kind.IN_ORDER) and _adds_to_tile(stmt):
-        return replace(stmt, unrolled=True, kind=Kind.SEQUENTIAL)
+        return replace(stmt, unrolled=True, kind=Kind.SEQUENTIAL, body=_marked(stmt.body, True))
     has_terms = stmt.kind == Kind.GROUPS or stmt.count > FEW_TERMS or bool(stmt.steps)
     return replace(stmt, body=_marked(stmt.body, has_terms))
 
@@ -77,7 +77,8 @@ def _adds_to_tile(loop: For) -> bool:
     inside = [*statements(loop.body)]
     sums = [stmt.target for stmt in inside if isinstance(stmt, Accumulate)]
     is_tile = all(isinstance(place, Place) and place.image and place.depends_on(loop.counter) for place in sums)
-    return bool(sums) and is_tile and all(not isinstance(stmt, For) or stmt.kind in BESIDE for stmt in inside)
+    inner = [stmt for stmt in loop.body if isinstance(stmt, For) and stmt.kind not in BESIDE]
+    return bool(sums) and is_tile and all(map(_adds_to_tile, inner))
 
 
 def read_apart(loops: Loops) -> Loops:

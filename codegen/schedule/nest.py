@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from math import prod
 from operator import is_not
 
 from codegen.ir.loops import (
@@ -74,12 +75,13 @@ def around(loops: Iterable[For], body: Body) -> Body:
 def distributed(body: Body, loops: Sequence[For]) -> Body:
     """Loop distribution: the loops go around each statement, and a Let becomes a Local with an element an iteration.
 
-    `loops` are at most one over roots, then one over images side by side, or one of them.
+    `loops` are some over roots, then one over images side by side, or one of them.
     """
     roots = [loop for loop in loops if loop.kind != Kind.SIDE_BY_SIDE]
     image = next((loop.counter for loop in loops if loop.kind == Kind.SIDE_BY_SIDE), "")
-    index = Index(0, tuple([(1, loop.counter) for loop in roots]))
-    count = roots[0].count if roots else 1
+    inside = [prod(loop.count for loop in roots[i + 1 :]) for i in range(len(roots))]
+    index = Index(0, tuple([(stride, loop.counter) for stride, loop in zip(inside, roots, strict=True)]))
+    count = prod(loop.count for loop in roots)
     names: dict[str, Place] = {}
 
     def change(expr: Expr) -> Expr:

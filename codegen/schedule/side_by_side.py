@@ -32,6 +32,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import chain
 
 from codegen.ir.loops import (
     DATA,
@@ -53,6 +54,7 @@ from codegen.ir.loops import (
     statements,
     substituted,
 )
+from codegen.schedule.forms import Growing
 from codegen.schedule.nest import around, distributed, root_loops
 from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target
@@ -61,13 +63,12 @@ IMAGE, BLOCK = "image", "block"
 
 
 def put_side_by_side(loops: Loops, target: Target) -> Loops:
-    place = places_of(loops)
+    place, growing = places_of(loops), Growing(loops)
     kernels: list[Kernel] = []
     for kernel in loops.kernels:
         if kernel.phase == Phase.SIDE_BY_SIDE:
-            kernel = kernel.with_nests(
-                tuple([stmts for nest in kernel.nests for stmts in _nests(map_body(nest, place), target)])
-            )
+            nests = [_nests(map_body(nest, place), target, nest in growing) for nest in kernel.nests]
+            kernel = kernel.with_nests(tuple(chain(*nests)))
         kernels.append(kernel)
     return loops.with_kernels(kernels)
 
@@ -85,21 +86,27 @@ def places_of(loops: Loops) -> Callable[[Expr], Expr]:
     return change
 
 
-def _nests(nest: Body, target: Target) -> list[Body]:
-    """A nest with the loop over images innermost; a last block of fewer roots is a nest of its own."""
+def _nests(nest: Body, target: Target, grows: bool) -> list[Body]:
+    """A nest with the loop over images innermost; a last block of fewer roots is a nest of its own.
+
+    `grows`: the number of terms differs from token to token, and processors mispredict the end of each loop over them.
+    These are fewer if the sums of several rows are kept together.
+    """
     found = root_loops(nest)
     body = found[-1].body if found else nest
     side_by_side = For(IMAGE, target.cache_line, (), Kind.SIDE_BY_SIDE)
     row = _row(found, body) if any(type(stmt) is Let for stmt in body) else None
     if row is None:
         return [around(_parameters_outside(found, body), distributed(body, [side_by_side]))]
-    outer = [loop for loop in found if loop is not row]
-    size = _block_size(row.count, target.registers.roots)
+    most = target.registers.roots
+    beside = [loop for loop in found if grows and loop is not row and loop.count * row.count <= most][-1:]
+    outer = [loop for loop in found if loop is not row and loop not in beside]
+    size = _block_size(row.count, most)
     blocks, rest = divmod(row.count, size)
     result = []
     if blocks:
         start = Index(0, ((1, row.counter), (size, BLOCK)) if blocks > 1 else ((1, row.counter),))
-        tile = distributed(substituted(body, row.counter, start), [replace(row, count=size), side_by_side])
+        tile = distributed(substituted(body, row.counter, start), [*beside, replace(row, count=size), side_by_side])
         result.append(around(outer, (For(BLOCK, blocks, tile),) if blocks > 1 else tile))
     if rest:
         start = Index(blocks * size, ((1, row.counter),))

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from codegen.build import write_sources
-from codegen.files import write_if_changed
 from codegen.loading import KEPT, load
 from codegen.models import generator_version
 from codegen.passes.freeze import frozen_program
@@ -18,6 +17,7 @@ from codegen.program import Program
 from codegen.weights import read_weights
 from codegen.wheels.stubs import stub_text
 from codegen.wheels.table import ModelSpec
+from micrograd.files import write_if_changed
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from setuptools import Distribution, Extension
 from setuptools.discovery import FlatLayoutModuleFinder, FlatLayoutPackageFinder
 from setuptools.errors import SetupError
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.wheels.build import BuildModels, ModelExtension
 from codegen.wheels.generate import inputs_of
 from codegen.wheels.table import ModelSpec, TableError, read_models, read_project

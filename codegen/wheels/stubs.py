@@ -18,7 +18,7 @@ import ast
 from collections.abc import Mapping
 from pathlib import Path
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.kinds import Floats, Inputs, Label, Pixels, Targets
 from codegen.program import Program
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import SMALL_FLAGS, UNIX_FLAGS
 from tools.cross.compare import Run, read_run
 from tools.cross.driver import EPOCH

@@ -12,7 +12,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import UNIX_FLAGS
 from tools.cross.builds import LIMITED_API, WARNINGS, Failed, run, version
 from tools.cross.report import Row

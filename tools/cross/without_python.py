@@ -18,7 +18,7 @@ from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import UNIX_FLAGS
 from tools.cross import emulate, epoch
 from tools.cross.builds import WARNINGS, run

@@ -15,7 +15,7 @@ import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import SMALL_FLAGS, UNIX_FLAGS, ZIG_FLAGS
 from tools.cross.builds import LIMITED_API, WARNINGS, run
 

@@ -43,6 +43,13 @@ FAULTS = [
         "Local(stmt.name, count - 1, images=bool(image))",
     ),
     Fault(
+        "sums of two heads in one register",
+        "codegen/schedule/nest.py",
+        "for loop in roots[i + 1 :])",
+        "for loop in roots[i + 2 :])",
+        test="tests/test_boxes.py",
+    ),
+    Fault(
         "lanes padded into the results of another group",
         "codegen/schedule/lanes.py",
         "if lanes.count != region.row or not starts_rows or written.index.tables:",

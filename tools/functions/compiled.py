@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.backends.expressions import Arithmetic
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import UNIX_FLAGS
 from micrograd import ieee, ops
 from micrograd.definitions import c_definitions, lane_template

@@ -10,7 +10,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.toolchain import UNIX_FLAGS
 from tools.functions.compiled import LEVELS, levels, source
 

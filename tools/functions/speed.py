@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from tools.functions.compiled import NAMES, ROWS, Compiled, Floats, levels
 
 COUNT, ROUNDS, SECONDS = 4096, 41, 0.0004

@@ -17,8 +17,8 @@ from unittest.mock import patch
 import numpy as np
 
 from codegen import Floats, Label, Program, Tokens, build
+from codegen.backends.shared import csrc
 from codegen.build import load_extension
-from codegen.files import csrc
 from codegen.kinds import Part
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program, weights_of

@@ -15,7 +15,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TypeAlias
 
-from codegen.files import csrc
+from codegen.backends.shared import csrc
 from codegen.passes.freeze import frozen_program, weights_of
 from codegen.pipeline import Compiled, batch_of, build_graph, compile_program
 from codegen.program import Program

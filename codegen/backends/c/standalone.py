@@ -24,8 +24,7 @@ from codegen.backends.c.inference import NARROW_TYPES, narrow_tensors, weights_d
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, pass_functions
 from codegen.backends.c.module import SLACK, defines, input_constants, offsets, output_tables, table
 from codegen.backends.expressions import Arithmetic
-from codegen.backends.shared import comment_text, walk
-from codegen.files import csrc
+from codegen.backends.shared import comment_text, csrc, walk
 from codegen.program import Pixels, Program
 from codegen.reroll.names import c_identifier, unique_names
 
