@@ -451,4 +451,7 @@ def no_garbage_collection() -> Iterator[None]:
         yield
     finally:
         if was_enabled:
+            if not gc.get_freeze_count():  # else an older collection would be thawed too
+                gc.freeze()  # what has been made becomes old, instead of being traversed at once
+                gc.unfreeze()
             gc.enable()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import random
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -90,3 +91,30 @@ def test_long_irregular_sums_are_cut_for_the_c_compiler():
     text = compile_program(program).files["nn_kernels.h"]
     assert max(part.count("EACH_IMAGE(image)") for part in text.split("STORE_BARRIER;")) <= printer.MANY
     assert max(part[part.rfind("/*") :].count("\n") for part in text.split("*/")) < printer.MAX_LINES
+
+
+WITHOUT_COLLECTIONS = """
+import gc
+from codegen.pipeline import no_garbage_collection
+collections = []
+gc.collect()
+gc.callbacks.append(lambda phase, info: collections.append(info))
+with no_garbage_collection():
+    made = [[] for _ in range(100_000)]
+more = [[] for _ in range(gc.get_threshold()[0] // 2)]
+assert not collections, collections
+assert gc.isenabled() and not gc.get_freeze_count()
+gc.freeze()
+with no_garbage_collection():
+    pass
+assert gc.get_freeze_count() > len(made)
+gc.disable()
+with no_garbage_collection():
+    pass
+assert not gc.isenabled()
+"""
+
+
+def test_nothing_that_a_compilation_makes_is_traversed_at_its_end():
+    """In a process of its own, where nothing is frozen. What its caller has frozen stays so."""
+    subprocess.run([sys.executable, "-c", WITHOUT_COLLECTIONS], check=True, cwd=ROOT)

@@ -180,6 +180,11 @@ class For:
         end = self.last or len(self.body)
         return self.body[:end], self.body[end:]
 
+    def with_body(self, body: Body) -> For:
+        """What replace() makes, in less than half the time."""
+        steps = self.input, self.steps, self.near, self.unrolled, self.in_order, self.last
+        return For(self.counter, self.count, body, self.kind, *steps)
+
 
 @dataclass(frozen=True, slots=True)
 class Let:
@@ -219,6 +224,9 @@ class Nest:
     number: int = field(compare=False)
     body: Body
     box: tuple[range, ...] = ()
+
+    def with_body(self, body: Body) -> Nest:
+        return Nest(self.number, body, self.box)
 
 
 @dataclass(frozen=True, slots=True)
@@ -427,7 +435,7 @@ def _map_stmt(stmt: Stmt, change: Callable[[Expr], Expr]) -> Stmt:
     match stmt:
         case For() | Nest():
             body = map_body(stmt.body, change)
-            return stmt if body is stmt.body else replace(stmt, body=body)
+            return stmt if body is stmt.body else stmt.with_body(body)
         case Let():
             if isinstance(stmt.value, Index):
                 return stmt

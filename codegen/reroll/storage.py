@@ -9,7 +9,7 @@ whose loop nests are few and load few vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -70,22 +70,24 @@ def assign_storage(
 
 def _assign_with_rows(graph: Graph, shapes: Shapes, assigned: Callable[..., Layout]) -> Layout:
     """In that order of rows of lanes in which loads are fewer."""
-    layout = _assign_with_margins(graph, shapes, partial(assigned, by_creation=False))
+    plan, layout = _assign_with_margins(graph, shapes, partial(assigned, by_creation=False))
     if not layout.has_choice:
         return layout
-    other = _assign_with_margins(graph, shapes, partial(assigned, by_creation=True))
+    _, other = _assign_with_margins(graph, shapes, partial(assigned, by_creation=True), plan.families)
     are_few = len(other.groups) <= MORE_GROUPS * len(layout.groups)
     return other if are_few and _cost(graph, other).loads < _cost(graph, layout).loads else layout
 
 
-def _assign_with_margins(graph: Graph, shapes: Shapes, assigned: Callable[..., Layout]) -> Layout:
-    """With zeros around what boxes read, if that pays."""
-    first = assigned([], [], {})
-    layout = _Search(graph, shapes, assigned, has_margins=False).layout(first)
-    if not layout.wanted:
-        return layout
-    other = _Search(graph, shapes, assigned, has_margins=True).layout(first)
-    return other if _is_better(_cost(graph, other), _cost(graph, layout), MORE_LOADS_FOR_MARGINS) else layout
+def _assign_with_margins(
+    graph: Graph, shapes: Shapes, assigned: Callable[..., Layout], families: Sequence[list[Member]] = ()
+) -> tuple[_Plan, Layout]:
+    """With zeros around what boxes read, if that pays. `families`: where the search begins."""
+    first = _Plan([*families], [], {}), assigned(families, [], {})
+    found = _Search(graph, shapes, assigned, has_margins=False).layout(*first)
+    if not found[1].wanted:
+        return found
+    other = _Search(graph, shapes, assigned, has_margins=True).layout(*first)
+    return other if _is_better(_cost(graph, other[1]), _cost(graph, found[1]), MORE_LOADS_FOR_MARGINS) else found
 
 
 class _Plan(NamedTuple):
@@ -105,17 +107,17 @@ class _Search:
     assigned: Callable[..., Layout]
     has_margins: bool
 
-    def layout(self, first: Layout) -> Layout:
-        """The storage with what is found. `first`: without any."""
-        plan, layout = self.with_families(first)
-        if sum(len({part.group.place for part in family}) > 1 for family in plan.families) > 1:
-            return layout  # a stack of layers, an equal distance apart, so that loops go over them: grids would move it
-        for of_gradients in (False, True):  # which are stored as the values are
+    def layout(self, start: _Plan, first: Layout) -> tuple[_Plan, Layout]:
+        """The storage with what is found. `first`: that of the start."""
+        plan, layout = self.with_families(start, first)
+        # A stack of layers is stored an equal distance apart, so that loops go over them: grids would move it.
+        is_stack = sum(len({part.group.place for part in family}) > 1 for family in plan.families) > 1
+        for of_gradients in () if is_stack else (False, True):  # which are stored as the values are
             plan, layout = self.with_grids(plan, layout, first.readers, of_gradients)
-        return layout
+        return plan, layout
 
-    def with_families(self, first: Layout) -> tuple[_Plan, Layout]:
-        plan, layout = _Plan([], [], {}), first
+    def with_families(self, plan: _Plan, first: Layout) -> tuple[_Plan, Layout]:
+        layout = first
         for _ in range(MAX_ROUNDS):
             margins = self.margins(layout)
             outside = [stored for stored in layout.groups if stored.grid is None]  # of arrays with padding

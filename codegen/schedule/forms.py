@@ -74,18 +74,17 @@ class Growing:
 
     def __init__(self, loops: Loops) -> None:
         counts: dict[object, set[tuple[int, ...]]] = {}
-        for kernel in loops.kernels:
-            for nest in kernel.nests:
-                if _sums(nest):
-                    form = form_of(nest)
-                    counts.setdefault((form.key, form.constants), set()).add(form.counts)
-        self.forms = {key for key, found in counts.items() if len(found) >= MIN_COUNTS}
+        alike: dict[int, set[tuple[int, ...]]] = {}  # by the identity of a nest
+        for nest in (nest for kernel in loops.kernels for nest in kernel.nests if _sums(nest)):
+            form = form_of(nest)
+            alike[id(nest)] = counts.setdefault((form.key, form.constants), set())
+            alike[id(nest)].add(form.counts)
+        self.loops = loops  # which keeps the nests
+        self.nests = {nest for nest, found in alike.items() if len(found) >= MIN_COUNTS}
 
     def __contains__(self, nest: Body) -> bool:
-        if not self.forms or not _sums(nest):
-            return False
-        form = form_of(nest)
-        return (form.key, form.constants) in self.forms
+        """Of the nests of these loops."""
+        return id(nest) in self.nests
 
 
 def _sums(nest: Body) -> bool:
@@ -101,7 +100,7 @@ def with_counts(body: Body, change: Callable[[For], For]) -> Body:
         if type(stmt) is For and stmt.kind in OVER_TERMS:
             stmt = change(stmt)
         if type(stmt) is For or type(stmt) is Nest:
-            return replace(stmt, body=with_counts(stmt.body, change))
+            return stmt.with_body(with_counts(stmt.body, change))
         return stmt
 
     return tuple([visit(stmt) for stmt in body])

@@ -1,4 +1,4 @@
-"""A command on all ranks of MPI: one of them speaks, what they have to agree on is compared, and they end together.
+"""`micrograd train --mpi`: one of all ranks speaks, what they have to agree on is compared, and they end together.
 
 An error on one rank leaves the others waiting for it, for ever. So what needs no communication runs in turn, and every
 rank learns how it went; after that, whatever a rank raises alone ends all of them, as under `python -m mpi4py`.
@@ -6,18 +6,24 @@ rank learns how it went; after that, whatever a rank raises alone ends all of th
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn, TypeVar
 
 from micrograd.errors import INTERRUPTED, USER_ERROR, UsageError, UserError, one_line
-from micrograd.mpi import world
+from micrograd.mpi import Trainer, world
+from micrograd.training import Run, Training
 
 T = TypeVar("T")
 STARTED = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE")  # how many processes mpiexec says that it has started
+# What the bits of a run depend on, by mode
+ORDERS = {None: "one by one", "exact": "one by one", "tree": "a tree", "fast": "any"}
 
 
 class RanksError(UsageError):
@@ -136,3 +142,77 @@ def _cores() -> set[int]:
     if hasattr(os, "sched_getaffinity"):
         return set(os.sched_getaffinity(0))
     return set(range(os.cpu_count() or 1))
+
+
+def add_mpi(group: Any) -> None:
+    group.add_argument(
+        "--mpi",
+        action="store_true",
+        help="share the images of a step among the processes that mpiexec has started, on one machine or many; their "
+        "number changes no bit of the result",
+    )
+    mode = group.add_mutually_exclusive_group()
+    mode.add_argument(
+        "--mpi-exact",
+        dest="mpi_mode",
+        action="store_const",
+        const="exact",
+        help="--mpi with the very bits of a single process, which takes more communication",
+    )
+    mode.add_argument(
+        "--mpi-fast",
+        dest="mpi_mode",
+        action="store_const",
+        const="fast",
+        help="--mpi that adds up in whatever order is fastest: the bits depend on the number of processes",
+    )
+
+
+def mpi_mode(options: argparse.Namespace) -> str | None:
+    """The mode of micrograd.mpi.Trainer; None without MPI."""
+    return options.mpi_mode or ("tree" if options.mpi else None)
+
+
+def without_files(options: argparse.Namespace) -> argparse.Namespace:
+    """Those of a rank that is not the first: it computes the same, but reads no weights, writes and prints nothing."""
+    nothing: dict[str, object] = {
+        "load": None,
+        "map": [],
+        "transpose": [],
+        "match": False,
+        "checkpoint": None,
+        "resume": False,
+    }
+    nothing |= {"save": None, "save_best": False, "log": None, "hash": False, "quiet": True}
+    return argparse.Namespace(**{**vars(options), **nothing})
+
+
+def shared_state(ranks: Ranks, training: Training) -> Run:
+    """Gives every rank the parameters of the first one, what its optimizer keeps, and how far its run has come."""
+    import numpy as np
+
+    model = training.model
+    states = [
+        {name: np.array(view) for name, view in views.items()}
+        for views in (model.state_dict(), model.optimizer_state())
+    ]
+    (weights, kept), run = ranks.first((states, training.run))
+    model.load_state_dict(weights)
+    model.load_optimizer_state(kept)
+    return run
+
+
+@contextlib.contextmanager
+def stopped_by_signals(trainer: Trainer) -> Iterator[list[int]]:
+    """Ctrl-C and SIGTERM on any rank stop all of them, between two steps. Collects the signals of this one."""
+    seen: list[int] = []
+
+    def stop(number: int, _: object) -> None:
+        seen.append(number)
+        trainer.stop = True
+
+    with contextlib.ExitStack() as stack:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                stack.callback(signal.signal, number, signal.signal(number, stop))
+        yield seen

@@ -21,8 +21,8 @@ from typing import IO, TYPE_CHECKING, Any
 from micrograd.commands import checkpoint
 from micrograd.commands.checkpoint import CheckpointError, DamagedError
 from micrograd.commands.inputs import put_weights, shapes
+from micrograd.commands.ranks import ORDERS, mpi_mode
 from micrograd.commands.train_model import WITHOUT_END, Recipe
-from micrograd.commands.train_mpi import ORDERS, mpi_mode
 from micrograd.data.mnist import Data
 from micrograd.errors import UsageError
 from micrograd.files import identity, is_temporary

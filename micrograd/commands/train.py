@@ -17,11 +17,10 @@ from typing import Any, NoReturn
 
 from micrograd.commands import checkpoint
 from micrograd.commands.inputs import load_data, load_weights, matching_of
-from micrograd.commands.ranks import Ranks, RanksError
+from micrograd.commands.ranks import Ranks, RanksError, mpi_mode, shared_state, stopped_by_signals, without_files
 from micrograd.commands.resume import FIRST_WEIGHTS, Checkpoints, Settings, settings
 from micrograd.commands.run_log import Log, about
 from micrograd.commands.train_model import SCHEDULES, Recipe, reset
-from micrograd.commands.train_mpi import mpi_mode, shared_state, stopped_by_signals, without_files
 from micrograd.commands.train_options import add_parsers as add_options
 from micrograd.commands.train_options import check_options
 from micrograd.data import shift

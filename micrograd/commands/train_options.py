@@ -8,9 +8,9 @@ from typing import Any
 
 from micrograd.commands.command_line import rate, share, whole
 from micrograd.commands.inputs import add_matching, data_options
+from micrograd.commands.ranks import add_mpi
 from micrograd.commands.resume import Checkpoints
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
-from micrograd.commands.train_mpi import add_mpi
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
 from micrograd.errors import UsageError
