@@ -274,6 +274,9 @@ def fit(
     job = Training(model, inputs, targets, count, batch_size, None, seed, threads, held_pair, test, augment)
     job.check_finite = check_finite
     job.learning_rate = _schedule(learning_rate, epochs * job.steps)
+    for given in (held_pair, test):
+        if given is not None:
+            job._evaluate(given)  # what does not fit the model raises before anything is trained
     history, best = History(), None
     try:
         for run in job.epochs(epochs):

@@ -312,6 +312,8 @@ def test_a_rate_of_any_kind_of_number(rate):
         ({"validation": np.float32(2.0)}, ValueError, "validation must be a share"),
         ({"validation": "0.1"}, TypeError, r"validation must be \(inputs, targets\), not str"),
         ({"test": (bytes(784),)}, TypeError, r"test must be \(inputs, targets\), not tuple"),
+        ({"test": (bytes(3 * 784), bytes(2))}, ValueError, "labels must hold 3 unsigned bytes, got 2"),
+        ({"validation": (bytes(784), [11])}, ValueError, "label 0 must be 0..9, got 11"),
         ({"each_epoch": 3}, TypeError, "each_epoch must be a function of an Epoch, not int"),
         (
             {"learning_rate": [0.1] * 79 + [math.inf]},
