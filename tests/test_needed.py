@@ -178,9 +178,19 @@ def test_loops_over_kernels_have_boxes_of_their_own():
         (of_images(at(500, 1, 4), at(100, 4, 1), 4, 4), first(1, 2, 3, 4)),
         (of_images(at(500, 8, 1), at(100, 4, 1), 4, 4), first(1, 2, 3, 4)),
         (of_images(at(500, 1), Const(0.0), 16), first(1, 2, 3, 4)),
+        (of_images(at(500), at(100)), first(1, 2, 3, 4)),
         (rows(4), []),
     ],
-    ids=["much is needed", "many loops", "a block of rows", "columns first", "gaps", "a margin", "no box"],
+    ids=[
+        "much is needed",
+        "many loops",
+        "a block of rows",
+        "columns first",
+        "gaps",
+        "a margin",
+        "one number",
+        "no box",
+    ],
 )
 def test_what_stays_whole(nest, needed):
     """Of a block of rows, as many as registers have sums for, nobody says which rows it has."""

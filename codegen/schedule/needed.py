@@ -68,8 +68,9 @@ def _needed(body: Body, box: Sequence[range]) -> Body:
 def _parts(loop: For, box: Sequence[range]) -> Body:
     """The loops of each part of the box, or the loop itself."""
     roots, parts = root_loops((loop,)), [*_rows(box)]
-    is_worth_it = computed_share(box) < 1 or roots[-1].kind == Kind.EACH
-    if not (is_worth_it and _is_short(roots[-1]) and len(parts) <= MOST_PARTS):
+    if not roots or not _is_short(roots[-1]) or len(parts) > MOST_PARTS:
+        return (loop,)
+    if computed_share(box) == 1 and roots[-1].kind != Kind.EACH:
         return (loop,)
     length, alike = _length(box), parts[0].alike
     axes = _axes(roots, result((loop,)).index, {roots[-1].counter: length, PART: alike, ROW: len(box) // alike})
