@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import hypothesis.strategies as st
 import pytest
+from hypothesis import given, settings
 from test_boxes import attention
 
 from codegen.ir.graph import Op
@@ -25,6 +27,7 @@ from codegen.ir.loops import (
     Region,
     Regions,
     Store,
+    reads,
     substituted,
 )
 from codegen.ir.print_loops import body_lines
@@ -50,6 +53,22 @@ def of_images(target, value, *counts, kind=Kind.SEQUENTIAL):
     for counter, count in reversed(list(zip("ijl", counts, strict=False))):
         body = (For(counter, count, body, kind if counter == "ijl"[len(counts) - 1] else Kind.SEQUENTIAL),)
     return body
+
+
+def computations(body, **counters):
+    """Where loops write, and what they read for it, as indices."""
+    for stmt in body:
+        if isinstance(stmt, For):
+            more = sum(step * counters[name] for step, name in stmt.steps)
+            for i in range(1 if stmt.kind == Kind.SIDE_BY_SIDE else stmt.count + more):
+                yield from computations(stmt.body, **counters, **{stmt.counter: i})
+        else:
+            found = (stmt.target, *reads(stmt))
+            yield [place.index.base + sum(step * counters[name] for step, name in place.index.steps) for place in found]
+
+
+def written(body):
+    return [target for target, *_ in computations(body)]
 
 
 def loops(nest, needed):
@@ -134,17 +153,6 @@ def test_rows_of_a_window_that_begin_late():
     ]
 
 
-def written(body, **counters):
-    """The places that loops write, for one of the images."""
-    for stmt in body:
-        if isinstance(stmt, For):
-            more = sum(step * counters[name] for step, name in stmt.steps)
-            for i in range(1 if stmt.kind == Kind.SIDE_BY_SIDE else stmt.count + more):
-                yield from written(stmt.body, **counters, **{stmt.counter: i})
-        else:
-            yield stmt.target.index.base + sum(step * counters[name] for step, name in stmt.target.index.steps)
-
-
 @pytest.mark.parametrize("nest", [rows, lambda count: function(4 * count)], ids=["rows", "function"])
 @pytest.mark.parametrize(
     "needed",
@@ -157,7 +165,41 @@ def written(body, **counters):
 )
 def test_rows_that_grow_unevenly_are_a_few_loops(nest, needed):
     places = [500 + 4 * row + place for row, some in enumerate(needed) for place in some]
-    assert [*written(computed(nest(len(needed)), needed))] == places
+    assert written(computed(nest(len(needed)), needed)) == places
+
+
+@st.composite
+def boxes(draw):
+    """Rows of heads, tokens of which see others in order, and a nest over all of them in one, two or three loops."""
+    length, heads = draw(st.integers(2, 6)), draw(st.integers(1, 3))
+    tokens = draw(st.lists(st.tuples(st.integers(0, length - 1), st.integers(1, length)), min_size=3, max_size=8))
+    needed = [range(first, min(first + count, length)) for first, count in tokens for _ in range(heads)]
+    needed += [range(length)] * heads
+    count, read = len(needed) // heads, at(100, 7, 1, 50)
+    flat = Place(VALUE, Index(300, ((1, "i"),)), "image")
+    nest = draw(
+        st.sampled_from(
+            [
+                of_images(at(500, heads * length, length, 1), product(read, at(200, 0, 9, 2)), count, heads, length),
+                of_images(at(500, length, 1), product(at(100, 3, 1), at(200, 0, 5)), count * heads, length),
+                of_images(at(500, 1), product(flat, Const(0.5)), count * heads * length),
+                function(count * heads * length),
+            ]
+        )
+    )
+    return needed, nest
+
+
+@given(boxes())
+@settings(max_examples=300, deadline=None)
+def test_random_boxes(drawn):
+    """What is needed is computed once, of the same numbers as before; and what is not, not at all, or all of it."""
+    needed, nest = drawn
+    length = max(places.stop for places in needed)
+    places = {500 + row * length + place for row, some in enumerate(needed) for place in some}
+    before = [*computations(nest)]
+    after = [*computations(compute_needed(loops(nest, needed)).kernels[0].nests[0])]
+    assert sorted(after) in (sorted(before), sorted(found for found in before if found[0] in places))
 
 
 def test_loops_over_kernels_have_boxes_of_their_own():
