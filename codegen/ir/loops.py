@@ -488,5 +488,5 @@ def _with_count(stmt: Stmt, counter: str, to: Index) -> Stmt:
             body = tuple([_with_count(inner, counter, to) for inner in stmt.body])
             return replace(stmt, count=count.base, body=body, steps=count.steps)
         case Nest():
-            return replace(stmt, body=tuple([_with_count(inner, counter, to) for inner in stmt.body]))
+            return stmt.with_body(tuple([_with_count(inner, counter, to) for inner in stmt.body]))
     return stmt

@@ -82,12 +82,13 @@ def _assign_with_margins(
     graph: Graph, shapes: Shapes, assigned: Callable[..., Layout], families: Sequence[list[Member]] = ()
 ) -> tuple[_Plan, Layout]:
     """With zeros around what boxes read, if that pays. `families`: where the search begins."""
-    first = _Plan([*families], [], {}), assigned(families, [], {})
-    found = _Search(graph, shapes, assigned, has_margins=False).layout(*first)
-    if not found[1].wanted:
-        return found
-    other = _Search(graph, shapes, assigned, has_margins=True).layout(*first)
-    return other if _is_better(_cost(graph, other[1]), _cost(graph, found[1]), MORE_LOADS_FOR_MARGINS) else found
+    start, first = _Plan([*families], [], {}), assigned(families, [], {})
+    plan, layout = _Search(graph, shapes, assigned, has_margins=False).layout(start, first)
+    if layout.wanted:
+        other_plan, other = _Search(graph, shapes, assigned, has_margins=True).layout(start, first)
+        if _is_better(_cost(graph, other), _cost(graph, layout), MORE_LOADS_FOR_MARGINS):
+            return other_plan, other
+    return plan, layout
 
 
 class _Plan(NamedTuple):

@@ -85,7 +85,7 @@ def _apart(body: Body, target: Target, regions: Regions) -> Body:
             case For():
                 changed += _loops(stmt, target, regions)
             case Nest():
-                changed.append(replace(stmt, body=_apart(stmt.body, target, regions)))
+                changed.append(stmt.with_body(_apart(stmt.body, target, regions)))
             case _:
                 changed.append(stmt)
     return tuple(changed)
@@ -104,7 +104,7 @@ def _loops(loop: For, target: Target, regions: Regions) -> Body:
             before = _loops(_with_value(loop, function.operands[0]), target, regions)
             rest = map_expr(store.value, lambda expr: place if expr == function else expr)
             return (*before, *each) if is_all else (*before, *each, _with_value(loop, rest))
-    return (replace(loop, body=_apart(loop.body, target, regions)),)
+    return (loop.with_body(_apart(loop.body, target, regions)),)
 
 
 def _path(loop: For) -> tuple[list[For], Store | None]:
@@ -184,7 +184,7 @@ def _each(path: Sequence[For], first: Place, op: int, target: Target, regions: R
     place = replace(first, index=Index(index.base, ((1, counter), *steps), index.tables))
     each: Body = (Store(place, Apply(op, (place,))),)
     for loop in images:
-        each = (replace(loop, body=each),)
+        each = (loop.with_body(each),)
     return (For(counter, count, each, Kind.EACH),)
 
 
@@ -204,7 +204,7 @@ def _with_value(loop: For, value: Expr) -> For:
     for stmt in reversed(before):
         if type(stmt) is not Let or isinstance(stmt.value, Index) or _reads_name(body, stmt.name):
             body = (stmt, *body)
-    return replace(loop, body=body)
+    return loop.with_body(body)
 
 
 def _reads_name(body: Body, name: str) -> bool:

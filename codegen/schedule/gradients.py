@@ -150,7 +150,7 @@ def keep_in_registers(loops: Loops) -> Loops:
         inner = map_body(body, to_sum)
         match inner:
             case (For(kind=Kind.IMAGES) as images,):
-                inner = (replace(images, body=tuple([once(stmt) for stmt in images.body])),)
+                inner = (images.with_body(tuple([once(stmt) for stmt in images.body])),)
         return Let(SUM, place), *terms, *inner, Store(place, Name(SUM))
 
     return _inside_roots(loops, change)

@@ -166,7 +166,7 @@ def _nest(found: list[For], parts: tuple[Part, ...], body: Body, images: int) ->
     def visit(body: Body) -> Iterator[Stmt]:
         for stmt in body:
             if isinstance(stmt, For):
-                yield replace(stmt, body=tuple(visit(stmt.body)))
+                yield stmt.with_body(tuple(visit(stmt.body)))
             else:
                 assert isinstance(stmt, Accumulate)
                 yield from tile(replace(stmt, target=element))

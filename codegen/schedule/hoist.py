@@ -56,7 +56,6 @@ C compilers give up on vectors where they see the stride, and the function takes
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from itertools import count
 
 from codegen.ir.loops import (
@@ -119,7 +118,7 @@ def hoist(loops: Loops, kinds: tuple[Kind, ...] = (Kind.LANES, Kind.SIDE_BY_SIDE
             return [loop]
         body = map_body(loop.body, name)
         lets = [Let(name.name, value) for value, name in found.items()]
-        return [*lets, replace(loop, body=body)]
+        return [*lets, loop.with_body(body)]
 
     return _each_innermost(loops, "x", change, at_top)
 
@@ -151,7 +150,7 @@ def name_addresses(loops: Loops) -> Loops:
 
         body = map_body(loop.body, name)
         lets = [Let(name, index) for index, name in found.items()]
-        return [*lets, replace(loop, body=body)]
+        return [*lets, loop.with_body(body)]
 
     return _each_innermost(loops, "at", change, at_top=True)
 
@@ -168,7 +167,7 @@ def _each_innermost(loops: Loops, prefix: str, change: Change, at_top: bool) -> 
                 if not isinstance(stmt, For):
                     result.append(stmt)
                 elif any(isinstance(inner, For) for inner in stmt.body):
-                    result.append(replace(stmt, body=visit(stmt.body, True)))
+                    result.append(stmt.with_body(visit(stmt.body, True)))
                 else:
                     result += change(stmt, names, is_inside)
             return tuple(result)
@@ -207,7 +206,7 @@ def _collected(body: Body, arrays: set[str]) -> Body:
 
 def _loop(loop: For, arrays: set[str]) -> Body:
     if loop.kind != Kind.LANES or any(type(stmt) is not Store for stmt in loop.body):
-        return (replace(loop, body=_collected(loop.body, arrays)),)
+        return (loop.with_body(_collected(loop.body, arrays)),)
     if not MIN_LANES <= loop.count <= MAX_LANES or not any(map(_functions, loop.body)):
         return (loop,)
     far: dict[Place, Place] = {}

@@ -63,13 +63,13 @@ def _marked(body: Body, has_terms: bool) -> Body:
 
 def _tile(stmt: Stmt, has_terms: bool) -> Stmt:
     if isinstance(stmt, Nest):
-        return replace(stmt, body=_marked(stmt.body, False))
+        return stmt.with_body(_marked(stmt.body, False))
     if not isinstance(stmt, For) or stmt.kind in BESIDE:
         return stmt
     if has_terms and stmt.kind in (Kind.SEQUENTIAL, Kind.IN_ORDER) and _adds_to_tile(stmt):
         return replace(stmt, unrolled=True, kind=Kind.SEQUENTIAL, body=_marked(stmt.body, True))
     has_terms = stmt.kind == Kind.GROUPS or stmt.count > FEW_TERMS or bool(stmt.steps)
-    return replace(stmt, body=_marked(stmt.body, has_terms))
+    return stmt.with_body(_marked(stmt.body, has_terms))
 
 
 def _adds_to_tile(loop: For) -> bool:
@@ -86,7 +86,7 @@ def read_apart(loops: Loops) -> Loops:
 
 
 def _apart(body: Body) -> Body:
-    return tuple([replace(s, body=_inside(s)) if isinstance(s, For | Nest) else s for s in body])
+    return tuple([s.with_body(_inside(s)) if isinstance(s, For | Nest) else s for s in body])
 
 
 def _inside(loop: For | Nest) -> Body:

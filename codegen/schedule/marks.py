@@ -109,7 +109,7 @@ def _in_order(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
     is_over_terms = stmt.kind == Kind.SEQUENTIAL and not _stores(stmt.body)
     counters = (*around, stmt.counter) if is_over_terms else ()
     if any(isinstance(inner, For) and inner.kind not in BESIDE for inner in stmt.body):
-        return replace(stmt, body=tuple([_in_order(inner, counters) for inner in stmt.body]))
+        return stmt.with_body(tuple([_in_order(inner, counters) for inner in stmt.body]))
     lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
     places = [place for inner in statements(stmt.body) for place in reads(inner)]
     walks_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
@@ -164,7 +164,7 @@ def _with_vectors(body: Body) -> Body:
 
 def _loop(loop: For) -> For:
     if loop.kind != Kind.LANES or any(isinstance(stmt, For) for stmt in loop.body):
-        return replace(loop, body=_with_vectors(loop.body))
+        return loop.with_body(_with_vectors(loop.body))
     is_vector = MIN_LANES <= loop.count <= MAX_LANES and all(_is_contiguous(stmt, loop.counter) for stmt in loop.body)
     return replace(loop, kind=Kind.VECTORS) if is_vector else loop
 
@@ -188,7 +188,7 @@ def _near_statement(stmt: Stmt) -> Stmt:
         return stmt
     if isinstance(stmt, For) and stmt.kind in BESIDE and len(stmt.body) == 1:
         return replace(stmt, near=_arguments(stmt.body[0]))
-    return replace(stmt, body=_with_near(stmt.body))
+    return stmt.with_body(_with_near(stmt.body))
 
 
 def _arguments(stmt: Stmt) -> tuple[Expr, ...]:

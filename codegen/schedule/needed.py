@@ -55,9 +55,9 @@ def _needed(body: Body, box: Sequence[range]) -> Body:
     for stmt in body:
         match stmt:
             case Nest():
-                changed.append(replace(stmt, body=_needed(stmt.body, stmt.box)))
+                changed.append(stmt.with_body(_needed(stmt.body, stmt.box)))
             case For() if is_rolled((stmt,)):
-                changed.append(replace(stmt, body=_needed(stmt.body, ())))
+                changed.append(stmt.with_body(_needed(stmt.body, ())))
             case For() if box:
                 changed += _parts(stmt, box)
             case _:

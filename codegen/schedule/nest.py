@@ -68,7 +68,7 @@ def is_copy(nest: Body) -> bool:
 def around(loops: Iterable[For], body: Body) -> Body:
     """The body inside copies of these loops, outermost first."""
     for loop in reversed(list(loops)):
-        body = (replace(loop, body=body),)
+        body = (loop.with_body(body),)
     return body
 
 
@@ -92,7 +92,7 @@ def distributed(body: Body, loops: Sequence[For]) -> Body:
         for stmt in body:
             match stmt:
                 case For():
-                    result.append(replace(stmt, body=visit(stmt.body)))
+                    result.append(stmt.with_body(visit(stmt.body)))
                 case Let():
                     assert not isinstance(stmt.value, Index)
                     names[stmt.name] = Place(stmt.name, index, image)

@@ -53,7 +53,6 @@ An addition has to wait for the one before in its own sum, but not for those of 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from itertools import groupby
 
 from codegen.ir.graph import Op
@@ -120,7 +119,7 @@ def _split_at_sum(body: Body, target: Target) -> Body:
     if not isinstance(declaration, Let | Local):
         (loop,) = body
         assert isinstance(loop, For)
-        return (replace(loop, body=_split_at_sum(loop.body, target)),)
+        return (loop.with_body(_split_at_sum(loop.body, target)),)
     name = declaration.name
     starts = 1 if isinstance(declaration, Let) else 2  # a Local is filled by a loop over lanes
     result: list[Stmt] = list(body[:starts])
@@ -177,7 +176,7 @@ def _runs(body: Body, name: str, target: Target) -> Body:
                 tail = substituted(stmt.body, stmt.counter, Index(count * PARTS, ((1, stmt.counter),)))
                 result.append(For(stmt.counter, rest, tail))
         else:
-            result.append(replace(stmt, body=_runs(stmt.body, name, target)))
+            result.append(stmt.with_body(_runs(stmt.body, name, target)))
     return tuple(result)
 
 
@@ -247,7 +246,7 @@ def _side_by_side(bodies: Sequence[Body]) -> Body:
     for stmts in zip(*bodies, strict=True):
         first = stmts[0]
         if isinstance(first, For):
-            result.append(replace(first, body=_side_by_side([stmt.body for stmt in stmts])))
+            result.append(first.with_body(_side_by_side([stmt.body for stmt in stmts])))
         else:
             result += stmts
     return tuple(result)

@@ -88,7 +88,7 @@ def _statement(stmt: Stmt, kinds: set[Kind], target: Target) -> Stmt:
     body = _changed(stmt.body, kinds, target)
     if body == stmt.body and isinstance(stmt, For) and stmt.kind in kinds and is_over_terms(stmt):
         body = (*_prefetches(stmt, target), *body)
-    return replace(stmt, body=body)
+    return stmt.with_body(body)
 
 
 def _prefetches(loop: For, target: Target) -> tuple[Prefetch, ...]:

@@ -148,8 +148,8 @@ class _Roller:
 
         def inside(stmt: Stmt, around: tuple[str, ...]) -> Stmt:
             if type(stmt) is For and not stmt.last:
-                return replace(stmt, body=repeated(stmt.body, (*around, stmt.counter)))
-            return replace(stmt, body=repeated(stmt.body, around)) if type(stmt) is Nest else stmt
+                return stmt.with_body(repeated(stmt.body, (*around, stmt.counter)))
+            return stmt.with_body(repeated(stmt.body, around)) if type(stmt) is Nest else stmt
 
         def repeated(body: Body, around: tuple[str, ...]) -> Body:
             many = sum([type(stmt) is For and stmt.kind in OVER_TERMS for stmt in body]) >= MIN_LOOPS

@@ -212,9 +212,9 @@ def _split(nest: Body, offset: int) -> _Split | None:
 
     assert not isinstance(first, Index)
     return _Split(
-        start=(replace(lane, body=(Store(sums, first),)),),
-        add=(replace(lane, body=(Let(name, sums), rows, Store(sums, Name(name)))),),
-        finish=(replace(lane, body=map_body((last,), change)),),
+        start=(lane.with_body((Store(sums, first),)),),
+        add=(lane.with_body((Let(name, sums), rows, Store(sums, Name(name)))),),
+        finish=(lane.with_body(map_body((last,), change)),),
         lanes=lane.count,
     )
 

@@ -105,7 +105,7 @@ def _with_steps(body: Body) -> Body:
 def _stepping(stmt: Stmt) -> Stmt:
     match stmt:
         case For() | Nest():
-            return replace(stmt, body=_with_steps(stmt.body))
+            return stmt.with_body(_with_steps(stmt.body))
         case Store(Place(array) as target, gradient) if array == GRAD:
             return Accumulate(replace(target, array=DATA), Op.ADD, Apply(Op.MUL, (gradient, RATE)))
     return stmt

@@ -347,7 +347,7 @@ def _added(body: Iterable[Stmt], to: Place | Name) -> Iterator[Stmt]:
     """The terms that a body adds or stores, added to something else."""
     for stmt in body:
         if isinstance(stmt, For):
-            yield replace(stmt, body=tuple(_added(stmt.body, to)))
+            yield stmt.with_body(tuple(_added(stmt.body, to)))
         else:
             assert isinstance(stmt, Store | Let | Accumulate)
             if stmt.value != Const(0.0) and type(stmt.value) is not Name:  # but the sum so far, or where it begins

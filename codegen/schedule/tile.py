@@ -85,7 +85,7 @@ If no width divides the lanes, a shorter block follows the loop. Lanes that accu
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import product
 
 from codegen.ir.loops import (
@@ -268,7 +268,7 @@ def _tile(body: Body, lanes: Part, rows: Sequence[Part], parts: Sequence[Part], 
                 continue
             assert isinstance(stmt, For)
             if stmt.kind != Kind.LANES:
-                yield replace(stmt, body=tuple(visit(stmt.body)))
+                yield stmt.with_body(tuple(visit(stmt.body)))
                 continue
             loop = For(lanes.inside, lanes.size, map_body(stmt.body, change), Kind.LANES)
             adds = unrolled and isinstance(stmt.body[0], Accumulate)
@@ -287,7 +287,7 @@ def _in_blocks(body: Body, target: Target) -> Body:
     local = next((stmt for stmt in body if type(stmt) is Local), None)
     if local is None:
         if len(body) == 1 and isinstance(loop := body[0], For) and loop.kind != Kind.LANES:
-            return (replace(loop, body=_in_blocks(loop.body, target)),)
+            return (loop.with_body(_in_blocks(loop.body, target)),)
         return body
     width = target.lane_block(local.length)
     if width == local.length:

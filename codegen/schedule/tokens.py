@@ -323,7 +323,7 @@ def _with_rows(body: Body, places: Mapping[int, Place]) -> Body:
             assert type(term) is Accumulate
             changed.append(replace(term, value=places[id(stmt)]))
         else:
-            changed.append(replace(stmt, body=_with_rows(stmt.body, places)) if type(stmt) is For else stmt)
+            changed.append(stmt.with_body(_with_rows(stmt.body, places)) if type(stmt) is For else stmt)
     return _simplified(tuple(changed)) if tuple(changed) != body else body
 
 

@@ -103,7 +103,7 @@ def _copied(nest: Body) -> Body:
 def _nest(body: Body, kind: Kind) -> Body:
     first = body[0]
     if isinstance(first, For) and len(body) == 1 and first.kind == Kind.SEQUENTIAL:
-        return (replace(first, body=_nest(first.body, kind)),)
+        return (first.with_body(_nest(first.body, kind)),)
     if not isinstance(first, Local):
         return body
     width = next((width for width in LANES if first.length % width == 0), 0)
@@ -146,7 +146,7 @@ def _terms(stmt: Stmt, names: Iterator[str], kind: Kind) -> Body:
     columns = _columns(stmt)
     if columns is None:
         inner = tuple([part for inner in stmt.body for part in _terms(inner, names, kind)])
-        return (replace(stmt, body=inner),)
+        return (stmt.with_body(inner),)
     (lanes,) = stmt.body
     assert isinstance(lanes, For)
     name = next(names)

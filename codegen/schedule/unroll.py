@@ -29,7 +29,6 @@ becomes:
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
@@ -141,7 +140,7 @@ def _accumulated(body: Body) -> Body:
     result: list[Stmt] = []
     for stmt in body:
         if isinstance(stmt, For):
-            stmt = replace(stmt, body=_accumulated(stmt.body))
+            stmt = stmt.with_body(_accumulated(stmt.body))
         elif isinstance(stmt, Accumulate) and stmt.op == Op.ADD and _is_product(stmt.value):
             stmt = Store(stmt.target, Apply(MULTIPLY_ADD, (*stmt.value.operands, stmt.target)))  # type: ignore[union-attr]
         result.append(stmt)

@@ -291,7 +291,7 @@ class Printer:
             inside.insert(0, "NOT_VECTORISED;")
         around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
         body = self.by_rows(loop.body) if self.has_rows(loop) else loop.body
-        always, rest = replace(loop, body=body).halves
+        always, rest = loop.with_body(body).halves
         lines = [*inside, *(instead or self.body(always))]
         if rest and not instead:
             lines += [*self.end_of_last(loop), *self.body(rest)]
