@@ -34,6 +34,7 @@ from codegen.ir.print_loops import body_lines
 from codegen.pipeline import compile_program
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.needed import compute_needed
+from codegen.schedule.phases import kernel_cost
 from micrograd import ops
 
 SIDE_BY_SIDE = "side by side image < 8:"
@@ -247,3 +248,15 @@ def test_masked_attention_computes_no_score_in_vain():
     for kernel in boxes:
         numbers = [place for nest in kernel.nests for place in written(nest)]
         assert len({*numbers}) == sum(map(len, kernel.box)) == kernel.roots
+
+
+def test_what_is_left_out_costs_nothing():
+    """Where it is decided whether images run side by side: half of the scores of many tokens are left out."""
+    compiled = compile_program(attention(8), "masked")
+    boxes = [kernel for kernel in compiled.plain.kernels if kernel.box]
+    for kernel in boxes:
+        whole = kernel_cost(kernel, compiled.batch.target).side_by_side
+        share = kernel.roots / (len(kernel.box) * max(places.stop for places in kernel.box))
+        assert compiled.batch.costs[kernel.number].side_by_side == pytest.approx(whole * share)
+        assert share < 0.6
+    assert boxes
