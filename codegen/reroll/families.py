@@ -21,6 +21,8 @@ from codegen.ir.graph import linked
 from codegen.ir.loops import Pass
 from codegen.reroll.groups import Group, Ints, computed_by
 
+MIN_STEPS = 3  # of a recurrence
+
 
 @dataclass(frozen=True)
 class Part:
@@ -38,9 +40,10 @@ class Part:
 def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
     """The parts of groups that are read by one group together, in families of two or more; see _in_order().
 
-    Parts of different sizes are families of one kind each. Steps of a recurrence are in none, they are stored in the
-    order in which they run: several of one shape, or different steps alone. Under a causal mask, a token whose sum has
-    as many terms as another product looks like a step, and other tokens do not.
+    Parts of different sizes are families of one kind each. Steps of a recurrence are in none, but for parts of the same
+    step: they are stored in the order in which they run. Under a causal mask, a token whose sum has as many terms as
+    another product looks like a step, and other tokens do not; there are no three such steps of one shape, and two of
+    them, or different ones alone, are in no family either.
     """
     found: list[list[Part]] = []
     for family in read_together(size, groups, parts):
@@ -59,13 +62,17 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
     """The families, and parts that stand to one another as those of a family do, though nothing reads them together.
 
     As in the last layer of a stack, which has no gradients of inputs: all layers are stored alike then. Families that
-    have some of such parts become one.
+    have some of such parts become one. Steps of recurrences stand to one another as those of the family do.
     """
     position = {part.key: i for i, part in enumerate(parts)}
-    kinds = [(part.group.shape, part.group.passes, part.size, part.kind) for part in parts]
+    kinds = [(part.group.shape, part.group.passes, part.size, part.kind, part.group.step >= 0) for part in parts]
     starts: dict[object, list[int]] = {}
     for i, kind in enumerate(kinds):
         starts.setdefault(kind, []).append(i)
+
+    def steps(places: list[int]) -> list[int]:
+        return [parts[i].group.step - parts[places[0]].group.step for i in places]
+
     found = {number: [position[part.key] for part in family] for number, family in enumerate(families)}
     family_of = {i: number for number, places in found.items() for i in places}
     known = {(*[(kinds[i], i - places[0]) for i in places],): places for places in found.values()}
@@ -74,6 +81,8 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
         for start in starts[pattern[0]]:
             alike = [start + i - places[0] for i in places]
             if min(alike) < 0 or max(alike) >= len(parts) or [kinds[i] for i in alike] != pattern:
+                continue
+            if steps(alike) != steps(places):
                 continue
             others = {family_of[i] for i in alike if i in family_of}
             if all(len(found[number]) < len(alike) and set(found[number]) <= set(alike) for number in others):
@@ -88,12 +97,18 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
 def read_together(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
     """The parts in families that groups read as one array, most of a single part."""
     owner = computed_by(size, [part.group for part in parts])
+    chains: dict[object, set[int]] = {}
+    for part in parts:
+        chains.setdefault(part.group.chain, set()).add(part.group.step)
+    recurrent = {i for i, part in enumerate(parts) if len(chains[part.group.chain]) >= MIN_STEPS}
 
     def together() -> Iterator[list[int]]:
         for group in groups:
             read = owner[group.leaves]
             for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
                 found = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
+                if len({parts[i].group.step for i in found}) > 1:
+                    found = [i for i in found if i not in recurrent]
                 steps = {parts[i].group.number: parts[i].group for i in found if parts[i].group.step >= 0}
                 shapes, times = {group.shape for group in steps.values()}, {group.step for group in steps.values()}
                 if len(shapes) < len(steps) or (len(steps) == len(found) and len(times) > 1):

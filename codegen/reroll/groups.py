@@ -25,6 +25,8 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.reroll.trees import Trees
 
+MIN_WAITING = 375  # leaves that a layer reads in a step: fewer are loaded while it waits for the step before
+
 Ints = npt.NDArray[np.int64]
 Key = tuple[int, int]  # of a part of a group: its first root, and how many there are
 
@@ -56,6 +58,11 @@ class Group:
     def kin(self) -> object:
         """Equal for groups of sums that differ in numbers of terms; None for others."""
         return (self.passes, self.place, self.step, self.kind) if self.kind >= 0 else None
+
+    @property
+    def chain(self) -> object:
+        """Equal for steps of a recurrence that do the same, else for the parts of a group."""
+        return (self.shape, self.passes, self.place) if self.step >= 0 else self.number
 
     def select(self, rows: Ints) -> Group:
         return replace(self, roots=self.roots[rows], leaves=self.leaves[rows])
@@ -224,7 +231,8 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     A stack of layers is split by place: behind a causal mask, tokens of one layer differ in depth, and those of
     different layers may not. On the way to the loss, what a node depends on tells layers apart; on the way back, whose
     gradients depend on it. A recurrence is at one place for most of its steps, and is split by depth: it keeps two
-    thirds or more of its longest chain of steps, a stack of two layers 0.4 or less.
+    thirds or more of its longest chain of steps, a stack of two layers 0.4 or less. Stacks of recurrences are split as
+    _is_by_layer() says.
     """
     by_depth = _by_depth(size, component, places.array_of)
     if not _steps(by_depth):
@@ -232,8 +240,26 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     by_place: list[Group] = []
     for layers in _components(size, places.by_tensors(component)):
         inner = _components(size, places.by_gradients(layers)) if _is_cyclic(layers) else [layers]
-        by_place += [part for groups in inner for part in _by_depth(size, groups, places.array_of)]
-    return by_place if 2 * _steps(by_place) <= _steps(by_depth) else by_depth
+        by_place += [part for groups in inner for part in _by_depth(size, groups, places.array_of, is_layer=True)]
+    is_short = 2 * _steps(by_place) <= _steps(by_depth)
+    return by_place if is_short or _is_by_layer(by_place, _steps(by_depth)) else by_depth
+
+
+def _is_by_layer(by_place: list[Group], in_turns: int) -> bool:
+    """Whether each layer of a stack of recurrences makes all its steps before the next one begins.
+
+    Or layers take turns, `in_turns` steps in all: none waits for another then, but where some have nothing to do yet,
+    or nothing more, is code of its own, n (n - 1) / 2 steps of n layers at each end. Steps that do little wait longest.
+    """
+    layers: dict[tuple[int, int], list[Group]] = {}
+    for part in by_place:
+        if part.step >= 0:
+            layers.setdefault(part.place, []).append(part)
+    stack = [layer for layer in layers.values() if 2 * _steps(layer) >= _steps(by_place)]
+    apart = len(stack) * (len(stack) - 1) // 2
+    leaves = sum([part.leaves.size for layer in stack for part in layer])
+    least = MIN_WAITING * (2 if by_place[0].passes == Pass.GRADIENTS else 1)  # two products for each on the way back
+    return _steps(by_place) < in_turns and apart * leaves >= least * sum(map(_steps, stack))
 
 
 def _steps(groups: list[Group]) -> int:
@@ -259,7 +285,7 @@ class _Root:
     reads: list[int]
 
 
-def _by_depth(size: int, component: list[Group], array_of: dict[int, int]) -> list[Group]:
+def _by_depth(size: int, component: list[Group], array_of: dict[int, int], is_layer: bool = False) -> list[Group]:
     """Splits the groups of one component so that none depends on itself: by the longest path inside it.
 
     Where chains of steps differ in length, as in a sum over paths, whose first state takes one addition a step and the
@@ -275,7 +301,7 @@ def _by_depth(size: int, component: list[Group], array_of: dict[int, int]) -> li
         for n, g, row in _roots_of(component)
     ]
     early = _earliest(roots)
-    late = _latest(roots, early)
+    late = _latest(roots, early, is_layer)
     found = []
     for depth in (early, late) if late != early else (early,):
         rows: dict[tuple[int, int], list[int]] = {}
@@ -295,8 +321,11 @@ def _earliest(roots: list[_Root]) -> dict[int, int]:
     return found
 
 
-def _latest(roots: list[_Root], early: dict[int, int]) -> dict[int, int]:
-    """The same, but steps of a recurrence, which depend on others of their group, come right before what reads them."""
+def _latest(roots: list[_Root], early: dict[int, int], is_layer: bool) -> dict[int, int]:
+    """The same, but steps of a recurrence, which depend on others of their group, come right before what reads them.
+
+    The first step of a layer depends on others that are at another place.
+    """
     found = dict(early)
     groups: dict[int, int] = {}  # that a root is of or depends on, as a set of bits
     steps: set[int] = set()
@@ -308,11 +337,14 @@ def _latest(roots: list[_Root], early: dict[int, int]) -> dict[int, int]:
             steps.add(root.node)
         groups[root.stored] = groups.get(root.stored, 0) | above | 1 << root.group
     due: dict[int, int] = {}
+    users: dict[int, int] = {}  # the same of what depends on a root
     for root in reversed(roots):
-        if root.node in steps:
+        below = users.get(root.stored, 0)
+        if root.node in steps or (is_layer and below >> root.group & 1):
             found[root.node] = max(early[root.node], due.get(root.stored, 0))
         for n in root.reads:
             due[n] = min(due.get(n, found[root.node] - 1), found[root.node] - 1)
+            users[n] = users.get(n, 0) | below | 1 << root.group
     return found
 
 

@@ -12,6 +12,7 @@ come from one array and then from another has a loop for each, and one over term
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, replace
 from itertools import chain, groupby
@@ -103,7 +104,7 @@ def loops_over_terms(offsets: Ints) -> list[Piece]:
 
 
 def _apart(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored: GroupLayout) -> list[Piece]:
-    """The pieces, those of two equal halves as two, if these are at another distance in the next parts of the group.
+    """The pieces, those of two equal halves as two, if they are elsewhere in the parts before and behind.
 
     As where each token reads what two recurrences say of it, one of which comes from the end of the sequence.
     """
@@ -121,7 +122,7 @@ def _apart(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored:
                 continue
             moving = [kind != Op.CONST for kind in run.kinds]
             others = [run.columns(layout.index[other.group.leaves[:1]])[0] for other in _alike(layout, stored)]
-            if any((other[halves[1]] - other[halves[0]] != distance)[moving].any() for other in others):
+            if others and all((other[halves[1]] - other[halves[0]] != distance)[moving].any() for other in others):
                 found += [Piece(start, half, piece.loops[:-1]) for start in halves]
                 continue
         found.append(piece)
@@ -148,9 +149,10 @@ def _sum(stored: GroupLayout) -> tuple[object, ...]:
 
 
 def _alike(layout: Layout, stored: GroupLayout) -> list[GroupLayout]:
-    """The parts of the same group right before and behind."""
-    numbers = [n for n in (stored.number - 1, stored.number + 1) if 0 <= n < len(layout.groups)]
-    return [layout.groups[n] for n in numbers if layout.groups[n].group.number == stored.group.number]
+    """The parts of the same group, or the steps of the same recurrence, right before and behind."""
+    chain = layout.chains[stored.group.chain]
+    at = bisect_left(chain, stored.number)
+    return [layout.groups[n] for n in (*chain[max(at - 1, 0) : at], *chain[at + 1 : at + 2])]
 
 
 Key = Callable[[Run], Hashable]
