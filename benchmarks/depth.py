@@ -23,13 +23,28 @@ from codegen.models import build_module, compiler_options
 from codegen.pipeline import compile_program, traced
 from micrograd.engine import Value
 from micrograd.functional import softmax, total
-from micrograd.layers import Attention
+from micrograd.layers import LSTM, Attention
 
 HEADING = "# What depth costs in C\n\nWritten by `python -m benchmarks.depth --output benchmarks/depth.md`.\n\n"
 
 
 def recurrence(cell: Callable[..., Program], steps: int, hidden: int = 12) -> Program:
     return cell(numbers(4 * steps), numbers(2), steps, hidden=hidden)
+
+
+def stacked(layers: int, steps: int, both_ways: bool = False, hidden: int = 16) -> Program:
+    """Layers of micrograd.layers.LSTM; or of two, of which one begins with the last step, and all read both."""
+    x = seen = [numbers(4) for _ in range(steps)]
+    parameters = {}
+    for layer in range(layers):
+        told = []
+        for backwards in (False, True) if both_ways else (False,):
+            lstm_layer = LSTM(len(seen[0]), hidden)
+            parameters |= {f"{layer}.{backwards}.{name}": p for name, p in lstm_layer.named_parameters().items()}
+            states, _ = lstm_layer(seen[::-1] if backwards else seen)
+            told.append(states[::-1] if backwards else states)
+        seen = [[v for states in at_once for v in states] for at_once in zip(*told, strict=True)]
+    return Program(Floats([v for row in x for v in row]), None, parameters, total([v * v for v in seen[-1]]))
 
 
 def classified(blocks: int, tokens: int) -> Program:
@@ -105,6 +120,8 @@ def convolutions(layers: int, side: int = 8, channels: int = 4) -> Program:
 MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "LSTM, 8 and 64 steps": (lambda: recurrence(lstm, 8), lambda: recurrence(lstm, 64)),
     "GRU, 8 and 64 steps": (lambda: recurrence(gru, 8), lambda: recurrence(gru, 64)),
+    "LSTM, 3 and 6 layers, 8 steps": (lambda: stacked(3, 8), lambda: stacked(6, 8)),
+    "two LSTMs both ways, 8 and 24 steps": (lambda: stacked(2, 8, True), lambda: stacked(2, 24, True)),
     "GRU, width 12 and 48": (lambda: recurrence(gru, 8, 12), lambda: recurrence(gru, 8, 48)),
     "residual MLP, 2 and 20 blocks": (
         lambda: residual_network(numbers(16), numbers(16), 2),

@@ -234,6 +234,24 @@ def test_tokens_stay_together_before_a_layer_that_only_the_last_one_asks():
     assert sorted(sizes) == [4, 16, 16, 16, 16, 16]  # the first layer reads inputs
 
 
+@pytest.mark.parametrize(("hidden", "together"), [(3, 3), (12, 1)])
+def test_layers_of_a_recurrence_take_turns_if_they_are_narrow(hidden, together):
+    """A step of each of three layers at once, or one layer after the other: slopes of tanh are in as large groups."""
+    x, seen, parameters = models.values(5), None, {}
+    for layer in range(3):
+        own, other = (models.weights(Random(layer + i), hidden, hidden) for i in (0, 10))
+        parameters |= {f"{layer}.own": own, f"{layer}.other": other}
+        state, states = [v.detach() for v in own[0]], []
+        for now in [[v] * hidden for v in x] if seen is None else seen:
+            state = [(models.dot(a, now) + models.dot(b, state)).tanh() for a, b in zip(own, other, strict=True)]
+            states.append(state)
+        seen = states
+    program = Program(Floats(x), None, parameters, models.total(seen[-1]))
+    groups = parts_of(program, declared_order(program)[1])
+    slopes = [size for size, shape in groups if shape.startswith("mul(add(C, mul(mul(R, R), C))")]
+    assert max(slopes) == hidden * together
+
+
 def test_what_reads_a_family_is_one_nest():
     """Three sums of different shapes lie side by side: what mixes them needs no nest for each."""
     program = masked(2)

@@ -257,6 +257,22 @@ def test_the_last_iteration_may_end_early():
     assert counts(roll(kernels(*nests[:-7]))) == [3]  # for the sake of a single nest no loop ends early
 
 
+def test_steps_are_a_loop_though_what_they_read_advances_differently_in_each_layer():
+    """Backwards, not at all and forwards: as one loop over layers, their steps would be written out."""
+
+    def layers(count):
+        firsts = range(100, 100 + 800 * count, 800)
+        steps = [(k, t, first + 40 * t) for k, first in enumerate(firsts) for t in range(5)]
+        return [
+            n
+            for k, t, at in steps
+            for n in (nest(at + 20, at, 6000 + 40 * k + 20 * (k - 1) * t), nest(at + 40, at + 20, constant=2.0))
+        ]
+
+    assert counts(roll(kernels(*layers(3)))) == [5, 5, 5]
+    assert counts(roll(kernels(*layers(6)))) == [6]  # which is shorter: five steps instead of six layers
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_rolled_or_not_nests_run_in_one_order(seed):
     """Blocks that lie evenly but for some, that begin or end early, with layers in them and other nests around."""
@@ -361,6 +377,27 @@ def tagged(steps):
     return Program(Floats([v for row in x for v in row]), None, parameters, loss, {"heard": heard}, 0.01)
 
 
+def stacked(layers, steps, ways=1, hidden=12):
+    """Layers of a recurrence; or of two, of which one begins with the last step, and all read both."""
+    rng, parameters = random.Random(1), {}
+    x = seen = [models.values(3) for _ in range(steps)]
+    for layer in range(layers):
+        told = []
+        for way in range(ways):
+            own, other = models.weights(rng, hidden, len(seen[0])), models.weights(rng, hidden, hidden)
+            parameters |= {f"{layer}.{way}.own": own, f"{layer}.{way}.other": other}
+            states = []
+            for now in seen[::-1] if way else seen:
+                new = [models.dot(row, now) for row in own]
+                if states:
+                    new = [v + models.dot(row, states[-1]) for v, row in zip(new, other, strict=True)]
+                states.append([v.tanh() for v in new])
+            told.append(states[::-1] if way else states)
+        seen = [[v for states in both for v in states] for both in zip(*told, strict=True)]
+    loss = models.total([v * v for row in seen for v in row])
+    return Program(Floats([v for row in x for v in row]), None, parameters, loss, {"last": seen[-1]}, 0.01)
+
+
 def leaky(steps):
     """A learned leak, whose gradient is one sum of what all units of all steps add in turns."""
     x, rng = models.values(2 * steps), random.Random(1)
@@ -379,20 +416,55 @@ DEEP = {
     "time": in_time_steps,
     "filter": filtered,
     "paths": paths,
+    "stack": lambda depth: stacked(3, depth),
+    "both ways": lambda depth: stacked(2, depth, ways=2),
     "LSTM": lambda depth: lstm(models.values(4 * depth), models.values(2), depth, hidden=6),
     "GRU": lambda depth: gru(models.values(4 * depth), models.values(2), depth, hidden=6),
     "residual": lambda depth: residual_network(models.values(8), models.values(8), blocks=depth),
 }
 
 
-@pytest.mark.parametrize("name", slow_but(["filter", "leak", "paths", "tagger", "time"], DEEP))
+@pytest.mark.parametrize("name", slow_but(["both ways", "filter", "leak", "paths", "tagger", "time"], DEEP))
 def test_depth_costs_no_kernels(name):
-    """The kernels of 18 steps or blocks are as many lines as those of 6."""
-    found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (6, 18)]
+    """The kernels of 18 steps or blocks are as many lines as those of 6; or of 10, where the middle is shorter."""
+    few = 10 if name == "both ways" else 6
+    found = [compile_program(DEEP[name](depth), "deep").files["deep_kernels.h"].count("\n") for depth in (few, 18)]
     assert found[1] <= 1.02 * found[0]
 
 
-@pytest.mark.parametrize("name", slow_but(["time"], ["leak", "paths", "tagger", "time"]))
+def test_layers_of_a_recurrence_cost_no_kernels():
+    """As each is a loop of its own, and the ends of the stack are no longer than those of a shorter one."""
+    few, many = [compile_program(stacked(n, 6), "deep").files["deep_kernels.h"].count("\n") for n in (3, 5)]
+    assert many <= 1.02 * few
+
+
+def test_the_first_step_of_a_layer_is_in_its_loop():
+    """It is no step of the chain that later ones are, as it depends on other tensors; its gates wait as theirs do."""
+    h, rng, parameters = [models.values(3) for _ in range(6)], random.Random(1), {}
+    inputs = [v for row in h for v in row]
+    for layer in range(3):
+        weights = {
+            name: models.weights(rng, 12, 12 if "h" in name else len(h[0]))
+            for name in ("zx", "zh", "rx", "rh", "nx", "nh")
+        }
+        parameters |= {f"{layer}.{name}": tensor for name, tensor in weights.items()}
+        state = [Value(0.5) for _ in range(12)]
+        parameters[f"{layer}.start"] = state
+        for t, now in enumerate(h):
+            z, r = [
+                [(models.dot(a, now) + models.dot(b, state)).sigmoid() for a, b in zip(own, other, strict=True)]
+                for own, other in ((weights["zx"], weights["zh"]), (weights["rx"], weights["rh"]))
+            ]
+            reset = [g * s for g, s in zip(r, state, strict=True)]
+            rows = zip(weights["nx"], weights["nh"], strict=True)
+            new = [(models.dot(a, now) + models.dot(b, reset)).tanh() for a, b in rows]
+            state = h[t] = [(1.0 - g) * s + g * n for g, s, n in zip(z, state, new, strict=True)]
+    program = Program(Floats(inputs), None, parameters, models.total([s * s for s in state]))
+    forward, _, _ = compile_program(program, "gated").explanation().partition("loss =")
+    assert [line for line in forward.splitlines() if line in ("4 times", "5 times")] == ["5 times"] * 3
+
+
+@pytest.mark.parametrize("name", slow_but(["time"], ["both ways", "leak", "paths", "stack", "tagger", "time"]))
 def test_bits_of_loops_over_steps(name, tmp_path):
     compare(DEEP[name](7), tmp_path, steps=2, flags=["-O0"])
 

@@ -62,16 +62,13 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
     """The families, and parts that stand to one another as those of a family do, though nothing reads them together.
 
     As in the last layer of a stack, which has no gradients of inputs: all layers are stored alike then. Families that
-    have some of such parts become one. Steps of recurrences stand to one another as those of the family do.
+    have some of such parts become one.
     """
     position = {part.key: i for i, part in enumerate(parts)}
-    kinds = [(part.group.shape, part.group.passes, part.size, part.kind, part.group.step >= 0) for part in parts]
+    kinds = [(part.group.shape, part.group.passes, part.size, part.kind) for part in parts]
     starts: dict[object, list[int]] = {}
     for i, kind in enumerate(kinds):
         starts.setdefault(kind, []).append(i)
-
-    def steps(places: list[int]) -> list[int]:
-        return [parts[i].group.step - parts[places[0]].group.step for i in places]
 
     found = {number: [position[part.key] for part in family] for number, family in enumerate(families)}
     family_of = {i: number for number, places in found.items() for i in places}
@@ -81,8 +78,6 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
         for start in starts[pattern[0]]:
             alike = [start + i - places[0] for i in places]
             if min(alike) < 0 or max(alike) >= len(parts) or [kinds[i] for i in alike] != pattern:
-                continue
-            if steps(alike) != steps(places):
                 continue
             others = {family_of[i] for i in alike if i in family_of}
             if all(len(found[number]) < len(alike) and set(found[number]) <= set(alike) for number in others):
@@ -100,14 +95,15 @@ def read_together(size: int, groups: list[Group], parts: list[Part]) -> list[lis
     chains: dict[object, set[int]] = {}
     for part in parts:
         chains.setdefault(part.group.chain, set()).add(part.group.step)
-    recurrent = {i for i, part in enumerate(parts) if len(chains[part.group.chain]) >= MIN_STEPS}
+    repeated = {part.group.shape for part in parts if len(chains[part.group.chain]) >= MIN_STEPS}
+    recurrent = {i for i, part in enumerate(parts) if part.group.step >= 0 and part.group.shape in repeated}
 
     def together() -> Iterator[list[int]]:
         for group in groups:
             read = owner[group.leaves]
             for column in np.flatnonzero((read != read[0]).any(axis=0)).tolist():
                 found = [i for i in np.unique(read[:, column]).tolist() if i >= 0]
-                if len({parts[i].group.step for i in found}) > 1:
+                if len({(parts[i].group.place, parts[i].group.step) for i in found}) > 1:
                     found = [i for i in found if i not in recurrent]
                 steps = {parts[i].group.number: parts[i].group for i in found if parts[i].group.step >= 0}
                 shapes, times = {group.shape for group in steps.values()}, {group.step for group in steps.values()}

@@ -273,6 +273,7 @@ class _Search:
             start, end = open_parts.pop()
             best = self.best(start, end, fewest)
             if best is not None and best.saved >= MIN_SAVED:
+                best = self.or_inner(best)
                 found.append(best)
                 open_parts += [(start, best.start), (best.end, end)]
         return sorted(found, key=lambda repeat: repeat.start)
@@ -298,6 +299,24 @@ class _Search:
         if other is not None and (most is None or other.saved > 2 * most.saved):
             most = other
         return pair if pair is not None and (most is None or pair.saved > 2 * most.saved) else most
+
+    def or_inner(self, repeat: _Repeat) -> _Repeat:
+        """The repeat, or one inside of it that can be no loop there, if this one saves more in all its iterations.
+
+        As the steps of recurrences, one behind the other, that read the same from both ends: it advances differently.
+        """
+        inner = self.best(repeat.start, repeat.start + repeat.period, 3)
+        if inner is None or repeat.count * inner.saved <= repeat.saved:
+            return repeat
+        length = inner.end - inner.start
+        steps = [
+            [
+                _step(*self.items[i : i + inner.period + 1 : inner.period])
+                for i in range(first, first + length - inner.period)
+            ]
+            for first in range(inner.start, repeat.end - length + 1, repeat.period)
+        ]
+        return repeat if all(each == steps[0] for each in steps) else self.or_inner(inner)
 
     def candidates(self, start: int, end: int) -> Iterator[_Repeat]:
         """Of each period the longest repeats and the first two, those of short periods first."""

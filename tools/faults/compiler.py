@@ -413,4 +413,25 @@ FAULTS = [
         "",
         test="tests/test_groups.py",
     ),
+    Fault(
+        "layers of a recurrence that always take turns",
+        "codegen/reroll/groups.py",
+        "return _steps(by_place) < in_turns and",
+        "return _steps(by_place) > in_turns and",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "the first step of a layer that comes before what all others wait for",
+        "codegen/reroll/groups.py",
+        "or (is_layer and below >> root.group & 1)",
+        "or False",
+        test="tests/test_roll.py",
+    ),
+    Fault(
+        "a step of a recurrence stored with the last one of another",
+        "codegen/reroll/families.py",
+        "found = [i for i in found if i not in recurrent]",
+        "pass",
+        test="tests/test_roll.py",
+    ),
 ]

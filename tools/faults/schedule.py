@@ -171,6 +171,13 @@ FAULTS = [
         test="tests/test_roll.py",
     ),
     Fault(
+        "layers as a loop in which all steps are written out",
+        "codegen/schedule/roll.py",
+        "return repeat if all(each == steps[0] for each in steps) else",
+        "return repeat if True else",
+        test="tests/test_roll.py",
+    ),
+    Fault(
         "a copy for gradients between kernels of the forward pass",
         "codegen/schedule/columns.py",
         "if kernels[i].passes == passes",
