@@ -17,8 +17,7 @@ from codegen import Floats, Program, compile_program
 from codegen.ir.graph import Op
 from codegen.ir.loops import For, statements
 from codegen.reroll.lower import loops_over_terms
-from codegen.reroll.runs import Run
-from codegen.reroll.segments import TermList
+from codegen.reroll.runs import Run, TermList
 from codegen.schedule.nest import root_loops
 from micrograd.functional import total
 

@@ -7,7 +7,7 @@ Example input: 50 roots relu(sum(P, 784 x mul(P, X))), with the storage indices 
              784 x mul(P, X)    term: 784 times, weight +50, input +1
 
 Instances whose terms advance differently (a border, a gather) are separate nests of the same group. A sum whose terms
-come from one array and then from another has a loop for each, and one over terms that alternate: see segments.py.
+come from one array and then from another has a loop for each, and one over terms that alternate: see runs.py.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from codegen.ir.graph import Graph, Op
 from codegen.reroll.affine import Loop, Piece, fit, most_pieces, peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import GroupLayout, Layout
-from codegen.reroll.runs import Run, equal_rows
-from codegen.reroll.segments import MIN_TURNS, Segment, TermList
+from codegen.reroll.runs import MIN_TURNS, Run, Segment, TermList, equal_rows
 from codegen.reroll.trees import ROOT_KIND
 
 Floats = npt.NDArray[np.float64]
