@@ -21,8 +21,6 @@ from codegen.ir.graph import linked
 from codegen.ir.loops import Pass
 from codegen.reroll.groups import Group, Ints, computed_by
 
-MIN_STEPS = 3  # of a recurrence
-
 
 @dataclass(frozen=True)
 class Part:
@@ -40,10 +38,10 @@ class Part:
 def find_families(size: int, groups: list[Group], parts: list[Part]) -> list[list[Part]]:
     """The parts of groups that are read by one group together, in families of two or more; see _in_order().
 
-    Parts of different sizes are families of one kind each. Steps of a recurrence are in none, but for parts of the same
-    step: they are stored in the order in which they run. Under a causal mask, a token whose sum has as many terms as
-    another product looks like a step, and other tokens do not; there are no three such steps of one shape, and two of
-    them, or different ones alone, are in no family either.
+    Parts of different sizes are families of one kind each. Steps of a recurrence, three or more of one shape, are in
+    none, but for parts of one step: they are stored in the order in which they run. So are two of one shape, and
+    different steps alone. Under a causal mask, a token whose sum has as many terms as another product looks like a
+    step, and other tokens do not.
     """
     found: list[list[Part]] = []
     for family in read_together(size, groups, parts):
@@ -95,7 +93,7 @@ def read_together(size: int, groups: list[Group], parts: list[Part]) -> list[lis
     chains: dict[object, set[int]] = {}
     for part in parts:
         chains.setdefault(part.group.chain, set()).add(part.group.step)
-    repeated = {part.group.shape for part in parts if len(chains[part.group.chain]) >= MIN_STEPS}
+    repeated = {part.group.shape for part in parts if len(chains[part.group.chain]) >= 3}
     recurrent = {i for i, part in enumerate(parts) if part.group.step >= 0 and part.group.shape in repeated}
 
     def together() -> Iterator[list[int]]:

@@ -308,15 +308,12 @@ class _Search:
         inner = self.best(repeat.start, repeat.start + repeat.period, 3)
         if inner is None or repeat.count * inner.saved <= repeat.saved:
             return repeat
-        length = inner.end - inner.start
-        steps = [
-            [
-                _step(*self.items[i : i + inner.period + 1 : inner.period])
-                for i in range(first, first + length - inner.period)
-            ]
-            for first in range(inner.start, repeat.end - length + 1, repeat.period)
+        last = inner.end - inner.period
+        first, *others = [
+            [_step(self.items[i + start], self.items[i + start + inner.period]) for i in range(inner.start, last)]
+            for start in range(0, repeat.end - inner.end + 1, repeat.period)
         ]
-        return repeat if all(each == steps[0] for each in steps) else self.or_inner(inner)
+        return repeat if all(other == first for other in others) else self.or_inner(inner)
 
     def candidates(self, start: int, end: int) -> Iterator[_Repeat]:
         """Of each period the longest repeats and the first two, those of short periods first."""

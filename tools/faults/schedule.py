@@ -173,7 +173,7 @@ FAULTS = [
     Fault(
         "layers as a loop in which all steps are written out",
         "codegen/schedule/roll.py",
-        "return repeat if all(each == steps[0] for each in steps) else",
+        "return repeat if all(other == first for other in others) else",
         "return repeat if True else",
         test="tests/test_roll.py",
     ),

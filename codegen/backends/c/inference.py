@@ -17,6 +17,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from codegen.backends.c.constants import Constants, string
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, batch_passes_of
 from codegen.backends.c.module import (
     files,
@@ -26,7 +27,6 @@ from codegen.backends.c.module import (
     table,
     weights_text,
 )
-from codegen.backends.c.parts import Constants, string
 from codegen.backends.expressions import Arithmetic
 from codegen.passes.freeze import FLOATS, Narrow, narrow, rounded
 from codegen.program import Program

@@ -14,9 +14,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from codegen.backends.c.blocks import block_images, images_of_a_worker, workspaces
+from codegen.backends.c.constants import (
+    Constants,
+    block_images,
+    braces,
+    declared_shape,
+    images_of_a_worker,
+    part_constants,
+    part_table,
+    string,
+    workspaces,
+)
 from codegen.backends.c.kernels import PASSES, Functions, Kernels, batch_functions, batch_passes_of, pass_functions
-from codegen.backends.c.parts import Constants, braces, declared_shape, part_constants, part_table, string
 from codegen.backends.c.updates import gradient_rows, rule_constants, rule_functions, step_functions
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import comment_text, drawn_from, input_noun, noise_rows, number_strides, targets_noun, walk
