@@ -33,7 +33,10 @@ def recurrence(cell: Callable[..., Program], steps: int, hidden: int = 12) -> Pr
 
 
 def stacked(layers: int, steps: int, both_ways: bool = False, hidden: int = 16) -> Program:
-    """Layers of micrograd.layers.LSTM; or of two, of which one begins with the last step, and all read both."""
+    """Layers of micrograd.layers.LSTM; or of two, of which one begins with the last step, and all read both.
+
+    The loss is about every step.
+    """
     x = seen = [numbers(4) for _ in range(steps)]
     parameters = {}
     for layer in range(layers):
@@ -44,7 +47,7 @@ def stacked(layers: int, steps: int, both_ways: bool = False, hidden: int = 16) 
             states, _ = lstm_layer(seen[::-1] if backwards else seen)
             told.append(states[::-1] if backwards else states)
         seen = [[v for states in at_once for v in states] for at_once in zip(*told, strict=True)]
-    return Program(Floats([v for row in x for v in row]), None, parameters, total([v * v for v in seen[-1]]))
+    return Program(Floats([v for row in x for v in row]), None, parameters, total([v * v for row in seen for v in row]))
 
 
 def classified(blocks: int, tokens: int) -> Program:
@@ -121,7 +124,7 @@ MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "LSTM, 8 and 64 steps": (lambda: recurrence(lstm, 8), lambda: recurrence(lstm, 64)),
     "GRU, 8 and 64 steps": (lambda: recurrence(gru, 8), lambda: recurrence(gru, 64)),
     "LSTM, 3 and 6 layers, 8 steps": (lambda: stacked(3, 8), lambda: stacked(6, 8)),
-    "two LSTMs both ways, 8 and 24 steps": (lambda: stacked(2, 8, True), lambda: stacked(2, 24, True)),
+    "two LSTMs both ways, 8 and 16 steps": (lambda: stacked(2, 8, True), lambda: stacked(2, 16, True)),
     "GRU, width 12 and 48": (lambda: recurrence(gru, 8, 12), lambda: recurrence(gru, 8, 48)),
     "residual MLP, 2 and 20 blocks": (
         lambda: residual_network(numbers(16), numbers(16), 2),

@@ -67,7 +67,6 @@ def _alike(families: list[list[Part]], parts: list[Part]) -> list[list[Part]]:
     starts: dict[object, list[int]] = {}
     for i, kind in enumerate(kinds):
         starts.setdefault(kind, []).append(i)
-
     found = {number: [position[part.key] for part in family] for number, family in enumerate(families)}
     family_of = {i: number for number, places in found.items() for i in places}
     known = {(*[(kinds[i], i - places[0]) for i in places],): places for places in found.values()}

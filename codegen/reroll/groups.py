@@ -25,7 +25,7 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.reroll.trees import Trees
 
-MIN_WAITING = 375  # leaves that a layer reads in a step: fewer are loaded while it waits for the step before
+MIN_WAITING = 375  # leaves of a step of each of two layers, from which on they do not take turns
 
 Ints = npt.NDArray[np.int64]
 Key = tuple[int, int]  # of a part of a group: its first root, and how many there are
@@ -249,7 +249,8 @@ def _is_by_layer(by_place: list[Group], in_turns: int) -> bool:
     """Whether each layer of a stack of recurrences makes all its steps before the next one begins.
 
     Or layers take turns, `in_turns` steps in all: none waits for another then, but where some have nothing to do yet,
-    or nothing more, is code of its own, n (n - 1) / 2 steps of n layers at each end. Steps that do little wait longest.
+    or nothing more, is code of its own, n (n - 1) / 2 steps of n layers at each end. Steps that do little wait longest:
+    benchmarks/limits.md has what that costs.
     """
     layers: dict[tuple[int, int], list[Group]] = {}
     for part in by_place:

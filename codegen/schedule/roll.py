@@ -306,7 +306,7 @@ class _Search:
         As the steps of recurrences, one behind the other, that read the same from both ends: it advances differently.
         """
         inner = self.best(repeat.start, repeat.start + repeat.period, 3)
-        if inner is None or repeat.count * inner.saved <= repeat.saved:
+        if inner is None or inner.saved < MIN_SAVED or repeat.count * inner.saved <= repeat.saved:
             return repeat
         last = inner.end - inner.period
         first, *others = [
