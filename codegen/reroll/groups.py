@@ -25,7 +25,8 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.reroll.trees import Trees
 
-MIN_WAITING = 375  # leaves of a step of each of two layers, from which on they do not take turns
+MIN_LEAVES = 120  # that each step of a group has in three layers or more which do not take turns
+MIN_LEAVES_OF_TWO = 375  # and in two of them, whose ends are shorter
 
 Ints = npt.NDArray[np.int64]
 Key = tuple[int, int]  # of a part of a group: its first root, and how many there are
@@ -257,10 +258,10 @@ def _is_by_layer(by_place: list[Group], in_turns: int) -> bool:
         if part.step >= 0:
             layers.setdefault(part.place, []).append(part)
     stack = [layer for layer in layers.values() if 2 * _steps(layer) >= _steps(by_place)]
-    apart = len(stack) * (len(stack) - 1) // 2
     leaves = sum([part.leaves.size for layer in stack for part in layer])
-    least = MIN_WAITING * (2 if by_place[0].passes == Pass.GRADIENTS else 1)  # two products for each on the way back
-    return _steps(by_place) < in_turns and apart * leaves >= least * sum(map(_steps, stack))
+    least = MIN_LEAVES_OF_TWO if len(stack) == 2 else MIN_LEAVES
+    least *= 2 if by_place[0].passes == Pass.GRADIENTS else 1  # on the way back there are two products for each
+    return len(stack) > 1 and _steps(by_place) < in_turns and leaves >= least * sum(map(_steps, stack))
 
 
 def _steps(groups: list[Group]) -> int:

@@ -416,8 +416,8 @@ FAULTS = [
     Fault(
         "layers of a recurrence that always take turns",
         "codegen/reroll/groups.py",
-        "return _steps(by_place) < in_turns and",
-        "return _steps(by_place) > in_turns and",
+        "_steps(by_place) < in_turns and",
+        "_steps(by_place) > in_turns and",
         test="tests/test_roll.py",
     ),
     Fault(
