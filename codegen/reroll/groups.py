@@ -25,8 +25,8 @@ from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Pass
 from codegen.reroll.trees import Trees
 
-MIN_LEAVES = 120  # that each step of a group has in three layers or more which do not take turns
-MIN_LEAVES_OF_TWO = 375  # and in two of them, whose ends are shorter
+MIN_LEAVES = 120  # of a step of a group, in layers that do not take turns
+MIN_LEAVES_OF_TWO = 375  # of them
 
 Ints = npt.NDArray[np.int64]
 Key = tuple[int, int]  # of a part of a group: its first root, and how many there are
@@ -250,8 +250,7 @@ def _is_by_layer(by_place: list[Group], in_turns: int) -> bool:
     """Whether each layer of a stack of recurrences makes all its steps before the next one begins.
 
     Or layers take turns, `in_turns` steps in all: none waits for another then, but where some have nothing to do yet,
-    or nothing more, is code of its own, n (n - 1) / 2 steps of n layers at each end. Steps that do little wait longest:
-    benchmarks/limits.md has what that costs.
+    or nothing more, is code of its own, n (n - 1) / 2 steps of n layers at each end. Steps that do little wait longest.
     """
     layers: dict[tuple[int, int], list[Group]] = {}
     for part in by_place:
@@ -260,7 +259,7 @@ def _is_by_layer(by_place: list[Group], in_turns: int) -> bool:
     stack = [layer for layer in layers.values() if 2 * _steps(layer) >= _steps(by_place)]
     leaves = sum([part.leaves.size for layer in stack for part in layer])
     least = MIN_LEAVES_OF_TWO if len(stack) == 2 else MIN_LEAVES
-    least *= 2 if by_place[0].passes == Pass.GRADIENTS else 1  # on the way back there are two products for each
+    least *= 2 if by_place[0].passes == Pass.GRADIENTS else 1  # two products for each
     return len(stack) > 1 and _steps(by_place) < in_turns and leaves >= least * sum(map(_steps, stack))
 
 
