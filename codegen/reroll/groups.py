@@ -62,7 +62,7 @@ class Group:
 
     @property
     def chain(self) -> object:
-        """Equal for steps of a recurrence that do the same, else for the parts of a group."""
+        """Equal for steps of a recurrence that do the same; for the parts of other groups."""
         return (self.shape, self.passes, self.place) if self.step >= 0 else self.number
 
     def select(self, rows: Ints) -> Group:
@@ -232,8 +232,8 @@ def _acyclic(size: int, component: list[Group], places: _Places) -> list[Group]:
     A stack of layers is split by place: behind a causal mask, tokens of one layer differ in depth, and those of
     different layers may not. On the way to the loss, what a node depends on tells layers apart; on the way back, whose
     gradients depend on it. A recurrence is at one place for most of its steps, and is split by depth: it keeps two
-    thirds or more of its longest chain of steps, a stack of two layers 0.4 or less. Stacks of recurrences are split as
-    _is_by_layer() says.
+    thirds or more of its longest chain of steps, a stack of two layers 0.4 or less. For stacks of recurrences
+    see _is_by_layer().
     """
     by_depth = _by_depth(size, component, places.array_of)
     if not _steps(by_depth):
@@ -325,7 +325,7 @@ def _earliest(roots: list[_Root]) -> dict[int, int]:
 def _latest(roots: list[_Root], early: dict[int, int], is_layer: bool) -> dict[int, int]:
     """The same, but steps of a recurrence, which depend on others of their group, come right before what reads them.
 
-    The first step of a layer depends on others that are at another place.
+    The first ones of a layer depend on others elsewhere.
     """
     found = dict(early)
     groups: dict[int, int] = {}  # that a root is of or depends on, as a set of bits

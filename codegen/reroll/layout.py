@@ -120,7 +120,7 @@ class Layout:
     input_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))  # input -> index in value[] or token[]
     has_choice: bool = False  # whether groups would be stored in another order `by_creation`: see arrange.py
     has_tables: bool = False  # whether groups would be split without `in_tables`
-    chains: dict[object, list[int]] = field(default_factory=dict)  # the numbers of parts and of steps that do the same
+    chains: dict[object, list[int]] = field(default_factory=dict)  # the numbers of the parts of each Group.chain
     wanted: dict[Key, Margin] = field(default_factory=dict)  # with which more groups would fill a part of a box
 
     @property

@@ -303,14 +303,14 @@ class _Search:
     def or_inner(self, repeat: _Repeat) -> _Repeat:
         """The repeat, or one inside of it that can be no loop there, if this one saves more in all its iterations.
 
-        As the steps of recurrences, one behind the other, that read the same from both ends: it advances differently.
+        As the steps of recurrences that read the same from both ends: it advances differently.
         """
         inner = self.best(repeat.start, repeat.start + repeat.period, 3)
         if inner is None or inner.saved < MIN_SAVED or repeat.count * inner.saved <= repeat.saved:
             return repeat
         last = inner.end - inner.period
         first, *others = [
-            [_step(self.items[i + start], self.items[i + start + inner.period]) for i in range(inner.start, last)]
+            self.steps(inner.start + start, last + start, inner.period)
             for start in range(0, repeat.end - inner.end + 1, repeat.period)
         ]
         return repeat if all(other == first for other in others) else self.or_inner(inner)
@@ -328,13 +328,14 @@ class _Search:
 
     def _runs(self, period: int) -> tuple[list[Run], list[Run]]:
         """Runs of items that the next ones follow at even distances, and of those that others of their key follow."""
-        items, keys = self.items, self.keys
-        steps = [
-            _step(items[i], items[i + period]) if keys[i] == keys[i + period] else None
-            for i in range(len(items) - period)
-        ]
+        steps = self.steps(0, len(self.items) - period, period)
         even = [step is not None and step == later for step, later in zip(steps, steps[period:], strict=False)]
         return [*_runs(even)], [*_runs([step is not None for step in steps])]
+
+    def steps(self, first: int, end: int, period: int) -> list[tuple[int, ...] | None]:
+        """How far items [first, end) are from those a period later; None if their keys differ."""
+        items, keys = self.items, self.keys
+        return [_step(items[i], items[i + period]) if keys[i] == keys[i + period] else None for i in range(first, end)]
 
     def repeated(self, start: int, length: int, period: int) -> Iterator[_Repeat]:
         """The repeats of so many items, as often as they are whole; and with a last one that ends early."""
