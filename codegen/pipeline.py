@@ -326,11 +326,11 @@ def later_passes(graph: Graph, program: Program, forward: int | None = None) -> 
     if padded is not graph:
         graph = padded
         yield "padding", graph
-    graph = simplify(graph)  # constants folded, repeated and dead nodes dropped
-    yield "simplify", graph
-    graph = expand_powers(graph)  # x**2 and the like as products
-    verify(graph)
+    graph = expand_powers(graph)  # constants folded, x**2 and the like as products
     yield "powers", graph
+    graph = simplify(graph)  # repeated and dead nodes dropped
+    verify(graph)
+    yield "simplify", graph
     marked = mark_short_sums(graph)  # sums of few terms are computed as longer ones are
     if marked is not graph:
         verify(marked)

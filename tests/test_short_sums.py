@@ -81,7 +81,7 @@ def gates(count, size=9):
 
 def marked(program):
     """The graph before the pass, and what it makes of it."""
-    before = next(graph for name, graph in graph_passes(program) if name == "powers")
+    before = next(graph for name, graph in graph_passes(program) if name == "simplify")
     return before, mark_short_sums(before)
 
 

@@ -231,15 +231,15 @@ def test_terms_of_each_kind():
     def told(number, kernels):
         return [summary(found.loops, kernel) for kernel in kernels if kernel.number == number]
 
-    assert told(62, found.loops.kernels) == [
-        "group_62 = group_56[4] + group_53[4] / group_50 * -1 + group_51 / group_50 * -1 * group_57"
+    assert told(61, found.loops.kernels) == [
+        "group_61 = group_55[4] + group_52[4] / group_49 * -1 + group_50 / group_49 * -1 * group_56"
     ]
-    assert told(62, sums.added) == ["group_62 += group_53[4] / group_50 * -1"]
-    assert told(62, sums.after) == ["group_62 += image_count * group_56[4] + group_51 / group_50 * -1 * group_57"]
-    own, after = told(120, sums.own), told(120, sums.after)
+    assert told(61, sums.added) == ["group_61 += group_52[4] / group_49 * -1"]
+    assert told(61, sums.after) == ["group_61 += image_count * group_55[4] + group_50 / group_49 * -1 * group_56"]
+    own, after = told(119, sums.own), told(119, sums.after)
     assert (len(own), len(after)) == (1, 1)
-    assert own[0].startswith("a.grad[0] += sum_k(group_47[1 + table_120_0[4 + 5k]] * group_59")
-    assert after[0].startswith("a.grad[0] += sum_k_runk(group_47[1 + table_120_0[k + 5k_run]] * group_59)")
+    assert own[0].startswith("a.grad[0] += sum_k(group_46[1 + table_119_0[4 + 5k]] * group_58")
+    assert after[0].startswith("a.grad[0] += sum_k_runk(group_46[1 + table_119_0[k + 5k_run]] * group_58)")
 
 
 def test_where_no_image_has_a_part_in_a_gradient_there_are_no_sums(tmp_path):

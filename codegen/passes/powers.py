@@ -16,17 +16,21 @@ becomes:
     %3 = mul %1 %0
     %4 = div %2 %3
 
-micrograd.ieee's power() defines these exponents so. Exponents 0 and 1 are gone before: see `trace` and `simplify`.
-Divisions by powers of 2, whose reciprocals are exact in float32 too, become products.
+micrograd.ieee's power() defines these exponents so. Divisions by powers of 2, whose reciprocals are exact in float32
+too, become products. Operations on constants are folded before, as an exponent or a divisor may be one.
 """
 
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
 
 from codegen.ir.graph import Graph, Op
-from codegen.passes.simplify import simplify
+from codegen.passes.simplify import fold
 
 Build = Callable[[Graph, int], int]  # appends a power of a node, and returns its number
 
@@ -67,24 +71,38 @@ POWERS = _POSITIVE | {-exponent: _inverse(power) for exponent, power in _POSITIV
 
 
 def expand_powers(graph: Graph) -> Graph:
-    """The graph itself if it has neither, else a new one, simplified again: squares may repeat products."""
-    if Op.POW not in graph.op and Op.DIV not in graph.op:
+    """The graph itself, its constants folded, if it has neither, else a new one."""
+    fold(graph)
+    op, _, b = graph.columns()
+    candidates = np.flatnonzero(((op == Op.POW) | (op == Op.DIV)) & (op[b] == Op.CONST)).tolist()
+    built = {n: build for n in candidates if (build := _build(graph, n))}
+    if not built:
         return graph
-    out = Graph()
-    new: list[int] = []
-    for op, a, b in zip(graph.op, graph.a, graph.b, strict=True):
-        if op == Op.CONST:
-            new.append(out.const(graph.constants[a]))
-        elif op <= Op.TARGET:
-            new.append(out.add(op, a))
-        elif op == Op.POW and graph.op[b] == Op.CONST and (power := POWERS.get(graph.constants[graph.a[b]])):
-            new.append(power(out, new[a]))
-        elif op == Op.DIV and graph.op[b] == Op.CONST and _has_exact_reciprocal(graph.constants[graph.a[b]]):
-            new.append(out.add(Op.MUL, new[a], out.const(1.0 / graph.constants[graph.a[b]])))
-        else:
-            new.append(out.add(op, new[a], new[b] if b >= 0 else -1))
-    out.observe(graph, new)
-    return simplify(out)
+    out, new, start = replace(graph, op=bytearray(), a=array("i"), b=array("i")), np.arange(len(graph)), 0
+    for n in (*built, len(graph)):  # what is between two of them as a whole
+        new[start:n] += len(out) - start
+        out.op += graph.op[start:n]
+        out.a += graph.a[start:n]
+        out.b += graph.b[start:n]
+        if n in built:
+            new[n] = built[n](out, int(new[graph.a[n]]))
+        start = n + 1
+    taken = np.delete(new, [*built])
+    op, a, b = out.columns()
+    for column, nodes in ((a, taken[op[taken] > Op.TARGET]), (b, taken[b[taken] >= 0])):
+        column[nodes] = new[column[nodes]]
+    out.observe(graph, new.tolist())
+    return out
+
+
+def _build(graph: Graph, n: int) -> Build | None:
+    """What computes a power or a quotient by a constant instead."""
+    constant = graph.constants[graph.a[graph.b[n]]]
+    if graph.op[n] == Op.POW:
+        return POWERS.get(constant)
+    if not _has_exact_reciprocal(constant):
+        return None
+    return lambda graph, x: graph.add(Op.MUL, x, graph.const(1.0 / constant))
 
 
 def _has_exact_reciprocal(number: float) -> bool:

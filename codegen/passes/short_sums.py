@@ -21,7 +21,7 @@ terms, of three, and of one or of four, it is a place of sums, and what is no su
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 
@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from codegen.ir.graph import CHAINS, LEAVES, Graph, Op, linked, with_copies
+from micrograd import ops
 
 MANY, FEW = 3, 2  # terms, of sums that there must be
 DEPTH = 2  # of operands that tell kinds of sums apart
@@ -77,7 +78,7 @@ def mark_short_sums(graph: Graph) -> Graph:
             uses[n, place.op] += some
     if not kinds:
         return graph
-    count = graph.use_counts(len(graph)).tolist()
+    count = graph.use_counts(len(graph))
     # What is read as a sum alone needs no copy, if its tree has no sum: that of an op with two operands.
     is_alone = {key: count[key[0]] == len(some) and graph.b[key[0]] >= 0 for key, some in uses.items()}
     copied = {key: some for key, some in uses.items() if not is_alone[key] or graph.op[key[0]] in CHAINS}
@@ -108,33 +109,40 @@ class _Places:
         self.graph, self.inner = graph, inner
         self.colour = [0] * len(graph)
         self.length = [1] * len(graph)
-        self.uses: dict[Hashable, dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))  # by place and node
+        self.kind = [0] * len(graph)  # the same for those of one op whose operands have the same colours
         self.signature = cache(self._signature)
-        op, b = graph.op, graph.b
         numbers: dict[Hashable, int] = {}
-        for n in range(len(graph)):
-            key: Hashable
-            if op[n] in LEAVES:
-                key = op[n]
-            elif inner[n]:
-                continue
-            elif op[n] in CHAINS:
-                uses = self.spine(n)
-                self.length[n] = len(uses)
-                terms = [self.operand(use) for use in uses]
-                colours = frozenset([self.colour[term] for term in terms])
-                key = op[n], colours
-                for term, use in zip(terms, uses, strict=True):
-                    self.uses[key, self.colour[term]][term].append(use)
-                if len(colours) == 1:
-                    (self.colour[n],) = colours
+        read: dict[int, set[tuple[int, int]]] = defaultdict(set)  # by kind, the sums of few terms among the operands
+        colour, length = self.colour, self.length
+        for n, (op, a, b) in enumerate(zip(graph.op, graph.a, graph.b, strict=True)):
+            key: Hashable = op
+            operands: Sequence[int] = ()
+            if op not in LEAVES:
+                if inner[n]:
                     continue
-            else:
-                uses = [(n, True), (n, False)] if b[n] >= 0 else [(n, True)]
-                key = op[n], *[self.colour[self.operand(use)] for use in uses]
-                for use in uses:
-                    self.uses[key, use[1]][self.operand(use)].append(use)
-            self.colour[n] = numbers.setdefault(key, len(numbers))
+                operands = self.terms(n) if op in CHAINS else (a, b) if b >= 0 else (a,)
+                colours = [colour[operand] for operand in operands]
+                key = op, frozenset(colours) if op in CHAINS else tuple(colours)
+            number = self.kind[n] = colour[n] = numbers.setdefault(key, len(numbers))
+            if op in CHAINS:
+                length[n] = len(operands)
+                if colours.count(colours[0]) == len(colours):
+                    colour[n] = colours[0]
+            for operand in operands:
+                if 1 < length[operand] <= MANY:
+                    read[number].add((graph.op[operand], length[operand]))
+        self.may_be = {kind for kind, found in read.items() if any({(op, FEW), (op, MANY)} <= found for op in CHAINS)}
+
+    def uses(self) -> dict[Hashable, dict[int, list[Use]]]:
+        """What stands in each place, and its uses there."""
+        found: dict[Hashable, dict[int, list[Use]]] = defaultdict(lambda: defaultdict(list))
+        for n, kind in enumerate(self.kind):
+            if kind in self.may_be:
+                is_chain = self.graph.op[n] in CHAINS
+                for use in self.spine(n) if is_chain else [(n, True), (n, False)][: 1 + (self.graph.b[n] >= 0)]:
+                    operand = self.operand(use)
+                    found[kind, self.colour[operand] if is_chain else use[1]][operand].append(use)
+        return found
 
     def operand(self, use: Use) -> int:
         return (self.graph.a if use[1] else self.graph.b)[use[0]]
@@ -152,7 +160,7 @@ class _Places:
 
     def places(self) -> Iterator[_Place]:
         """Those of sums, or of maxima, in the order of their first users."""
-        for uses in self.uses.values():
+        for uses in self.uses().values():
             for op in CHAINS:
                 place = _Place(uses, op, {n: self.length[n] for n in uses if self.graph.op[n] == op})
                 if place.is_of_sums:
@@ -201,12 +209,11 @@ class _Places:
         operands = [self.graph.a[n], self.graph.b[n]]
         return op, *[self.signature(operand, depth - 1) for operand in operands if operand >= 0]
 
-    def stored(self, uses: list[int]) -> Iterator[int]:
+    def stored(self, uses: npt.NDArray[np.int64]) -> list[int]:
         """What is used once where others of its colour are used twice and three times: stored as these are."""
-        used: dict[tuple[int, int], dict[int, list[int]]] = defaultdict(lambda: defaultdict(list))
-        for n, op in enumerate(self.graph.op):
-            if op not in LEAVES and not self.inner[n]:
-                used[op, self.colour[n]][uses[n]].append(n)
-        for nodes in used.values():
-            if nodes.get(3) and len(nodes[1]) <= len(nodes[2]):
-                yield from nodes[1]
+        op, _, _ = self.graph.columns()
+        nodes = np.flatnonzero(~(np.isin(op, [*LEAVES]) | self.inner))
+        _, alike = np.unique(np.array(self.colour)[nodes] * ops.MAX_OPS + op[nodes], return_inverse=True)
+        once, twice, thrice = [np.bincount(alike[uses[nodes] == n], minlength=len(nodes)) for n in (1, 2, 3)]
+        found: list[int] = nodes[(uses[nodes] == 1) & ((thrice > 0) & (once <= twice))[alike]].tolist()
+        return found

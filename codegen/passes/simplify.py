@@ -40,17 +40,19 @@ _MINUS_ZERO = pack("<d", -0.0)
 def simplify(graph: Graph) -> Graph:
     """A new graph that computes the same observables, with the live nodes in the same order."""
     live = _without_dead_nodes(graph)
-    if _fold(live):
+    if fold(live):
         live = _without_dead_nodes(live)
-    tables = find_tables(live)
-    smallest = _merged(live)
-    if tables is None:
-        return smallest
-    regular = _merged(live, tables)
-    return regular if len(regular) <= MOST_NODES * len(smallest) else smallest
+    while (tables := find_tables(live)) is not None:
+        smallest, regular = _merged(live), _merged(live, tables)
+        if len(regular) > MOST_NODES * len(smallest):
+            return smallest
+        if len(regular) == len(live):
+            return regular
+        live = regular  # in which less is repeated unevenly
+    return _merged(live)
 
 
-def _fold(graph: Graph) -> bool:
+def fold(graph: Graph) -> bool:
     """Makes constants of operations on constants, in place. Returns whether there were any."""
     column, left, right = graph.columns()
     inner = column > Op.TARGET

@@ -135,7 +135,7 @@ def traced_rule(rule: optim.Rule, tiny: float = optim.TINY) -> Graph:
     leaves: Leaves = [(op, {id(value): i for i, value in enumerate(values)}) for op, values in kinds]
     numbers = number_values(graph, found.results, leaves)
     graph.outputs = {PARAMETER: [numbers[id(found.new_p)]], STATE: [numbers[id(x)] for x in found.new_state]}
-    graph = expand_powers(simplify(graph))
+    graph = simplify(expand_powers(graph))
     verify(graph)
     return graph
 

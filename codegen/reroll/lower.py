@@ -131,7 +131,9 @@ def _apart(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored:
 def _as_longer(pieces: list[Piece], run: Run, offsets: Ints, layout: Layout, stored: GroupLayout) -> list[Piece]:
     """One or two terms as a loop that advances as those of longer sums of their kind do."""
     place = stored.runs.index(run)
-    alike = [other for other in layout.groups if _sum(other) == _sum(stored) and other.runs[place].count > 2]
+    kind = stored.group.kind  # which few others have
+    alike = [other for other in layout.groups if other.group.kind == kind and _sum(other) == _sum(stored)]
+    alike = [other for other in alike if other.runs[place].count > 2]
     if not alike:
         return pieces
     nearest = min(alike, key=lambda other: abs(other.number - stored.number))
