@@ -226,7 +226,7 @@ def _checked(what: str, kind: Any, dtype: str) -> Any:
     if isinstance(kind, Label):
         label = Label(leaves(what, kind.one_hot))
         if not 1 <= len(label.one_hot) <= MAX_CLASSES:
-            raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(label.one_hot)}")
+            raise ValueError(f"a Label has 1 to {MAX_CLASSES} classes, got {len(label.one_hot)}: Tokens may have more")
         return label
     return Tokens(_rows(what, kind.one_hot))
 

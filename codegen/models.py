@@ -160,7 +160,7 @@ def compile(
     lowering = checked_lowering(lowering)
     if not isinstance(flags, list | tuple) or not all(isinstance(flag, str) for flag in flags):
         raise TypeError(f"flags must be a list of strings, not {flags!r}")
-    if optimize is not None and (isinstance(optimize, bool) or optimize not in (0, 1, 2, 3)):
+    if optimize is not None and (isinstance(optimize, bool | float) or optimize not in (0, 1, 2, 3)):
         raise ValueError(f"optimize must be 0, 1, 2 or 3, got {optimize!r}")
     with no_garbage_collection():
         graph = traced(program)

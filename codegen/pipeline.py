@@ -158,7 +158,9 @@ def compile_program(
         program = trained_program(program)
     elif target == "c" and program.converts_inputs:
         kinds = types_text(program.input_parts)
-        raise ValueError(f"plain C takes one array of Pixels or Floats, but the inputs of this program are {kinds}")
+        raise ValueError(
+            f"plain C takes one array of Pixels or Floats unless it trains, but the inputs here are {kinds}"
+        )
     if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
         raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     if gradients_of is not None:

@@ -64,7 +64,7 @@ class OwnRate(float):
     """A learning rate that nobody chose: it changes with the rule, as in replace(program, update=optim.adam())."""
 
 
-@dataclass(repr=False)
+@dataclass(repr=False, slots=True)  # so that a field that is misspelt is an error where it is set
 class Program:
     """One training step.
 
@@ -127,6 +127,9 @@ class Program:
     noise: Noise | Sequence[Noise] = ()
     update: optim.Rules | None = None
     storage: str | None = None
+    rules: dict[str, optim.Rule] | None = field(init=False, compare=False)  # of each parameter; None: gradient descent
+    constant_values: list[Value] = field(init=False, compare=False)
+    tensors: list[Tensor] = field(init=False, compare=False)
 
     def __post_init__(self) -> None:
         self.check()
@@ -186,7 +189,6 @@ class Program:
         self.description = checks.text("the description", self.description)
 
     def _checked_rules(self) -> dict[str, optim.Rule] | None:
-        """The rule of each parameter; None for gradient descent."""
         if self.update is None:
             return None
         if self.loss is None:

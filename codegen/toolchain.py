@@ -23,13 +23,15 @@ from pathlib import Path
 from codegen.backends.shared import csrc
 
 # Contraction to fused multiply-add would round differently from the interpreted engine, and with -std=c11 gcc for s390x
-# computes float32 in float64. gcc makes no vectors of a selection that might trap. The rest is hygiene and speed.
+# computes float32 in float64. gcc makes no vectors of a selection that might trap. What the C of a registered op calls
+# has to be there. The rest is hygiene and speed.
 UNIX_FLAGS = [
     "-std=gnu11",
     "-O3",
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
+    "-Werror=implicit-function-declaration",
     "-fvisibility=hidden",
     "-g0",
 ]

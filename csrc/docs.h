@@ -245,10 +245,10 @@
 
 #define DOC_LOAD_STATE_DICT \
     "load_state_dict($module, mapping, /)\n--\n\n" \
-    "Copies all parameters from {name: buffer of " DOC_REAL "}, strided or not. Returns None.\n\n" \
+    "Copies all parameters from {name: numbers}: buffers, arrays, lists, converted to " DOC_REAL ". Returns None.\n\n" \
     "Names and shapes must be exactly those of state_dict().\n\n" \
-    "Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or\n" \
-    "unknown name and for a wrong shape; an error changes nothing."
+    "Raises TypeError for anything but a mapping and for what are no numbers, ValueError for a missing or unknown\n" \
+    "name and for a wrong shape; an error changes nothing."
 
 #define DOC_OPTIMIZER_STATE \
     "optimizer_state($module, /)\n--\n\n" \
@@ -258,10 +258,10 @@
 
 #define DOC_LOAD_OPTIMIZER_STATE \
     "load_optimizer_state($module, mapping, /)\n--\n\n" \
-    "Copies the optimizer's state from {name: buffer}. Returns None.\n\n" \
+    "Copies the optimizer's state from {name: numbers}, as load_state_dict(). Returns None.\n\n" \
     "Names and shapes must be exactly those of optimizer_state(); 'step' may be an int too.\n\n" \
-    "Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or\n" \
-    "unknown name and for a wrong shape or number; an error changes nothing."
+    "Raises TypeError for anything but a mapping and for what are no numbers, ValueError for a missing or unknown\n" \
+    "name and for a wrong shape or number; an error changes nothing."
 
 #define DOC_PATH "path: a str, bytes or os.PathLike."
 
@@ -275,7 +275,7 @@
 
 #define DOC_LOAD_WEIGHTS \
     "load_weights($module, path, /)\n--\n\n" \
-    "Copies all parameters from a safetensors file of " DOC_REAL " or narrower floats. Returns None.\n\n" \
+    "Copies all parameters from a safetensors file of floats, converted to " DOC_REAL ". Returns None.\n\n" \
     "Names and shapes must be exactly those of state_dict().\n\n" \
     DOC_PATH "\n\n" \
     "Raises TypeError for anything else, OSError if the file cannot be read, ValueError or TypeError if it is not a\n" \

@@ -268,6 +268,25 @@ struct step {
 #endif
 };
 
+/* The place in data[] of an element of a tensor; then moves to the next one, in C order. */
+static Py_ssize_t next_place(const struct tensor *t, Py_ssize_t *at)
+{
+    Py_ssize_t place = t->offset;
+    for (int d = 0; d < t->dimensions; d++)
+        place += at[d] * t->strides[d];
+    for (int d = t->dimensions - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
+        at[d] = 0;
+    return place;
+}
+
+/* Copies a tensor in C order to its place in data[], or in the state of rules. */
+static void place_tensor(real *to, const struct tensor *t, const real *from)
+{
+    Py_ssize_t at[MAX_DIMENSIONS] = {0};
+    for (Py_ssize_t i = 0; i < t->size; i++)
+        to[next_place(t, at)] = from[i];
+}
+
 #endif
 
 #endif

@@ -148,6 +148,28 @@ static int make_rooms(struct output_room *rooms, Py_ssize_t images, PyObject *ou
     return names == taken ? 0 : -1;
 }
 
+static int overlap(const Py_buffer *a, const Py_buffer *b)
+{
+    const char *const first = a->buf, *const second = b->buf;
+    return a->buf != NULL && b->buf != NULL && first < second + b->len && second < first + a->len;
+}
+
+/* Each room must have memory of its own. */
+static int check_apart(const struct output_room *rooms, const struct batch_view *b)
+{
+    for (int o = 0; o < OUTPUT_COUNT; o++) {
+        int shared = b->has_images && overlap(&rooms[o].view, &b->images);
+        for (int other = 0; other < o; other++)
+            shared |= overlap(&rooms[o].view, &rooms[other].view);
+        if (shared) {
+            PyErr_Format(PyExc_ValueError, "out for '%s' must not overlap the inputs or another output",
+                         outputs[o].name);
+            return -1;
+        }
+    }
+    return 0;
+}
+
 static PyObject *dict_of_rooms(const struct output_room *rooms)
 {
     PyObject *dict = PyDict_New();
@@ -171,7 +193,8 @@ static PyObject *compute_outputs_batch(const struct signature *signature, int on
     PyObject *const out = is_given(values[1]) ? values[1] : NULL;
     if (threads < 0)
         return NULL;
-    if (only < 0 && out != NULL && (!PyMapping_Check(out) || PySequence_Check(out) > PyDict_Check(out))) {
+    if (only < 0 && out != NULL && !PyDict_Check(out) &&
+        !(PyMapping_Check(out) && PyObject_HasAttrString(out, "keys"))) {
         PyErr_Format(PyExc_TypeError, "out must map names of outputs to buffers, not %R", (PyObject *)Py_TYPE(out));
         return NULL;
     }
@@ -182,7 +205,8 @@ static PyObject *compute_outputs_batch(const struct signature *signature, int on
         PyErr_NoMemory();
     else if ((only < 0      ? make_rooms(rooms, b.count, out)
               : out == NULL ? make_room(&rooms[only], &outputs[only], b.count)
-                            : take_room(&rooms[only], &outputs[only], b.count, out)) == 0) {
+                            : take_room(&rooms[only], &outputs[only], b.count, out)) == 0 &&
+             check_apart(rooms, &b) == 0) {
         struct chunk chunk = {
             .batch = &b,
             .passes = level->outputs,

@@ -57,8 +57,8 @@ static int get_part(const struct argument_part *part, PyObject *object, struct r
     else if (rows == count->rows)
         return 0;
     else
-        PyErr_Format(PyExc_ValueError, "%s must have as many rows as %s, %zd, got %zd", part->what, count->known_from,
-                     count->rows, rows);
+        PyErr_Format(PyExc_ValueError, "%s must have as many rows as %s, %zd, got %zd of %d", part->what,
+                     count->known_from, count->rows, rows, part->numbers);
     PyBuffer_Release(view);
     return -1;
 }

@@ -1,4 +1,8 @@
-/* state_dict, grad_dict, flat_data, flat_grad and load_state_dict: memoryviews that share the model's memory. */
+/*
+ * state_dict, grad_dict, flat_data, flat_grad and load_state_dict: memoryviews that share the model's memory, in a dict
+ * that pickles and deep-copies, which memoryviews themselves do not. The copy has numbers of its own, as
+ * {name: (array.array, shape)}, which any Python can read.
+ */
 
 #ifndef VIEWS_H
 #define VIEWS_H
@@ -7,8 +11,116 @@
 #include "buffers.h"
 #include "lock.h"
 #include "model.h"
-#include "state_dict.h"
 #include "update.h"
+
+/* (array.array, shape) of a buffer. */
+static PyObject *copied_tensor(PyObject *buffer)
+{
+    PyObject *const view = PyMemoryView_FromObject(buffer);
+    PyObject *const format = view == NULL ? NULL : PyObject_GetAttrString(view, "format");
+    PyObject *const shape = format == NULL ? NULL : PyObject_GetAttrString(view, "shape");
+    PyObject *const bytes = shape == NULL ? NULL : PyObject_CallMethod(view, "tobytes", NULL);
+    PyObject *const module = bytes == NULL ? NULL : PyImport_ImportModule("array");
+    PyObject *const array = module == NULL ? NULL : PyObject_CallMethod(module, "array", "OO", format, bytes);
+    PyObject *const pair = array == NULL ? NULL : PyTuple_Pack(2, array, shape);
+    Py_XDECREF(array);
+    Py_XDECREF(module);
+    Py_XDECREF(bytes);
+    Py_XDECREF(shape);
+    Py_XDECREF(format);
+    Py_XDECREF(view);
+    return pair;
+}
+
+/* A memoryview of (array.array, shape). */
+static PyObject *restored_tensor(PyObject *pair)
+{
+    PyObject *array, *shape;
+    if (!PyArg_ParseTuple(pair, "OO!", &array, &PyTuple_Type, &shape))
+        return NULL;
+    PyObject *const view = PyMemoryView_FromObject(array);
+    PyObject *const format = view == NULL ? NULL : PyObject_GetAttrString(view, "format");
+    PyObject *const flat = format == NULL ? NULL : PyObject_CallMethod(view, "cast", "s", "B");
+    PyObject *const tensor = flat == NULL ? NULL : PyObject_CallMethod(flat, "cast", "OO", format, shape);
+    Py_XDECREF(flat);
+    Py_XDECREF(format);
+    Py_XDECREF(view);
+    return tensor;
+}
+
+/* Puts of(value) into `to` for each item of a dict. */
+static int convert_items(PyObject *from, PyObject *to, PyObject *(*of)(PyObject *))
+{
+    PyObject *const items = PyDict_Items(from); /* `of` may run other code, so the dict may change */
+    int failed = items == NULL;
+    for (Py_ssize_t i = 0; !failed && i < PyList_Size(items); i++) {
+        PyObject *const item = PyList_GetItem(items, i);
+        PyObject *const value = of(PyTuple_GetItem(item, 1));
+        failed = value == NULL || PyDict_SetItem(to, PyTuple_GetItem(item, 0), value) < 0;
+        Py_XDECREF(value);
+    }
+    Py_XDECREF(items);
+    return failed ? -1 : 0;
+}
+
+static PyObject *state_dict_reduce(PyObject *self, PyObject *Py_UNUSED(ignored))
+{
+#if INSTANCES /* the module is a private copy, which no other process can import */
+    PyObject *const type = PyImport_ImportModule("codegen.models");
+    PyObject *const restore = type == NULL ? NULL : PyObject_GetAttrString(type, "restore_state");
+    Py_XDECREF(type);
+#else
+    PyObject *const restore = PyObject_GetAttrString((PyObject *)Py_TYPE(self), "_restore");
+#endif
+    PyObject *const copies = restore == NULL ? NULL : PyDict_New();
+    PyObject *result = NULL;
+    if (copies != NULL && convert_items(self, copies, copied_tensor) == 0)
+        result = Py_BuildValue("O(O)", restore, copies);
+    Py_XDECREF(copies);
+    Py_XDECREF(restore);
+    return result;
+}
+
+static PyObject *state_dict_restore(PyObject *type, PyObject *copies)
+{
+    if (!PyDict_Check(copies))
+        return PyErr_Format(PyExc_TypeError, "expected a dict, not %R", (PyObject *)Py_TYPE(copies));
+    PyObject *result = PyObject_CallObject(type, NULL);
+    if (result != NULL && convert_items(copies, result, restored_tensor) < 0)
+        Py_CLEAR(result);
+    return result;
+}
+
+static PyMethodDef state_dict_methods[] = {
+    {"__reduce__", state_dict_reduce, METH_NOARGS, NULL},
+    {"_restore", state_dict_restore, METH_O | METH_CLASS, NULL},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot state_dict_slots[] = {
+    {Py_tp_methods, state_dict_methods},
+    {0, NULL},
+};
+
+static PyType_Spec state_dict_spec = {
+    .name = MODULE_NAME "._StateDict",
+    .flags = Py_TPFLAGS_DEFAULT,
+    .slots = state_dict_slots,
+};
+
+/* A pickle finds the type by its name in the module. */
+static PyObject *add_state_dict_type(PyObject *module)
+{
+    PyObject *const type = PyType_FromModuleAndSpec(module, &state_dict_spec, (PyObject *)&PyDict_Type);
+    if (type == NULL)
+        return NULL;
+    Py_INCREF(type);
+    if (PyModule_AddObject(module, "_StateDict", type) == 0)
+        return type;
+    Py_DECREF(type);
+    Py_DECREF(type);
+    return NULL;
+}
 
 struct tensor_object {
     PyObject_HEAD
@@ -222,64 +334,47 @@ static PyObject *api_flat_grad(PyObject *module, PyObject *Py_UNUSED(ignored))
     return expect_usable(module) < 0 ? NULL : new_view(module, &flat, grad);
 }
 
-static void raise_wrong_shape(const struct tensor *t, const Py_buffer *view)
+/* Fails where a buffer, or nested sequences, have another shape than a tensor. */
+static int check_tensor_shape(PyObject *object, const struct tensor *t)
 {
+    struct shape shape = {0};
+    Py_buffer view;
+    if (PyObject_CheckBuffer(object) && PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO) == 0) {
+        shape.dimensions = view.ndim;
+        for (int d = 0; d < view.ndim; d++)
+            shape.sizes[d] = view.shape[d];
+        PyBuffer_Release(&view);
+    }
+    else if (PyErr_Occurred() || find_shape(object, &shape) < 0)
+        return -1;
     PyObject *const expected = shape_tuple(t->dimensions, t->shape);
-    PyObject *const got = expected == NULL ? NULL : shape_tuple(view->ndim, view->shape);
-    if (got != NULL)
+    PyObject *const got = expected == NULL ? NULL : shape_tuple(shape.dimensions, shape.sizes);
+    const int same = got == NULL ? -1 : PyObject_RichCompareBool(expected, got, Py_EQ);
+    if (same == 0)
         PyErr_Format(PyExc_ValueError, "%s must have the shape %R, got %R", t->name, expected, got);
     Py_XDECREF(expected);
     Py_XDECREF(got);
+    return same > 0 ? 0 : -1;
 }
 
-/* Checks one tensor and copies it to `to`, in C order. */
+/* Checks one tensor and copies it to `to`, in C order. Other real numbers are converted. */
 static int read_tensor(PyObject *object, const struct tensor *t, real *to)
 {
     Py_buffer view;
-    if (PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO | PyBUF_FORMAT) < 0) {
-        if (PyErr_ExceptionMatches(PyExc_MemoryError) || PyErr_ExceptionMatches(PyExc_KeyboardInterrupt))
-            return -1;
-        PyErr_Clear();
-        PyErr_Format(PyExc_TypeError, "%s must be a buffer of %s, got %R", t->name, real_elements.noun,
-                     (PyObject *)Py_TYPE(object));
-        return -1;
+    PyObject *const lent = PyObject_CheckBuffer(object) ? NULL : lent_array(object);
+    PyObject *const source = lent == NULL ? object : lent;
+    const Py_ssize_t wanted = PyObject_CheckBuffer(source) ? ANY_COUNT : t->size; /* else its shape says more */
+    int failed = PyErr_Occurred() ? -1 : get_buffer(source, t->name, &real_elements, wanted, 0, &view);
+    if (failed == 0) {
+        failed = check_tensor_shape(source, t);
+        if (failed == 0 && view.len != t->size * real_elements.size)
+            failed = raise_count(t->name, &real_elements, t->size, view.len / real_elements.size);
+        if (failed == 0)
+            memcpy(to, view.buf, (size_t)view.len);
+        PyBuffer_Release(&view);
     }
-    int failed = -1;
-    if (!has_format(&view, &real_elements)) {
-        PyErr_Format(PyExc_TypeError, "%s must be a buffer of %s (format '%c'), got format '%s'", t->name,
-                     real_elements.noun, real_elements.format, view.format == NULL ? "B" : view.format);
-        goto done;
-    }
-    int same = view.ndim == t->dimensions;
-    for (int d = 0; same && d < t->dimensions; d++)
-        same = view.shape[d] == t->shape[d];
-    if (!same) {
-        raise_wrong_shape(t, &view);
-        goto done;
-    }
-    failed = PyBuffer_ToContiguous(to, &view, view.len, 'C');
-done:
-    PyBuffer_Release(&view);
+    Py_XDECREF(lent);
     return failed;
-}
-
-/* The place in data[] of an element of a tensor; then moves to the next one, in C order. */
-static Py_ssize_t next_place(const struct tensor *t, Py_ssize_t *at)
-{
-    Py_ssize_t place = t->offset;
-    for (int d = 0; d < t->dimensions; d++)
-        place += at[d] * t->strides[d];
-    for (int d = t->dimensions - 1; d >= 0 && ++at[d] == t->shape[d]; d--)
-        at[d] = 0;
-    return place;
-}
-
-/* Copies a tensor in C order to its place in data[], or in the state of rules. */
-static void place_tensor(real *to, const struct tensor *t, const real *from)
-{
-    Py_ssize_t at[MAX_DIMENSIONS] = {0};
-    for (Py_ssize_t i = 0; i < t->size; i++)
-        to[next_place(t, at)] = from[i];
 }
 
 /* What load_state_dict() and load_optimizer_state() take: a name for each i, NULL after the last one. */

@@ -12,7 +12,6 @@
 #include "lock.h"
 #include "model.h"
 #include "narrow.h"
-#include "state_dict.h"
 #include "views.h"
 
 enum { MAX_HEADER = 1 << 24 }; /* bytes: many times those of any model that a C compiler can compile */
@@ -269,7 +268,7 @@ static PyObject *widened_bytes(const char *from, Py_ssize_t size, int is_bfloat)
     return bytes;
 }
 
-/* Numbers of a file as a memoryview. All are widened to the model's type, if that is wider. */
+/* Numbers of a file as a memoryview. Those of two bytes are widened. */
 static PyObject *stored_tensor(const char *from, Py_ssize_t size, const char *format, PyObject *shape)
 {
     const int is_half = format[strlen(format) - 1] == '6';
@@ -281,8 +280,6 @@ static PyObject *stored_tensor(const char *from, Py_ssize_t size, const char *fo
     PyObject *array = call_python("array", "array", bytes == NULL ? NULL : Py_BuildValue("(sN)", format, bytes));
     if (array != NULL && !is_little_endian() && !is_half && !works(PyObject_CallMethod(array, "byteswap", NULL)))
         Py_CLEAR(array);
-    if (array != NULL && !FLOAT32 && *format == 'f')
-        array = call_python("array", "array", Py_BuildValue("(sN)", "d", array));
     PyObject *const pair = array == NULL ? NULL : Py_BuildValue("NO", array, shape);
     PyObject *const tensor = pair == NULL ? NULL : restored_tensor(pair);
     Py_XDECREF(pair);

@@ -122,6 +122,7 @@ INSTEAD = {
     "fmax": "ignores nan: use np.maximum",
     "fmin": "ignores nan: use np.minimum",
 }
+NUMBERS_ONLY = {"numpy.linalg", "numpy.fft", "corrcoef", "cov", "interp", "percentile", "quantile", "round"}
 
 
 def _refuse(name: str) -> TypeError:
@@ -151,18 +152,38 @@ class Array(np.ndarray[Any, np.dtype[np.object_]]):
     ) -> Any:
         if func is np.einsum:
             return _einsum(*args, **kwargs)
+        if func is np.linalg.norm:
+            return _norm(*args, **kwargs)
         if func.__name__ in INSTEAD:
             raise _refuse(func.__name__)
-        return _wrapped(super().__array_function__(func, types, args, kwargs))
+        try:
+            return _wrapped(super().__array_function__(func, types, args, kwargs))
+        except (AttributeError, TypeError) as error:
+            if func.__module__ in NUMBERS_ONLY or func.__name__ in NUMBERS_ONLY:
+                raise _refuse(func.__name__) from error
+            raise
 
-    def var(self, axis: Axis = None, *_: Any, ddof: float = 0, keepdims: Any = False, **__: Any) -> Any:  # type: ignore[override]
+    def var(  # type: ignore[override]
+        self,
+        axis: Axis = None,
+        dtype: Any = None,
+        out: Any = None,
+        ddof: float = 0,
+        keepdims: Any = False,
+        **others: Any,
+    ) -> Any:
         """The mean of the squared distances from the mean; with `ddof`, their sum over n - ddof."""
+        if others or not dtype is out is None:
+            raise TypeError("var and std of an array of Values take axis, ddof and keepdims alone")
         distance = self - self.mean(axis=axis, keepdims=True)
         squares = (distance * distance).sum(axis=axis, keepdims=keepdims)
-        return squares / (self.size / max(1, np.size(squares)) - ddof)
+        count = self.size / max(1, np.size(squares))
+        if not ddof < count:
+            raise ValueError(f"ddof must be below the number of Values, {count:.0f}, got {ddof}")
+        return squares / (count - ddof)
 
-    def std(self, axis: Axis = None, *_: Any, ddof: float = 0, keepdims: Any = False, **__: Any) -> Any:  # type: ignore[override]
-        return np.sqrt(self.var(axis=axis, ddof=ddof, keepdims=keepdims))
+    def std(self, *args: Any, **options: Any) -> Any:
+        return np.sqrt(self.var(*args, **options))
 
     def apply(self, op: str | ops.Row, *others: Any) -> Any:
         """Any op of the engine's table, on each element: `x.apply("erf")`."""
@@ -224,6 +245,13 @@ def _reduced(
     if keepdims:
         return found.reshape([1 if i in at else n for i, n in enumerate(operand.shape)]).view(Array)
     return found.reshape(kept).view(Array) if kept else found[0]
+
+
+def _norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Any:
+    """np.linalg.norm: the root of the sum of squares over some axes."""
+    if ord is not None and (ord != 2 or (x.ndim if axis is None else np.size(axis)) != 1):
+        raise TypeError(f"norm of an array of Values is the root of a sum of squares, without an ord, got {ord!r}")
+    return np.sqrt((x * x).sum(axis=axis, keepdims=keepdims))
 
 
 def _einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Any:

@@ -28,6 +28,8 @@ class TensorModule(Module):
         self._initial: dict[str, Initial] = {}
 
     def _add(self, name: str, distribution: Distribution, *shape: int) -> Any:
+        if min(shape) < 1:
+            raise ValueError(f"the sizes of {name} must be at least 1, got {shape}")
         self._initial[name] = distribution
         self._tensors[name] = tensor = _drawn(distribution, shape, "bias" if "bias" in name else "weight")
         return tensor
@@ -70,7 +72,9 @@ class Conv2d(TensorModule):
     def __call__(self, image: Any) -> list[list[Row]]:
         if len(image) != len(self.weight[0]):
             raise ValueError(f"this convolution has {len(self.weight[0])} channels, got {len(image)}")
-        sizes = len(image[0]), len(image[0][0])
+        sizes = len(image[0]), len(image[0][0]) if len(image[0]) else 0
+        if any(len(channel) != sizes[0] or any(len(row) != sizes[1] for row in channel) for channel in image):
+            raise ValueError(f"all channels of an image must be {sizes[0]} x {sizes[1]}, as its first row is")
         places = [self._places(axis, size) for axis, size in enumerate(sizes)]
         return [
             [[self._at(image, kernel, o, rows, columns) for columns in places[1]] for rows in places[0]]
@@ -122,6 +126,8 @@ class LSTM(TensorModule):
 
     def __call__(self, sequence: Iterable[Any], state: Any = None) -> tuple[list[Row], tuple[list[Row], list[Row]]]:
         outputs: list[Any] = list(sequence)
+        if state is not None and [*map(len, state)] != 2 * [len(self.layers)]:
+            raise ValueError(f"a state must be h and c of {len(self.layers)} layers each")
         last: tuple[list[Row], list[Row]] = ([], [])
         for k, tensors in enumerate(self.layers):
             h, c = (state[0][k], state[1][k]) if state is not None else (None, None)

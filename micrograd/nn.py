@@ -75,6 +75,8 @@ class Layer(Module):
     """`nout` neurons that see the same `nin` inputs. Keyword arguments go to `Neuron`."""
 
     def __init__(self, nin: int, nout: int, **kwargs: Any) -> None:
+        if nout < 1:
+            raise ValueError(f"a layer must have at least one neuron, got {nout}")
         self.bound, self.bias_bound = kwargs.get("bound", 1.0), kwargs.get("bias_bound", 0.0)
         self.neurons = [Neuron(nin, **kwargs) for _ in range(nout)]
 

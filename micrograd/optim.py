@@ -33,6 +33,7 @@ from typing import Any, TypeAlias
 from micrograd import ops, rows
 from micrograd.engine import Value
 from micrograd.order import creation
+from micrograd.schedules import finite, whole
 
 State: TypeAlias = "tuple[Any, ...]"
 Function: TypeAlias = Callable[..., "tuple[Any, State]"]
@@ -95,6 +96,8 @@ def rule(**state: float) -> Callable[[Function], Rule]:
 
 def as_rule(given: Rule | Function) -> Rule:
     """A rule, also of a plain function that keeps no state."""
+    if getattr(given, "__module__", "") == __name__ and (name := getattr(given, "__qualname__", "")) in globals():
+        raise TypeError(f"{name} makes a rule: write {name}()")
     return given if isinstance(given, Rule) else Rule(given)
 
 
@@ -330,6 +333,9 @@ def traced(given: Rule, tiny: float = TINY) -> Traced:
         result = given(p, g, state, step, rate, norm)
     except TypeError as error:
         raise TypeError(f"the rule {given.name} cannot be traced: {error}") from error
+    except (IndexError, ValueError) as error:
+        kept = ", ".join(given.state) or "none: @rule(name=0.0) declares one"
+        raise ValueError(f"the rule {given.name} cannot be traced: {error}; its state is {kept}") from error
     if not isinstance(result, tuple) or len(result) != 2:
         raise TypeError(f"the rule {given.name} must return the parameter and a tuple of its state, not {result!r}")
     new_p, new_state = result
@@ -338,12 +344,13 @@ def traced(given: Rule, tiny: float = TINY) -> Traced:
     if len(new_state) != len(state):
         raise ValueError(
             f"the rule {given.name} returned {len(new_state)} numbers of state, but it declares {len(state)}"
-            + (f": {', '.join(given.state)}" if state else ": @rule(name=0.0) declares one")
+            f": {', '.join(given.state) or '@rule(name=0.0) declares one'}"
         )
     first, *numbers = [_as_value(given.name, x) for x in (new_p, *new_state)]
     settled = [x if x is old else x + tiny + -tiny for x, old in zip(numbers, state, strict=True)]
     found = Traced(p, g, state, step, rate, norm, first, tuple(settled))
     _check_leaves(given.name, found)
+    _check_constants(given, found)
     return found
 
 
@@ -363,6 +370,21 @@ def _check_leaves(name: str, found: Traced) -> None:
     for leaf in own:
         if not leaf._prev and leaf not in known and leaf._id < oldest:
             raise ValueError(f"the rule {name} reads {leaf!r}, a Value that is none of its arguments: use a float")
+
+
+def _check_constants(given: Rule, found: Traced) -> None:
+    """With other numbers the rule must compute what its trace does: one that reads `.data` does not."""
+    p, g, *state, step, rate, norm = [
+        0.75 * leaf.data - 0.5 for leaf in (found.p, found.g, *found.state, *found.of_step)
+    ]
+    steps = _Steps(found)
+    steps.start(step, rate, norm)
+    expected, *_ = steps.run(p, g, state)
+    again, _ = given(Value(p), Value(g), tuple(map(Value, state)), Value(step), Value(rate), Value(norm))
+    if not (_as_value(given.name, again).data == expected or expected != expected):
+        raise ValueError(
+            f"the rule {given.name} computes with .data, which is a constant once it is traced: use Values"
+        )
 
 
 class Optimizer:
@@ -385,7 +407,7 @@ class Optimizer:
         self.tensors = {name: list(_elements(name, nested)) for name, nested in named.items()}
         self.rules = rules_of(rule, self.tensors)
         first = next(iter(self.rules.values()), Rule(sgd().function))
-        self.learning_rate = first.rate if learning_rate is None else float(learning_rate)
+        self.learning_rate = first.rate if learning_rate is None else finite("learning_rate", learning_rate)
         self.steps = 0
         self._traced = {name: _Steps(traced(rule)) for name, rule in self.rules.items()}
         self.state = {
@@ -400,8 +422,9 @@ class Optimizer:
                 value.grad = 0.0
 
     def step(self, batch_size: int = 1, learning_rate: float | None = None) -> None:
-        """One step of every parameter, with the gradient grad / batch_size."""
-        rate = self.learning_rate if learning_rate is None else float(learning_rate)
+        """One step of every parameter, with the gradient grad / batch_size. Raises TypeError or ValueError."""
+        rate = self.learning_rate if learning_rate is None else finite("learning_rate", learning_rate)
+        batch_size = whole("batch_size", batch_size)
         gradients = {name: [x.grad / batch_size for x in values] for name, values in self.tensors.items()}
         takes_norm = any(rule.takes_norm for rule in self.rules.values())
         norm = global_norm([g for each in gradients.values() for g in each]) if takes_norm else 0.0

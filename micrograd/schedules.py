@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Callable
+from numbers import Real
+from operator import index
 from typing import TypeAlias
 
 from micrograd.ieee import cos, power
@@ -20,18 +22,19 @@ Schedule: TypeAlias = Callable[[int], float]
 
 def constant(rate: float) -> Schedule:
     """Always the same rate."""
+    rate = finite("rate", rate)
     return lambda step: rate
 
 
 def step(rate: float, every: int, gamma: float = 0.1) -> Schedule:
     """rate * gamma ** (step // every), as StepLR(step_size=every) has it."""
-    _positive("every", every)
+    rate, every, gamma = finite("rate", rate), whole("every", every), finite("gamma", gamma)
     return lambda step: rate * power(gamma, float(step // every))
 
 
 def cosine(rate: float, steps: int, lowest: float = 0.0) -> Schedule:
     """lowest + (rate - lowest) * (1 + cos(pi * step / steps)) / 2, as CosineAnnealingLR(T_max=steps) has it."""
-    _positive("steps", steps)
+    rate, steps, lowest = finite("rate", rate), whole("steps", steps), finite("lowest", lowest)
     return lambda step: _between(rate, lowest, min(step / steps, 1.0))
 
 
@@ -40,7 +43,7 @@ def linear_warmup(schedule: Schedule | float, steps: int, start: float = 0.0) ->
 
     As SequentialLR has it with a LinearLR(start_factor=start, total_iters=steps) and another one after it.
     """
-    _positive("steps", steps)
+    steps, start = whole("steps", steps), finite("start", start)
     after = schedule if callable(schedule) else constant(schedule)
     return lambda step: after(step - steps) if step >= steps else after(0) * (start + (1 - start) * step / steps)
 
@@ -53,6 +56,9 @@ def one_cycle(
     As OneCycleLR(max_lr=highest, total_steps=steps) has it: the highest rate is that of step pct_start * steps - 1, the
     lowest that of step steps - 1.
     """
+    highest, steps, pct_start = finite("highest", highest), whole("steps", steps), finite("pct_start", pct_start)
+    if not (div_factor and final_div_factor):
+        raise ValueError(f"div_factor and final_div_factor must not be 0, got {div_factor} and {final_div_factor}")
     if not 0 < pct_start * steps - 1 < steps - 1:
         raise ValueError(
             f"one_cycle() needs a top between the first and the last step: with pct_start={pct_start} and "
@@ -72,7 +78,7 @@ def one_cycle(
 def rates(schedule: Schedule | float, steps: int) -> array[float]:
     """The rates of the steps 0..steps - 1: what `nn.train` uses, for a plot or a loop of your own."""
     rate = schedule if callable(schedule) else constant(schedule)
-    return array("d", [rate(step) for step in range(steps)])
+    return array("d", [rate(step) for step in range(whole("steps", steps, 0))])
 
 
 def _between(first: float, last: float, part: float) -> float:
@@ -80,6 +86,23 @@ def _between(first: float, last: float, part: float) -> float:
     return last + (first - last) * ((1 + cos(math.pi * part)) / 2)
 
 
-def _positive(name: str, number: int) -> None:
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {number}")
+def whole(what: str, number: object, least: int = 1) -> int:
+    """An int, or what has an __index__, but no bool. Raises TypeError or ValueError."""
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
+    if (found := index(number)) < least:
+        raise ValueError(f"{what} must be at least {least}, got {found}")
+    return found
+
+
+def finite(what: str, number: object) -> float:
+    """A finite number as a float. Raises TypeError or ValueError."""
+    if isinstance(number, bool) or not isinstance(number, Real):
+        raise TypeError(f"{what} must be a number, not {type(number).__name__}")
+    try:
+        found = float(number)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        raise ValueError(f"{what} must be finite, got {found}")
+    return found

@@ -18,10 +18,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from operator import index
 from typing import Any, TypeAlias
 
-from micrograd.schedules import Schedule
+from micrograd.schedules import Schedule, whole
 
 Pair: TypeAlias = tuple[Any, Any]  # inputs and targets
 NUMBERS = ("uint8", "float32", "float64")  # types that stand in rows of a known width
@@ -92,7 +91,7 @@ class Training:
     run: Run = field(default_factory=Run)
 
     def __post_init__(self) -> None:
-        self.batch_size = _whole("batch_size", self.batch_size, 1)
+        self.batch_size = whole("batch_size", self.batch_size)
 
     def epochs(self, last: int) -> Iterator[Run]:
         """Trains to the end of epoch `last`, and yields after each epoch. Raises DivergedError."""
@@ -146,7 +145,7 @@ class Training:
         rate: Any = self.learning_rate
         if callable(rate):
             first = (run.epoch - 1) * self.steps + behind // self.batch_size
-            rate = lambda step: self.rate_at(first + step)  # noqa: E731
+            rate = lambda step: _finite_rate(self.rate_at(first + step), first + step)  # noqa: E731
 
         def report(done: int, _total: int, loss: float) -> None:
             run.images = behind + done
@@ -253,6 +252,10 @@ def fit(
 
     Raises DivergedError if the loss or, with check_finite, a parameter becomes inf or nan, and what model.train() does.
     """
+    if not hasattr(model, "info"):
+        raise TypeError(f"fit() trains a compiled model, of codegen.compile(), not {type(model).__name__}")
+    if augment is not None and not callable(augment):
+        raise TypeError(f"augment must be a function of inputs and a seed, not {type(augment).__name__}")
     if validation is None and (keep_best or early_stopping is not None):
         raise ValueError(f"{'keep_best' if keep_best else 'early_stopping'} needs validation examples")
     if each_epoch is not None and not callable(each_epoch):
@@ -261,9 +264,11 @@ def fit(
         is_share = pair is None or (what == "validation" and isinstance(pair, Real))
         if not is_share and not (isinstance(pair, tuple | list) and len(pair) == 2):
             raise TypeError(f"{what} must be (inputs, targets), not {type(pair).__name__}")
-    epochs = _whole("epochs", epochs, 1)
+    epochs = whole("epochs", epochs)
+    if seed is not None and whole("seed", seed, 0) + epochs > 2**64:
+        raise ValueError(f"seed + epochs - 1 must be below 2**64, got the seed {seed}")
     if early_stopping is not None:
-        early_stopping = _whole("early_stopping", early_stopping, 1)
+        early_stopping = whole("early_stopping", early_stopping)
     count = count_examples(model, inputs, targets)
     held_pair: Any = validation
     if isinstance(validation, Real):
@@ -393,9 +398,7 @@ def _schedule(rate: Schedule | Sequence[float] | float | None, steps: int) -> Sc
     return found
 
 
-def _whole(what: str, number: Any, least: int) -> int:
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(f"{what} must be an int, not {type(number).__name__}")
-    if (found := index(number)) < least:
-        raise ValueError(f"{what} must be at least {least}, got {found}")
-    return found
+def _finite_rate(rate: Any, step: int) -> Any:
+    if isinstance(rate, float) and not math.isfinite(rate):
+        raise ValueError(f"learning_rate({step}) must be finite, got {rate}")
+    return rate

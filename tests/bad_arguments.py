@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fractions
+import math
 import re
 import sys
 from array import array
@@ -315,7 +316,7 @@ def paths() -> Iterator[Bad]:
 def mappings(
     shapes: dict[str, tuple[int, ...]], kind: str, function: str = "load_state_dict", what: str = "a parameter"
 ) -> Iterator[Bad]:
-    """What is no mapping of the names to buffers of these shapes."""
+    """What is no mapping of the names to numbers of these shapes."""
 
     def good(**other: Any) -> dict[str, Any]:
         return {name: np.zeros(shape, kind) for name, shape in shapes.items()} | other
@@ -335,15 +336,17 @@ def mappings(
     if not shapes:
         return
     last, shape = list(shapes.items())[-1]
-    for wrong in (None, 3, 1.5, "x", [], [0.0], object(), {}):
-        yield Bad(lambda x=wrong: good(**{last: x}), TypeError, f"{last} must be a buffer of {NOUNS[kind]}, got ")
-    for other in "?bBhHiIlLqQefdg":
-        if other != kind and np.dtype(other) != np.dtype(kind):
-            yield Bad(lambda o=other: good(**{last: np.zeros(shape, o)}), TypeError, f"{last} must be .*got format ")
-    swapped = np.dtype(kind).newbyteorder(OTHER_ENDIAN)
-    yield Bad(lambda: good(**{last: np.zeros(shape, swapped)}), TypeError, f"{last} must be .*got format ")
-    yield Bad(lambda: good(**{last: bytes(8)}), TypeError, f"{last} must be .*got format 'B'")
-    yield Bad(lambda: good(**{last: released(bytes(8))}), TypeError, f"{last} must be a buffer of {NOUNS[kind]}, got ")
+    for bad in no_numbers(last, kind, math.prod(shape)):
+        yield Bad(lambda b=bad: good(**{last: b.make()}), bad.error, bad.message)
+    rows = np.zeros(shape).tolist()
+    if len(shape) > 1:  # as many numbers, but flat
+        text = re.escape(f"{last} must have the shape {shape}, got ({math.prod(shape)},)")
+        yield Bad(lambda: good(**{last: [0.0] * math.prod(shape)}), ValueError, text)
+    if shape:
+        text = f"{last} must hold {math.prod(shape)} {NOUNS[kind]}, got "
+        yield Bad(lambda: good(**{last: rows + rows[:1]}), ValueError, text)
+        yield Bad(lambda: good(**{last: rows[1:]}), ValueError, text)
+        yield Bad(lambda: good(**{last: 0.5}), ValueError, text if math.prod(shape) != 1 else f"{last} must have the")
     longer, shorter = tuple(n + 1 for n in shape) or (1,), tuple(n - 1 for n in shape) or (2,)
     for other in ((*shape, 1), (1, *shape), longer, shorter, (0,)):
         text = re.escape(f"{last} must have the shape {shape}, got {other}")
@@ -368,7 +371,20 @@ def room(name: str, count: int, kind: str) -> Iterator[Bad]:
 
 def rooms(sizes: dict[str, int], kind: str) -> Iterator[Bad]:
     """What is no mapping of outputs to memory for them."""
-    for wrong in (3, 1.5, "out", b"out", [], [1], (), np.zeros(8), memoryview(bytearray(8)), object(), range(3)):
+    for wrong in (
+        3,
+        1.5,
+        "out",
+        b"out",
+        [],
+        [1],
+        (),
+        np.zeros(8),
+        np.float32(1),
+        memoryview(bytearray(8)),
+        object(),
+        range(3),
+    ):
         yield Bad(lambda x=wrong: x, TypeError, f"out must map names of outputs to buffers, not {of_type(wrong)}")
     for key in ("nonsense", "", "\ud800", 1, b"w", ()):
         yield Bad(lambda k=key: {k: np.zeros(8, kind)}, ValueError, "out must name outputs of this model, of .*, got ")

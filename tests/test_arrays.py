@@ -32,6 +32,8 @@ a.T.sum(0); a[:, ::-1].sum(-1); np.sum(a, axis=1); sum(a); np.add.reduce(a); a.c
 a.mean(); a.mean(0); a.mean(-1, keepdims=True); np.mean(a); np.average(a, axis=0); np.prod(a); a.prod(0)
 a.max(); a.max(0); a.max(-1, keepdims=True); a.max(axis=(0, 1)); a.min(1); np.max(a, axis=0); np.amax(a); np.ptp(a)
 a.var(); a.var(0); a.var(axis=(0, 1), ddof=1); np.var(a, axis=1); a.std(-1, keepdims=True); np.std(a)
+a.var(0, None, None, 1); np.std(a, 1, ddof=2.5); np.linalg.norm(a, axis=1); np.linalg.norm(a, axis=0, keepdims=True)
+np.linalg.norm(x, 2); np.linalg.norm(a, 2, axis=1); np.linalg.norm(a, axis=(0, 1)); np.linalg.norm(a, None, -1)
 np.maximum(a, 0); np.minimum(0.5, a); np.maximum(a, a[::-1]); np.maximum.accumulate(a)
 np.clip(a, -0.5, 0.5); a.clip(0, 1); a.clip(0, None); a.clip(min=0); np.clip(a, None, 1)
 np.where(np.eye(3, 4) > 0, a, 0.0); np.exp(np.where(np.eye(3, 4) > 0, a, 0)); a[np.eye(3, 4) > 0]
@@ -82,6 +84,15 @@ def test_a_function_computes_on_values_what_it_computes_on_numbers(text: str):
         ("np.sum(a, initial=1)", "takes axis and keepdims"),
         ("np.sum(a, where=[True, False, True, True])", "takes axis and keepdims"),
         ("a.sum(dtype=float)", "takes axis and keepdims"),
+        ("np.var(a, where=a.shape == 3)", "var and std .* take axis, ddof and keepdims alone"),
+        ("np.std(a, mean=0.0)", "var and std .* take axis, ddof and keepdims alone"),
+        ("np.var(a, axis=0, out=x.copy())", "var and std .* take axis, ddof and keepdims alone"),
+        ("np.linalg.norm(a, 2)", "norm of an array of Values is the root of a sum of squares, without an ord, got 2"),
+        ("np.linalg.norm(x, 1)", "without an ord, got 1"),
+        ("np.linalg.inv(a[:, :3])", "inv of an array of Values is not defined"),
+        ("np.fft.fft(x)", "fft of an array of Values is not defined"),
+        ("np.cov(a)", "cov of an array of Values is not defined"),
+        ("np.round(a)", "round of an array of Values is not defined"),
         ("np.maximum(np.array(list(x)), 0)", r"np.maximum and the like need micrograd.arrays.array\(values\)"),
         ("np.einsum(a, [0, 1])", "subscripts as a string"),
         ("array(['one'])", "a Value holds a real number, not str"),
@@ -97,6 +108,7 @@ def test_what_would_decide_a_branch_is_refused(text, message):
     [
         ("a.sum(2)", "axis 2 is out of bounds"),
         ("a.sum(-3)", "axis -3 is out of bounds"),
+        ("a.var(0, ddof=3)", "ddof must be below the number of Values, 3, got 3"),
         ("a[:0].max()", r"a reduction of no Values: the shape is \(0, 4\)"),
         ("np.einsum('ij,jk->ik', a)", "has 2 operands, got 1"),
         ("np.einsum('ijk->ik', a)", "gives an operand 3 indices, but it has 2"),

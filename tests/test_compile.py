@@ -424,6 +424,7 @@ def test_faster_compilation_changes_no_bit(name, optimized, monkeypatch):
         (lambda: codegen.compile(line(), optimize=4), ValueError, "optimize must be 0, 1, 2 or 3, got 4"),
         (lambda: codegen.compile(line(), optimize="fast"), ValueError, "optimize must be .* got 'fast'"),
         (lambda: codegen.compile(line(), optimize=True), ValueError, "optimize must be .* got True"),
+        (lambda: codegen.compile(line(), optimize=1.0), ValueError, r"optimize must be .* got 1\.0"),
         (lambda: codegen.compile(line(), lowering="vector"), ValueError, "lowering must be .* got 'vector'"),
         (lambda: codegen.compile(line(), flags="-O2"), TypeError, "flags must be a list of strings, not '-O2'"),
         (lambda: codegen.compile(line(), flags=[2]), TypeError, "flags must be a list of strings"),

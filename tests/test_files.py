@@ -75,6 +75,27 @@ def test_a_picture_does_not_replace_its_model(tmp_path: Path, capsys: pytest.Cap
     assert "--output must not be the model itself" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "--digits", "--model", "model.py", "--save", "model.py"],
+        ["train", "--digits", "--model", "model.py:program", "--log", "x/../model.py"],
+        ["train", "--digits", "--model", "./model.py:program", "--checkpoint", "model.py"],
+        ["export", "model.py", "w", "--html", "model.py"],
+        ["export", "model.py:program", "w", "--html", "./model.py"],
+    ],
+)
+def test_no_output_is_the_model(
+    command: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x").mkdir()
+    (tmp_path / "model.py").write_text("from codegen.mnist import program\n")
+    assert main(command) == 2
+    assert "must not be the model itself" in capsys.readouterr().err
+    assert (tmp_path / "model.py").read_text() == "from codegen.mnist import program\n"
+
+
 def test_weights_are_not_replaced_by_what_they_are_frozen_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -314,6 +314,13 @@ def test_a_rate_of_any_kind_of_number(rate):
         ({"test": (bytes(784),)}, TypeError, r"test must be \(inputs, targets\), not tuple"),
         ({"test": (bytes(3 * 784), bytes(2))}, ValueError, "labels must hold 3 unsigned bytes, got 2"),
         ({"validation": (bytes(784), [11])}, ValueError, "label 0 must be 0..9, got 11"),
+        ({"seed": "a"}, TypeError, "seed must be an int, not str"),
+        (
+            {"seed": 2**64 - 9},
+            ValueError,
+            r"seed \+ epochs - 1 must be below 2\*\*64, got the seed 18446744073709551607",
+        ),
+        ({"augment": 1}, TypeError, "augment must be a function of inputs and a seed, not int"),
         ({"each_epoch": 3}, TypeError, "each_epoch must be a function of an Epoch, not int"),
         (
             {"learning_rate": [0.1] * 79 + [math.inf]},
@@ -328,6 +335,17 @@ def test_wrong_options_say_what_is_wrong(options, error, message):
     with pytest.raises(error, match=message):
         training.fit(nn, images, labels, **options)
     assert state(nn) == before
+
+
+def test_it_takes_a_compiled_model():
+    with pytest.raises(TypeError, match=r"fit\(\) trains a compiled model, of codegen.compile\(\), not NoneType"):
+        training.fit(None, b"", b"")
+
+
+def test_a_schedule_that_fails_in_a_later_epoch_names_the_step_of_the_run():
+    images, labels = many_digits(8)
+    with pytest.raises(ValueError, match=r"learning_rate\(11\) must be finite, got nan"):
+        training.fit(nn, images, labels, epochs=2, learning_rate=lambda step: 0.1 if step < 11 else math.nan)
 
 
 def test_the_best_epoch_has_its_own_state_of_the_optimizer():

@@ -56,12 +56,13 @@ def test_programs_have_what_compilers_get_wrong():
     assert {p.dtype for p in programs} == {"float32", "float64"}
     assert any(not p.loss._prev for p in programs)
     assert any(not p.input_values for p in programs)
-    for program, recipe in zip(programs, recipes, strict=True):
+    unused = observed = 0
+    for recipe in recipes:
         used = {n for node in recipe.nodes for n in node.operands}
-        program.unused = sum(n not in used for n in recipe.leaves())
-        program.observed = sum(n in recipe.leaves() for numbers in recipe.outputs.values() for n in numbers)
-    assert any(p.unused for p in programs)
-    assert any(p.observed for p in programs)
+        unused += sum(n not in used for n in recipe.leaves())
+        observed += sum(n in recipe.leaves() for numbers in recipe.outputs.values() for n in numbers)
+    assert unused
+    assert observed
     assert any(p.initial for p in programs)
     assert any(p.update for p in programs)
     assert any(list(p.order) != [*Recipe.of(p).program().order] or Recipe.of(p).order for p in programs)

@@ -103,6 +103,12 @@ def test_other_initialisations_are_refused():
         MLP(2, [1], init="xavier")
 
 
+@pytest.mark.parametrize("sizes", [[0], [-1], [2, 0, 1]])
+def test_a_layer_without_neurons_is_refused(sizes):
+    with pytest.raises(ValueError, match=f"at least one neuron, got {min(sizes)}"):
+        MLP(2, sizes)
+
+
 @pytest.mark.parametrize(
     ("activation", "op", "name"),
     [("relu", "ReLU", "ReLU"), ("tanh", "tanh", "Tanh"), ("sigmoid", "sigmoid", "Sigmoid")],

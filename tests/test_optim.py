@@ -237,6 +237,12 @@ WRONG = {
     ),
     "returns text": (lambda p, g, s, t, r: ("p", s), TypeError, "must return numbers, not str"),
     "reads other Values": (lambda p, g, s, t, r: (p + OUTSIDE, s), ValueError, "a Value that is none of its arguments"),
+    "reads data": (lambda p, g, s, t, r: (p - r * g.data, s), ValueError, "computes with .data, which is a constant"),
+    "forgets its state": (lambda p, g, s, t, r: (p - s[0], s), ValueError, "its state is none: @rule"),
+    "reads too much state": (
+        optim.rule(m=0.0)(lambda p, g, s, t, r: (p - s[1], s)), ValueError, "index out of range; its state is m$"
+    ),
+    "is no rule yet": (optim.adam, TypeError, r"adam makes a rule: write adam\(\)"),
     "takes too few": (lambda p, g: (p, ()), TypeError, "takes 2 positional arguments but 5 were given"),
 }  # fmt: skip
 
@@ -280,6 +286,15 @@ def test_a_rule_that_cannot_be_traced_is_refused(name):
         (lambda: optim.rules_of({"a": optim.sgd()}, ["a", "b"]), ValueError, "no rule fits the tensor 'b'"),
         (lambda: optim.rules_of({1: optim.sgd()}, ["a"]), TypeError, "or patterns of names, not from 1"),
         (lambda: optim.Optimizer([1.0], optim.sgd()), TypeError, "must be Values, not float"),
+        (lambda: optim.Optimizer([], optim.sgd(), "0.1"), TypeError, "learning_rate must be a number, not str"),
+        (lambda: optim.Optimizer([], optim.sgd(), math.nan), ValueError, "learning_rate must be finite, got nan"),
+        (lambda: optim.Optimizer([], optim.sgd()).step(0), ValueError, "batch_size must be at least 1, got 0"),
+        (lambda: optim.Optimizer([], optim.sgd()).step(1j), TypeError, "batch_size must be an int, not complex"),
+        (
+            lambda: optim.Optimizer([], optim.sgd()).step(1, 10**400),
+            ValueError,
+            "learning_rate must be finite, got inf",
+        ),
         (lambda: optim.clip_norm(optim.sgd(), 1.0)(1.0, 1.0, (), 1, 0.1), TypeError, "sgd needs the norm"),
     ],
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import ChainMap
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,23 @@ def test_results_are_memory_that_numpy_shares_and_may_be_the_callers(tmp_path):
     seen: list[tuple[int, int, None]] = []
     net.probabilities_batch(images, progress=lambda *done: seen.append(done))
     assert seen[-1] == (21, 21, None)
+
+
+def test_outputs_do_not_share_memory(tmp_path):
+    net = Extension(models.mlp(), tmp_path, "loops", flags=["-O0"]).module
+    images, _ = many(models.mlp(), 21, seed=3)
+    room = np.full(21 * 10, 7.0)
+    for out in (
+        {"logits": room[:105], "probabilities": room[1:106]},
+        {"probabilities": room[104:209], "logits": room[:105]},
+    ):
+        with pytest.raises(ValueError, match=r"out for '\w+' must not overlap the inputs or another output"):
+            net.outputs_batch(images, out=out)
+    assert (room == 7.0).all()
+    out = ChainMap({"logits": room[:105]}, {"probabilities": room[105:]})
+    assert list(net.outputs_batch(images, out=out)) == ["logits", "probabilities"]
+    both = np.asarray(net.outputs_batch(images)["probabilities"])
+    assert np.array_equal(room[105:].reshape(21, 5), both)
 
 
 @pytest.mark.slow

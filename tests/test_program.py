@@ -127,6 +127,11 @@ def test_contradictions_are_refused(changes, message):
         declare(**changes)
 
 
+def test_a_field_that_is_misspelt_is_refused():
+    with pytest.raises(AttributeError, match="'Program' object has no attribute 'updates'"):
+        models.mlp().updates = None  # type: ignore[attr-defined]
+
+
 def test_declared_numbers_may_be_integers():
     def text(*numbers: float) -> str:
         rate, scale, low, high = numbers

@@ -255,6 +255,22 @@ for name, function in cases.items():
     assert second.startswith("the op 'lam' cannot be written as Python, its source cannot be found")
 
 
+def test_c_that_calls_what_is_not_there_does_not_compile(run_python):
+    script = """
+import codegen
+from codegen import Floats, Program
+from micrograd import ops
+from micrograd.engine import Value
+op = ops.register("squared", lambda x: x * x, [lambda y, a: 2.0 * a], "squaare(a)")
+p = Value(1.0)
+try:
+    codegen.compile(Program(inputs=Floats([]), targets=None, parameters={"p": p}, loss=op(p)), optimize=0)
+except codegen.CompilerError as error:
+    print("squaare" in str(error))
+"""
+    assert run_python(script) == "True\n"
+
+
 def test_python_source_may_use_math_and_ieee_only():
     outside = 2.0
 

@@ -123,7 +123,7 @@ def test_the_numbers_behind_it(found: run_log.Findings, run: Path) -> None:
     probabilities = np.array([nn.probabilities(image.tobytes()) for image in found.images])
     assert (found.probabilities == probabilities).all()
     assert (found.predictions == probabilities.argmax(1)).all()
-    counts = report_page.figures.matrix(found.labels, found.predictions)
+    counts = report_page.matrix(found.labels, found.predictions)
     for row, column in np.ndindex(counts.shape):
         pairs = zip(found.labels, found.predictions, strict=True)
         assert counts[row, column] == sum((label, guess) == (row, column) for label, guess in pairs)
@@ -139,7 +139,7 @@ def test_the_numbers_behind_it(found: run_log.Findings, run: Path) -> None:
 
 def test_the_most_wrong_come_first(found: run_log.Findings, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
-    monkeypatch.setattr(report_page.figures, "digits", lambda images, titles: seen.append((images, titles)) or "x")
+    monkeypatch.setattr(report_page, "digits", lambda images, titles: seen.append((images, titles)) or "x")
     right = found.predictions == found.labels
     report_page.most_wrong(found, right)
     [(images, titles)] = seen

@@ -170,11 +170,38 @@ def test_one_cycle():
         (lambda: schedules.linear_warmup(0.1, -1), "steps must be at least 1, got -1"),
         (lambda: schedules.one_cycle(0.1, 3), "pct_start=0.3 and steps=3, it is at step -0.1"),
         (lambda: schedules.one_cycle(0.1, 10, pct_start=1.0), "it is at step 9$"),
+        (lambda: schedules.one_cycle(0.1, 10, div_factor=0), "must not be 0, got 0 and 10000.0"),
+        (lambda: schedules.cosine(math.nan, 4), "rate must be finite, got nan"),
+        (lambda: schedules.rates(0.1, -1), "steps must be at least 0, got -1"),
     ],
 )
-def test_schedules_without_steps_are_refused(make, message):
+def test_schedules_that_make_no_rates_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: schedules.cosine("0.1", 4), "rate must be a number, not str"),
+        (lambda: schedules.cosine(0.1, "4"), "steps must be an int, not str"),
+        (lambda: schedules.cosine(0.1, 4.0), "steps must be an int, not float"),
+        (lambda: schedules.step(True, 4), "rate must be a number, not bool"),
+        (lambda: schedules.constant(None), "rate must be a number, not NoneType"),
+        (lambda: schedules.linear_warmup("x", 3), "rate must be a number, not str"),
+    ],
+)
+def test_schedules_of_anything_but_numbers_are_refused(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_numbers_of_numpy_count_as_pythons():
+    """A uint8 would overflow, and a float32 round."""
+    warm = schedules.linear_warmup(schedules.cosine(np.float32(0.5), np.uint8(200)), np.uint8(10))
+    assert schedules.rates(warm, 300) == schedules.rates(
+        schedules.linear_warmup(schedules.cosine(0.5, 200), 10), np.int64(300)
+    )
 
 
 def test_a_schedule_of_more_steps_than_there_is_memory_for(tmp_path) -> None:

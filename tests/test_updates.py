@@ -232,7 +232,7 @@ def test_views_of_state_are_the_state(built):
         np.asarray(views["step"])[...] = 7
     np.asarray(views["layers.0.weight.exp_avg"])[2, 3] = 5.0
     assert np.array(module.optimizer_state()["layers.0.weight.exp_avg"])[2, 3] == 5.0
-    module.load_optimizer_state(before)
+    module.load_optimizer_state({name: numbers.tolist() for name, numbers in before.items()})
     assert {name: view.tolist() for name, view in views.items()} == {k: v.tolist() for k, v in before.items()}
 
 
@@ -249,7 +249,7 @@ def test_bad_state_changes_nothing(kind, built):
         ({k: v for k, v in good.items() if k != name}, ValueError, f"the state '{name}' is missing"),
         ({**good, "other": 1}, ValueError, "'other' is not in the optimizer's state of this model"),
         ({**good, name: good[name].T.copy()}, ValueError, rf"{name} must have the shape \(7, 12\), got \(12, 7\)"),
-        ({**good, name: good[name].astype("f")}, TypeError, f"{name} must be a buffer of float64"),
+        ({**good, name: good[name].tobytes()}, TypeError, f"{name} must be real numbers, got <class 'bytes'>"),
         ({**good, "step": -1}, ValueError, "the number of steps must be"),
         ({**good, "step": 2**53 + 1}, ValueError, "the number of steps must be"),
         ({**good, "step": memoryview(b"ab")}, TypeError, "the number of steps must be an int"),

@@ -17,6 +17,7 @@ import struct
 import sys
 from array import array
 from collections.abc import Iterator
+from typing import Any
 
 import models
 import nn
@@ -193,9 +194,34 @@ def repeated_rows(a: np.ndarray) -> np.ndarray:
     return np.lib.stride_tricks.as_strided(a, a.shape, (0,) * a.ndim)
 
 
-@pytest.mark.parametrize("form", [np.array, f_order, every_second, backwards, read_only, memoryview, repeated_rows])
+def of_floats(a: np.ndarray) -> np.ndarray:
+    return a.astype("f4").T.copy().T
+
+
+def swapped(a: np.ndarray) -> np.ndarray:
+    return a.astype(a.dtype.newbyteorder())
+
+
+def lists(a: np.ndarray) -> list[Any]:
+    return a.tolist()
+
+
+class Lent:
+    """An array of another library."""
+
+    def __init__(self, a: np.ndarray) -> None:
+        self.a = a
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        return self.a
+
+
+LAYOUTS = [np.array, f_order, every_second, backwards, read_only, memoryview, repeated_rows]
+
+
+@pytest.mark.parametrize("form", [*LAYOUTS, of_floats, swapped, lists, Lent])
 @pytest.mark.parametrize("wrap", [dict, Mapping])
-def test_load_state_dict_reads_any_layout(form, wrap):
+def test_load_state_dict_reads_any_layout_and_type(form, wrap):
     rng = np.random.default_rng(1)
     source = {name: form(rng.uniform(-1, 1, shape)) for name, shape in reversed(SHAPES.items())}
     assert nn.load_state_dict(wrap(source)) is None

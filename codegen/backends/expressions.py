@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from codegen.ir.graph import Op
 from codegen.ir.loops import DATA, GRAD, VALUES, Index, Loops
 from codegen.schedule.target import Target
-from micrograd.texts import c_literal
+from micrograd.statements import c_literal
 
 ADDITION, PRODUCT, PRIMARY = 1, 2, 3  # binding strength, the weakest first
 

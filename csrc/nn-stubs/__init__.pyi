@@ -288,13 +288,13 @@ def flat_data() -> memoryview[float]:
 def flat_grad() -> memoryview[float]:
     """The gradients, as a memoryview like flat_data(), in the same places. micrograd.mpi uses the spare bytes."""
 
-def load_state_dict(mapping: Mapping[str, _Buffer], /) -> None:
-    """Copies all parameters from {name: buffer of float64}, strided or not. Returns None.
+def load_state_dict(mapping: Mapping[str, Any], /) -> None:
+    """Copies all parameters from {name: numbers}: buffers, arrays, lists, converted to float64. Returns None.
 
     Names and shapes must be exactly those of state_dict().
 
-    Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
-    unknown name and for a wrong shape; an error changes nothing.
+    Raises TypeError for anything but a mapping and for what are no numbers, ValueError for a missing or unknown
+    name and for a wrong shape; an error changes nothing.
     """
 
 def optimizer_state() -> dict[str, memoryview[float]]:
@@ -304,13 +304,13 @@ def optimizer_state() -> dict[str, memoryview[float]]:
     each number that its rule keeps, has the shape of the parameter. Plain gradient descent keeps no such numbers.
     """
 
-def load_optimizer_state(mapping: Mapping[str, _Buffer | SupportsIndex], /) -> None:
-    """Copies the optimizer's state from {name: buffer}. Returns None.
+def load_optimizer_state(mapping: Mapping[str, Any], /) -> None:
+    """Copies the optimizer's state from {name: numbers}, as load_state_dict(). Returns None.
 
     Names and shapes must be exactly those of optimizer_state(); 'step' may be an int too.
 
-    Raises TypeError for anything but a mapping and for a buffer of the wrong type, ValueError for a missing or
-    unknown name and for a wrong shape or number; an error changes nothing.
+    Raises TypeError for anything but a mapping and for what are no numbers, ValueError for a missing or unknown
+    name and for a wrong shape or number; an error changes nothing.
     """
 
 def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
@@ -324,7 +324,7 @@ def save_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None
     """
 
 def load_weights(path: str | bytes | PathLike[str] | PathLike[bytes], /) -> None:
-    """Copies all parameters from a safetensors file of float64 or narrower floats. Returns None.
+    """Copies all parameters from a safetensors file of floats, converted to float64. Returns None.
 
     Names and shapes must be exactly those of state_dict().
 

@@ -40,7 +40,7 @@ def shared(name: str) -> Parser:
     add_model_argument(parser.add_argument, "model")
     add = parser.add_argument
     add("--name", default=name, help=f"of the module (default: {name})")
-    add("--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
+    add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
     add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
     add("--ir", action="store_true", help="write NAME.ir too: one line for each scalar operation")
     add("--compiler", metavar="COMMAND", help="a C compiler other than Python's own")

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from micrograd import dot
-from micrograd.commands.inputs import add_model_argument, compiler, compiling, load_program
-from micrograd.files import identity, write_whole
+from micrograd.commands.inputs import add_model_argument, compiler, compiling, is_model, load_program
+from micrograd.files import write_whole
 
 KINDS = ("graph", "ir", "loops")
 STDOUT = Path("-")
@@ -33,6 +33,7 @@ def add_parsers(commands: Any) -> None:
         help="the scalar graph of the loss, the ir after each pass, or the loops of the C (default: graph)",
     )
     parser.add_argument(
+        "-o",
         "--output",
         type=Path,
         metavar="FILE",
@@ -49,7 +50,7 @@ def draw(options: argparse.Namespace) -> int:
     path = options.output if options.output is not None else Path(f"{name.title}.{options.what}.svg")
     if path != STDOUT and path.suffix not in SUFFIXES:
         raise dot.DrawError(f"--output must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, or be -, got {path}")
-    if path != STDOUT and name.is_file and identity(path) == identity(name.place):
+    if path != STDOUT and is_model(path, options.model):
         raise dot.DrawError(f"--output must not be the model itself, got {path}")
     lines = statements(options.model, options.what)
     if path == STDOUT:

@@ -11,7 +11,7 @@ from typing import Any
 
 from micrograd.commands.build import program_of
 from micrograd.commands.freeze import STORAGES, array_of, weights_of
-from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling
+from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling, is_model
 from micrograd.commands.train_model import DTYPES
 from micrograd.errors import UsageError
 from micrograd.files import identity
@@ -136,6 +136,8 @@ def export_page(options: argparse.Namespace) -> int:
     for given in (options.weights, options.data):
         if given is not None and identity(given) == identity(options.html):
             raise UsageError(f"the page must be another file than {given}, which is read")
+    if is_model(options.html, options.model):
+        raise UsageError(f"the page must not be the model itself, got {options.html}")
     program = program_of(options)
     weights = None if options.weights is None else weights_of(options, program)
     data = None if options.data is None else array_of(options.data)

@@ -6,7 +6,7 @@ import argparse
 import difflib
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -17,6 +17,7 @@ from micrograd.commands import checkpoint
 from micrograd.commands.command_line import Parser, did_you_mean
 from micrograd.data import mnist
 from micrograd.errors import UsageError, in_model
+from micrograd.files import identity
 from micrograd.matching import EXACT, Matching, parsed_map
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def our_module(name: str, sign: str, missing: str) -> ModuleType:
 
 
 def load_weights(nn: Any, path: Path, how: Matching = EXACT) -> None:
-    put_weights(nn, checkpoint.load(path, shapes(nn), how))
+    nn.load_state_dict(checkpoint.load(path, shapes(nn), how))
 
 
 def add_matching(add: Callable[..., Any]) -> None:
@@ -109,10 +110,9 @@ def matching_of(options: argparse.Namespace, path: Path | None, option: str) -> 
     return Matching(parsed_map(options.map), options.transpose, options.match)
 
 
-def put_weights(model: Any, tensors: Mapping[str, Any]) -> None:
-    """float64 tensors into a model of any dtype."""
-    dtype = model.info()["dtype"]
-    model.load_state_dict({name: tensor.astype(dtype) for name, tensor in tensors.items()})
+def is_model(path: Path, model: str | None) -> bool:
+    """Whether a path is that of `model.py` or `model.py:function`, which writing would replace."""
+    return model is not None and identity(path) in {identity(model), identity(model.rpartition(":")[0] or model)}
 
 
 def shapes(nn: Any) -> dict[str, tuple[int, ...]]:

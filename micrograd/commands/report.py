@@ -23,7 +23,7 @@ def add_parsers(commands: Any) -> None:
     )
     parser.set_defaults(command=report)
     parser.add_argument("run", type=Path, metavar="RUN", help="the folder that `micrograd train --log RUN` has written")
-    parser.add_argument("--output", type=Path, metavar="FILE", help="the page (default: RUN/report.html)")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="the page (default: RUN/report.html)")
 
 
 def report(options: argparse.Namespace) -> int:

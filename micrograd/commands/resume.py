@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from micrograd.commands import checkpoint
 from micrograd.commands.checkpoint import CheckpointError, DamagedError
-from micrograd.commands.inputs import put_weights, shapes
+from micrograd.commands.inputs import shapes
 from micrograd.commands.ranks import ORDERS, mpi_mode
 from micrograd.commands.train_model import WITHOUT_END, Recipe
 from micrograd.data.mnist import Data
@@ -126,7 +126,7 @@ class Checkpoints:
             if path == self.previous:
                 self._set_aside(damage)
             kept = {name: tensors.pop(name) for name in kept_shapes(nn)}
-            put_weights(nn, tensors)
+            nn.load_state_dict(tensors)
             put_kept(nn, kept)
             self.written = run.place(count)
             return run

@@ -36,7 +36,11 @@ MADE_BY = "made_by.json"  # in the folder of results: of which command and which
 def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("a folder of shards")
     group.add_argument(
-        "--output", type=Path, metavar="DIR", help="the folder of results; shards that have theirs are not done again"
+        "-o",
+        "--output",
+        type=Path,
+        metavar="DIR",
+        help="the folder of results; shards that have theirs are not done again",
     )
     how = group.add_mutually_exclusive_group()
     how.add_argument("--processes", type=whole(1, 1024), metavar="N", help="processes that share the shards")

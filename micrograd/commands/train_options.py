@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from micrograd.commands.command_line import rate, share, whole
-from micrograd.commands.inputs import add_matching, data_options
+from micrograd.commands.inputs import add_matching, data_options, is_model
 from micrograd.commands.ranks import add_mpi
 from micrograd.commands.resume import Checkpoints
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
@@ -158,6 +158,8 @@ def check_options(options: argparse.Namespace) -> None:
     for option, path in files:
         if path is not None and options.data is not None and is_data(Path(path), options.data):
             raise UsageError(f"{option} must be no file of --data {options.data}, got {path}")
+        if path is not None and is_model(Path(path), options.model):
+            raise UsageError(f"{option} must not be the model itself, got {path}")
     if options.log is not None and options.save is not None and identity(options.log) == identity(options.save):
         raise UsageError(f"--save and --log must be two files, got {options.log} for both")
     if options.checkpoint is None:

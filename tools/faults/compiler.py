@@ -25,7 +25,7 @@ FAULTS = [
     ),
     Fault(
         "the derivative by the left operand used for both",
-        "micrograd/texts.py",
+        "micrograd/statements.py",
         "slope = op.slope(i, result, operands)",
         "slope = op.slope(0, result, operands)",
     ),

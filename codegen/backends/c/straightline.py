@@ -32,7 +32,7 @@ from codegen.program import Program
 from codegen.reroll.groups import Ints, passes_of
 from codegen.reroll.names import tensor_names
 from micrograd import ops
-from micrograd.texts import Dialect, Text
+from micrograd.statements import Dialect, Text
 
 MAX_STATEMENTS = 1000  # in a function: compile time is superlinear in its length
 

@@ -10,12 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from codegen.backends.python.runtime.buffers import (
-        NOUNS,
         PIXELS,
         REALS,
         check_classes,
         get_buffer,
-        has_format,
         labels_below,
     )
     from codegen.backends.python.runtime.declared import (
@@ -135,16 +133,6 @@ def parse_seed(number: Any) -> int | None:
     if not 0 <= seed < 2**64:
         raise ValueError(f"seed must be 0..2**64-1, got {text_of(seed)}")
     return seed
-
-
-def get_view(thing: Any, what: str, form: str, expected: str) -> memoryview[Any]:
-    try:
-        view = memoryview(thing)
-    except (TypeError, ValueError, BufferError):
-        raise TypeError(f"{what} must be {expected}, got {type(thing)!r}") from None
-    if not has_format(view, form):
-        raise TypeError(f"{what} must be a buffer of {NOUNS[form]} (format {form!r}), got format {view.format!r}")
-    return view
 
 
 def one_image(pixels: Any) -> Any:

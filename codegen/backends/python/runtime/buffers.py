@@ -94,6 +94,15 @@ def get_buffer(thing: Any, what: str, elements: Elements, count: int = -1, per_r
     return _counted(converted, what, elements, count)
 
 
+def get_tensor(thing: Any, name: str, shape: tuple[int, ...]) -> array[float]:
+    view = _lent_view(thing)
+    numbers: array[float] = get_buffer(thing, name, REALS, -1 if view is not None else math.prod(shape))
+    got = view.shape if view is not None else _shape_of(thing)
+    if got != shape:
+        raise ValueError(f"{name} must have the shape {shape}, got {got}")
+    return numbers
+
+
 def _counted(numbers: Any, what: str, elements: Elements, count: int) -> Any:
     _check_count(len(numbers), what, elements, count)
     return numbers

@@ -16,7 +16,6 @@ if TYPE_CHECKING:
         get_batch,
         get_images,
         get_one_target,
-        get_view,
         images_text,
         one_image,
         parse_int,
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
         rate_of_step,
         rates_of_steps,
     )
-    from codegen.backends.python.runtime.buffers import new_room, take_room
+    from codegen.backends.python.runtime.buffers import get_tensor, new_room, take_room
     from codegen.backends.python.runtime.declared import (
         DENSE_SPANS,
         DESCRIPTION,
@@ -387,7 +386,7 @@ def flat_grad() -> memoryview[Any]:
 
 
 def load_state_dict(mapping: Any, /) -> None:
-    """Copies all parameters from {name: buffer of float64}. All names and shapes must fit, or nothing is changed."""
+    """Copies all parameters from {name: numbers}. All names and shapes must fit, or nothing is changed."""
     if not hasattr(mapping, "keys"):
         raise TypeError(f"load_state_dict() takes a mapping of names to buffers, not {type(mapping)!r}")
     for key in mapping.keys():  # noqa: SIM118
@@ -399,10 +398,7 @@ def load_state_dict(mapping: Any, /) -> None:
             item = mapping[name]
         except KeyError:
             raise ValueError(f"the parameter {name!r} is missing") from None
-        view = get_view(item, name, "d", "a buffer of float64")
-        if view.shape != shape:
-            raise ValueError(f"{name} must have the shape {shape}, got {view.shape}")
-        loaded[name] = array("d", view.tobytes())
+        loaded[name] = get_tensor(item, name, shape)
     _check_free()
     for name, numbers in loaded.items():
         for place, number in zip(PLACES[name], numbers):  # noqa: B905

@@ -11,7 +11,8 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codegen.backends.python.runtime.arguments import get_view, parse_state
+    from codegen.backends.python.runtime.arguments import parse_state
+    from codegen.backends.python.runtime.buffers import get_tensor
     from codegen.backends.python.runtime.declared import (
         NORM_CUTS,
         RULES,
@@ -94,15 +95,12 @@ def optimizer_state() -> dict[str, memoryview[Any]]:
 
 
 def load_optimizer_state(mapping: Any, /) -> None:
-    """Copies the optimizer's state from {name: buffer}. All names and shapes must fit, or nothing is changed."""
+    """Copies the optimizer's state from {name: numbers}. All names and shapes must fit, or nothing is changed."""
     global _steps
     steps = parse_state(mapping, STATE)
     loaded: dict[str, array[float]] = {}
     for name, (tensor, _, _) in STATE.items():
-        view = get_view(mapping[name], name, "d", "a buffer of float64")
-        if view.shape != SHAPES[tensor]:
-            raise ValueError(f"{name} must have the shape {SHAPES[tensor]}, got {view.shape}")
-        loaded[name] = array("d", view.tobytes())
+        loaded[name] = get_tensor(mapping[name], name, SHAPES[tensor])
     _check_free()
     _steps = steps
     for name, numbers in loaded.items():

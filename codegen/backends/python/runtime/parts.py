@@ -60,7 +60,8 @@ class RowCount:
         if not self.rows:
             self.rows, self.known_from = rows, part.what
         elif rows != self.rows:
-            raise ValueError(f"{part.what} must have as many rows as {self.known_from}, {self.rows}, got {rows}")
+            expected = f"as many rows as {self.known_from}, {self.rows}"
+            raise ValueError(f"{part.what} must have {expected}, got {rows} of {part.numbers}")
 
 
 def get_parts(what: str, table: Any, thing: Any, count: RowCount | None) -> list[list[float]]:
