@@ -38,6 +38,7 @@ CONTENTS = {
         "trained_elsewhere",
         "coming_from",
         "own_model",
+        "layers",
         "numpy",
         "onnx",
         "ops",
