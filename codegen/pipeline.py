@@ -27,7 +27,7 @@ from codegen.backends.text import explanation, in_batches, work
 from codegen.backends.updates import explanation as update_explanation
 from codegen.ir.graph import Graph, Op, graph_text, used_rows, verify
 from codegen.ir.loops import Loops
-from codegen.kinds import MAX_VOCABULARY, Part, types_text
+from codegen.kinds import MAX_VOCABULARY, Part
 from codegen.passes.autodiff import add_output_gradients, checked_output, differentiate
 from codegen.passes.mistakes import expect_program, warn_of_mistakes
 from codegen.passes.padding import store_padding
@@ -156,11 +156,6 @@ def compile_program(
         if lowering == "straightline":
             raise ValueError("plain C that trains has loops: lowering must be 'loops' or None, got 'straightline'")
         program = trained_program(program)
-    elif target == "c" and program.converts_inputs:
-        kinds = types_text(program.input_parts)
-        raise ValueError(
-            f"plain C takes one array of Pixels or Floats unless it trains, but the inputs here are {kinds}"
-        )
     if program.storage and program.loss is None and (target == "python" or lowering == "straightline"):
         raise ValueError(f"storage={program.storage!r} is for a module or plain C, with loops")
     if gradients_of is not None:

@@ -23,7 +23,7 @@ from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from codegen import Floats, Program, build, compile_program, load_extension
-from codegen.backends.c.standalone import _function_names
+from codegen.backends.c.standalone import OWN, function_names
 from codegen.pipeline import checked_name
 from codegen.reroll.names import DEVICES, HEADERS, comment, tensor_names, unique_names
 from micrograd.engine import Value
@@ -284,7 +284,7 @@ def test_no_name_of_plain_c_is_one_of_a_library():
     tried = 0
     for module, output in pairs(wanted):
         for name in {module, module.lower()}:
-            (function,) = _function_names(SimpleNamespace(outputs=[output]), name, set()).values()
+            (function,) = function_names(SimpleNamespace(outputs=[output]), name, OWN, set()).values()
             assert function.upper() not in of_c
             assert function not in (of_c if function.isupper() else system_names())
             tried += 1

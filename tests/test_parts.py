@@ -6,9 +6,12 @@ mapping of wrong names or lengths that is accepted.
 
 from __future__ import annotations
 
+import ctypes
 import random
 import re
+import subprocess
 from array import array
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,12 +20,13 @@ import numpy as np
 import pytest
 from harness import Extension, Generated, bits, gradients, slow_but
 from models import values
+from plain_c import COMPILERS, FLAGS, NUMBERS, REALS
 
 import codegen
 from codegen import Floats, Label, ModelWarning, Pixels, Program, Tokens
 from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
-from micrograd.functional import cross_entropy
+from micrograd.functional import cross_entropy, total
 from micrograd.nn import MLP
 from tools.fuzz_compiler.reference import Engine
 
@@ -256,11 +260,47 @@ def test_a_frozen_model_takes_parts_too(tmp_path, mixed_module):
         frozen.outputs({"pixels": bytes(6), "maß": [1, 2]})
 
 
-def test_plain_c_refuses_parts():
-    program = mixed()
+def two_pictures() -> Program:
+    """Bytes of one scale, which a module keeps as bytes."""
+    left, right, w = values(6), values(3), [Value(0.1 * i - 0.4) for i in range(9)]
+    out = [total([a * b for a, b in zip([*left, *right], w, strict=True)]).tanh()]
+    return Program({"left": Pixels(left, SCALE), "right": Pixels(right, SCALE)}, None, {"w": w}, None, {"out": out})
+
+
+@pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
+@pytest.mark.parametrize("name", ["mixed", "mixed, float32", "tokens", "tokens, int8", "two pictures"])
+def test_plain_c_that_only_predicts_takes_parts(name, tmp_path):
+    program = {"mixed": mixed, "tokens": language, "two pictures": two_pictures}[name.partition(",")[0]]()
+    if "float32" in name:
+        program = replace(program, dtype="float32")
+    if "int8" in name:
+        program = replace(program, storage="int8")
     frozen = frozen_program(program, weights_of(program))
-    with pytest.raises(ValueError, match=r"plain C takes one array of .*, but .*'word': 3 tokens below 4"):
-        codegen.compile_program(frozen, target="c")
+    module, real = module_of("loops", frozen, tmp_path), REALS[frozen.dtype]
+    given = {"mixed": X, "tokens": {"": RNG.integers(0, 5, (COUNT, 3))}}.get(
+        name.partition(",")[0], {"left": X["pixels"], "right": X["pixels"][:, ::2]}
+    )
+    for file, text in codegen.compile_program(frozen, "plain", target="c").files.items():
+        (tmp_path / file).write_text(text)
+    size = "unsigned size_of(void); unsigned size_of(void) { return sizeof(struct plain_workspace); }"
+    (tmp_path / "size.c").write_text(f'#include "plain.h"\n{size}\n')
+    for compiler in COMPILERS:
+        flags = [] if compiler == "tcc" else [*FLAGS, "-ffp-contract=off"]
+        command = [compiler, *flags, "-shared", "-fPIC", "plain.c", "size.c", "-o", f"{compiler}.so"]
+        subprocess.run(command, cwd=tmp_path, check=True)
+        library = ctypes.CDLL(str(tmp_path / f"{compiler}.so"))
+        workspace = ctypes.create_string_buffer(library.size_of())
+        for row in range(COUNT):
+            example = {name: np.array(part[row]) for name, part in given.items()}
+            passed = [example[part.name].astype(NUMBERS.get(part.kind, real)) for part in frozen.input_parts]
+            arguments = [workspace, *(one.ctypes.data_as(ctypes.c_void_p) for one in passed)]
+            expected = module.outputs(example.get("", example))
+            for output, numbers in expected.items():
+                found = np.zeros(len(numbers), real)
+                library[f"plain_{output}"](*arguments, found.ctypes.data_as(ctypes.c_void_p))
+                assert bits(found.tolist()) == bits(numbers), (compiler, output)
+            if frozen.prediction is not None:
+                assert library.plain_predict(*arguments) == module.predict(example.get("", example))
 
 
 # Tokens alone

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from codegen.backends.c.kernels import Kernels
 from codegen.backends.c.printer import INDENT
-from codegen.backends.c.standalone import no_macros
+from codegen.backends.c.standalone import Argument, no_macros
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import comment_text
-from codegen.kinds import Part
 from codegen.program import Program
-from codegen.reroll.names import c_identifier, unique_names
 from micrograd.noise import Noise
 
 OWN = (
@@ -22,23 +19,11 @@ OWN = (
     *("inputs", "targets", "parameters", "no_weights", "h_included"),
 )  # functions, constants and macros of every model
 MAX_LINE = 112
-NUMBER_TYPES = {"pixels": "unsigned char", "label": "unsigned char", "tokens": "int32_t"}
 
 NOTES = (
     " * No call allocates, can fail, or keeps anything outside of the struct. All processors that round as IEEE 754",
     " * says give the same bits, which are those of the module in Python.",
 )
-
-
-class Argument(NamedTuple):
-    """A pointer that a caller passes: to the numbers of one part of the inputs or of the targets."""
-
-    name: str
-    part: Part
-    type: str
-
-    def declared(self) -> str:
-        return f"const {self.type} *{self.name}"
 
 
 @dataclass(frozen=True)
@@ -77,21 +62,6 @@ class Model:
     @property
     def first(self) -> str:
         return f"struct {self.name}_model *model"
-
-
-def arguments(program: Program, kind: str) -> list[Argument]:
-    parts = program.input_parts if kind == "inputs" else program.target_parts
-    names = unique_names(f"{kind}_{c_identifier(part.name)}" if part.name else kind for part in parts)
-    real = Arithmetic.of(program).type
-    return [Argument(name, part, NUMBER_TYPES.get(part.kind, real)) for name, part in zip(names, parts, strict=True)]
-
-
-def function_names(program: Program, prefix: str, used: set[str]) -> dict[str, str]:
-    own = [f"{prefix}_{word}" for word in OWN]
-    names = [f"{prefix}_{c_identifier(output).lower()}" for output in program.outputs]
-    names = [f"{name}_output" if name == name.upper() else name for name in names]
-    taken = used | {*own, *map(str.upper, own)}
-    return dict(zip(program.outputs, unique_names(names, taken, in_capitals=True), strict=True))
 
 
 def declarations(model: Model) -> dict[str, tuple[str, str]]:
