@@ -43,6 +43,20 @@ FAULTS = [
         seed=28,
     ),
     Fault(
+        "tables of constants looked for once",
+        "codegen/passes/simplify.py",
+        "if len(regular) == len(live):",
+        "if len(regular) <= len(live):",
+        test="tests/test_sums.py::test_terms_of_each_kind",
+    ),
+    Fault(
+        "parts of plain C that are read as the bytes that a module keeps",
+        "codegen/backends/c/standalone.py",
+        '{"INPUT_PIXELS": 0} if program.converts_inputs else {}',
+        "{}",
+        test="tests/test_parts.py::test_plain_c_that_only_predicts_takes_parts",
+    ),
+    Fault(
         "x * 0 folded to 0",
         "codegen/passes/simplify.py",
         "                if value == 1.0 if op",

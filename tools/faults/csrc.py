@@ -222,6 +222,20 @@ FAULTS = [
         test=NO_MEMORY,
     ),
     Fault(
+        "weights of another shape with as many numbers",
+        "csrc/views.h",
+        "failed = check_tensor_shape(source, t);",
+        "failed = 0;",
+        test="tests/test_updates.py::test_bad_state_changes_nothing",
+    ),
+    Fault(
+        "outputs that may share the last number of one and the first of another",
+        "csrc/outputs.h",
+        "first < second + b->len && second < first + a->len;",
+        "first == second;",
+        test="tests/test_outputs_batch.py::test_outputs_do_not_share_memory",
+    ),
+    Fault(
         "a copy of the weights that nobody frees",
         "csrc/views.h",
         "fail:\n    PyMem_Free(copy);",
