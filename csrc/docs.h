@@ -299,7 +299,7 @@
 #else
 #define DOC_FRESH \
     "Restores the weights that the model was built with, and clears the gradients and the optimizer's state. Returns None.\n\n" \
-    "seed: None, because the model declares no initial distribution."
+    "seed: None; or, of a model with noise, an int that noise is drawn from, 0 <= seed < 2**64."
 #endif
 #define DOC_RESET "reset($module, /, seed=None)\n--\n\n" DOC_FRESH "\n\n" DOC_RAISES
 

@@ -283,10 +283,12 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
     const int given = parse_seed(values[0], &seed);
     if (given < 0)
         return NULL;
-    if (!HAS_DISTRIBUTIONS && given) {
+#if !(HAS_DISTRIBUTIONS || NOISE_COUNT || SHIFT)
+    if (given) {
         PyErr_SetString(PyExc_ValueError, "this model declares no initial distribution: reset() takes no seed");
         return NULL;
     }
+#endif
     if (HAS_DISTRIBUTIONS && !given) {
         PyObject *const os = PyImport_ImportModule("os");
         PyObject *const entropy = os == NULL ? NULL : PyObject_CallMethod(os, "urandom", "i", (int)sizeof(seed));

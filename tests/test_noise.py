@@ -181,6 +181,16 @@ def test_a_seed_makes_a_run_repeat_itself_and_none_goes_on(net):
     assert first == (net.module.train(*data, learning_rate=0.0), net.module.accumulate(*data))
 
 
+def test_a_seed_starts_the_models_own_noise_again(tmp_path):
+    """Also where no first weights are drawn from it."""
+    for module in (codegen.compile(alone(), optimize=0), Generated(alone(), tmp_path).module):
+        for seed in (7, 8, 7):
+            module.reset(seed)
+            rng = random.Random(seed)
+            for _ in range(3):
+                assert module.forward(None, None) == (0.5 - drawn(Normal(3.0, 0.1), rng)) ** 2
+
+
 def test_predictions_have_the_mean_and_do_not_draw(net):
     program = dropout()
     data = many(program, 40)

@@ -438,10 +438,10 @@ def reset(seed: Any = None) -> None:
     """
     global _forward_done, _backward_done
     given = parse_seed(seed)
-    if given is not None and INITIAL is None:
+    if given is not None and INITIAL is None and not NOISES and SHIFT is None:
         raise ValueError("this model declares no initial distribution: reset() takes no seed")
     _check_free()
-    _draw_weights(SEED if INITIAL is None else int.from_bytes(os.urandom(8), "little") if given is None else given)
+    _draw_weights(given if given is not None else SEED if INITIAL is None else int.from_bytes(os.urandom(8), "little"))
     _clear_steps()
     _grad[:] = [0.0] * PARAMETER_COUNT
     _dirty.clear()
