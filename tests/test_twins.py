@@ -13,7 +13,6 @@ from harness import compare, slow_but
 from benchmarks.twins.models import TWINS
 from benchmarks.twins.ours import program
 
-
 QUICK = ("quantiles", "associative memory")
 SLOW = ("capsules", "chain of labels", "clipped policy", "coupling flow", "fixed point", "hypernetwork")
 SLOW += ("highway network", "radiance field", "Runge and Kutta", "variational autoencoder")
