@@ -346,20 +346,18 @@ def reroll(graph: Graph, program: Program, cache_line: int, by_index: Sequence[P
     Tokens of the parts `by_index` select rows of tables, if nothing else is read of them.
     """
     trees = find_trees(graph)  # which nodes get storage, and the expression that computes each
+    # Equal expressions together, in order of dependence.
+    groups = find_groups(graph, trees, program.prediction, declared_order(program)[1])
+    is_trained, density = program.loss is not None, Target.of(program).density
     while True:
-        groups = find_groups(
-            graph, trees, program.prediction, declared_order(program)[1]
-        )  # equal expressions together, in order of dependence
         layout = assign_storage(graph, trees.shapes, groups, program, cache_line, by_index)  # where every value lives
         loops = find_loops(graph, layout, trees.shapes, program)  # indices as base + sum(stride * counter)
-        is_trained = program.loss is not None
         tables: list[TokenTable] = []
         if by_index:
             loops, tables, refused = read_by_index(loops, layout, by_index, is_trained)  # sums over words as rows
             if refused:
                 by_index = tuple([part for part in by_index if part not in refused])
                 continue
-        density = Target.of(program).density
         rows = find_row_tensors(loops, layout, is_trained, density)  # tensors whose rows a zero input skips
         marked = mark_row_gradients(loops, rows)
         if cache_line > 1:

@@ -284,10 +284,8 @@ static PyObject *api_reset(PyObject *module, PyObject *const *args, Py_ssize_t n
     if (given < 0)
         return NULL;
 #if !(HAS_DISTRIBUTIONS || NOISE_COUNT || SHIFT)
-    if (given) {
-        PyErr_SetString(PyExc_ValueError, "this model declares no initial distribution: reset() takes no seed");
-        return NULL;
-    }
+    if (given)
+        return PyErr_Format(PyExc_ValueError, "this model declares no initial distribution: reset() takes no seed");
 #endif
     if (HAS_DISTRIBUTIONS && !given) {
         PyObject *const os = PyImport_ImportModule("os");

@@ -21,7 +21,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
     for (int i = 0; i < INPUT_COUNT; i += CACHE_LINE) {
         real line[CACHE_LINE];
         begin_chunk(w, i, count);
-        if (i < IN_LINES) {
+        if (IN_LINES > 0 && i < IN_LINES) { /* else gcc warns of what it does not reach */
             memcpy(line, (const char *)inputs + (size_t)i * sizeof(real), sizeof(line));
             if (AT_LEVEL(are_nonzero)(line)) {
                 memcpy(w->active_value + count, line, sizeof(line));

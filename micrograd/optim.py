@@ -373,18 +373,15 @@ def _check_leaves(name: str, found: Traced) -> None:
 
 
 def _check_constants(given: Rule, found: Traced) -> None:
-    """With other numbers the rule must compute what its trace does: one that reads `.data` does not."""
-    p, g, *state, step, rate, norm = [
-        0.75 * leaf.data - 0.5 for leaf in (found.p, found.g, *found.state, *found.of_step)
-    ]
+    """With other numbers, too, the rule must compute what its trace does."""
+    others = [0.75 * leaf.data - 0.5 for leaf in (*found.of_step, found.p, found.g, *found.state)]
+    step, rate, norm, p, g, *state = others
     steps = _Steps(found)
     steps.start(step, rate, norm)
     expected, *_ = steps.run(p, g, state)
-    again, _ = given(Value(p), Value(g), tuple(map(Value, state)), Value(step), Value(rate), Value(norm))
+    again, _ = given(Value(p), Value(g), tuple(map(Value, state)), *map(Value, (step, rate, norm)))
     if not (_as_value(given.name, again).data == expected or expected != expected):
-        raise ValueError(
-            f"the rule {given.name} computes with .data, which is a constant once it is traced: use Values"
-        )
+        raise ValueError(f"the rule {given.name} computes with .data, which is a constant once traced: use Values")
 
 
 class Optimizer:

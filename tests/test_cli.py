@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -470,3 +471,18 @@ def test_without_the_compiled_module_it_says_how_to_get_it() -> None:
     assert result.stderr.startswith("error: ")
     assert result.stderr.count("\n") == 1
     assert "nn is not installed: pip install micrograd-nn" in result.stderr
+
+
+@pytest.mark.skipif(os.name != "posix", reason="closes descriptors as a POSIX shell does")
+@pytest.mark.parametrize(
+    "command",
+    ["train --digits --limit 100 --epochs 1 --quiet 2>&-", "predict --digits --index 3 >&-", "draw model.py -o - >&-"],
+)
+def test_a_closed_stream_is_no_error(command: str, tmp_path: Path) -> None:
+    """As under a daemon: Python has None in its place."""
+    (tmp_path / "model.py").write_text("from codegen.mnist import program\n")
+    script = f"exec {shlex.quote(sys.executable)} -m micrograd {command}"
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -10,6 +10,8 @@ from harness import Extension, bits, compare, nightly_but, slow_but
 from benchmarks.small.models import MODELS, gru
 from codegen import Floats, Program
 from codegen.pipeline import compile_program
+from micrograd.engine import Value
+from micrograd.functional import total
 
 
 @pytest.mark.parametrize(
@@ -18,6 +20,17 @@ from codegen.pipeline import compile_program
 )
 def test_regular_models(name, tmp_path):
     compare(models.REGULAR[name](), tmp_path, steps=50 if name in ("xor", "mlp") else 6)
+
+
+def test_scattered_terms_and_a_penalty(tmp_path):
+    """Two gradients that are added side by side have a name for what the penalty adds, each its own."""
+    x, t, w = models.values(9), models.values(1), [Value(0.1), Value(-0.2)]
+    rows = ((0, 5, 2, 8), (3, 1, 7, 4))
+    out = total([a * x[k] for a, row in zip(w, rows, strict=True) for k in row])
+    loss = (out - t[0]) ** 2 + w[0] ** 2 * 0.01 + w[1] ** 2 * 0.01
+    program = Program(Floats(x), Floats(t), {"w": w}, loss, {"out": [out]})
+    assert "term_of_1" in compile_program(program).text
+    compare(program, tmp_path, steps=3, flags=["-O0"])
 
 
 @pytest.mark.slow

@@ -13,6 +13,7 @@ import subprocess
 from array import array
 from dataclasses import replace
 from pathlib import Path
+from shutil import which
 from types import ModuleType
 from typing import Any
 
@@ -260,6 +261,13 @@ def test_a_frozen_model_takes_parts_too(tmp_path, mixed_module):
         frozen.outputs({"pixels": bytes(6), "maß": [1, 2]})
 
 
+def few_floats() -> Program:
+    """So few that the loop over whole cache lines has nothing to do."""
+    x, w = values(4), [[Value(0.1 * i - 0.2 * j) for i in range(4)] for j in range(3)]
+    out = [total([a * b for a, b in zip(x, row, strict=True)]) for row in w]
+    return Program({"x": Floats(x)}, None, {"w": w}, None, {"parts": out})
+
+
 def two_pictures() -> Program:
     """Bytes of one scale, which a module keeps as bytes."""
     left, right, w = values(6), values(3), [Value(0.1 * i - 0.4) for i in range(9)]
@@ -268,16 +276,18 @@ def two_pictures() -> Program:
 
 
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler: gcc, clang or tcc")
-@pytest.mark.parametrize("name", ["mixed", "mixed, float32", "tokens", "tokens, int8", "two pictures"])
+@pytest.mark.parametrize("name", ["mixed", "mixed, float32", "tokens", "tokens, int8", "two pictures", "few"])
 def test_plain_c_that_only_predicts_takes_parts(name, tmp_path):
-    program = {"mixed": mixed, "tokens": language, "two pictures": two_pictures}[name.partition(",")[0]]()
+    program = {"mixed": mixed, "tokens": language, "two pictures": two_pictures, "few": few_floats}[
+        name.partition(",")[0]
+    ]()
     if "float32" in name:
         program = replace(program, dtype="float32")
     if "int8" in name:
         program = replace(program, storage="int8")
     frozen = frozen_program(program, weights_of(program))
     module, real = module_of("loops", frozen, tmp_path), REALS[frozen.dtype]
-    given = {"mixed": X, "tokens": {"": RNG.integers(0, 5, (COUNT, 3))}}.get(
+    given = {"mixed": X, "few": {"x": RNG.normal(size=(COUNT, 4))}, "tokens": {"": RNG.integers(0, 5, (COUNT, 3))}}.get(
         name.partition(",")[0], {"left": X["pixels"], "right": X["pixels"][:, ::2]}
     )
     for file, text in codegen.compile_program(frozen, "plain", target="c").files.items():
@@ -285,9 +295,12 @@ def test_plain_c_that_only_predicts_takes_parts(name, tmp_path):
     size = "unsigned size_of(void); unsigned size_of(void) { return sizeof(struct plain_workspace); }"
     (tmp_path / "size.c").write_text(f'#include "plain.h"\n{size}\n')
     for compiler in COMPILERS:
-        flags = [] if compiler == "tcc" else [*FLAGS, "-ffp-contract=off"]
+        flags = [] if compiler == "tcc" else [*FLAGS, "-O2", "-ffp-contract=off"]
         command = [compiler, *flags, "-shared", "-fPIC", "plain.c", "size.c", "-o", f"{compiler}.so"]
         subprocess.run(command, cwd=tmp_path, check=True)
+        if compiler == "gcc" and which("g++"):
+            command = ["g++", "-x", "c++", *FLAGS[1:], "-std=c++17", "-O2", "-c", "plain.c", "-o", "plain.o"]
+            subprocess.run(command, cwd=tmp_path, check=True)
         library = ctypes.CDLL(str(tmp_path / f"{compiler}.so"))
         workspace = ctypes.create_string_buffer(library.size_of())
         for row in range(COUNT):

@@ -167,6 +167,27 @@ def test_names_of_users_collide_with_nothing(name: str, tmp_path: Path):
         assert (done.returncode, done.stderr) == (0, ""), command
 
 
+@pytest.mark.parametrize("read", [(1,), (0,), (2, 4), (0, 1, 4)])
+def test_inputs_without_a_gradient_have_zeros(read: tuple[int, ...], tmp_path: Path):
+    x, w, t = values(5), weights(random.Random(2), 5), values(1)
+    out = total([x[i] * w[i] for i in read])
+    outputs = {"out": [out], "of none": [w[0] * 2.0]}
+    program = codegen.Program(
+        codegen.Floats(x), codegen.Floats(t), {"w": w}, (out - t[0]) ** 2, outputs, input_gradients=True
+    )
+    plain, module = PlainC(program, tmp_path, gradients_of="out"), in_python(program)
+    inputs = array("d", [0.5, -1.0, 2.0, 3.0, -4.0])
+    plain.forward(inputs, array("d", [1.0]))
+    module.forward([1.0], inputs)
+    plain.backward()
+    module.backward()
+    same(0.0 + plain.numbers("input_grad", 5), np.array(module.input_grad()), "gradients by inputs")
+    found = plain.numbers("input_gradients", 5, *plain.parts("inputs", inputs), np.array([1.0]))
+    same(0.0 + found, np.array([w[i].data if i in read else 0.0 for i in range(5)]), "gradients of the output")
+    with pytest.raises(ValueError, match="gradients of an output: 'of none' depends on no input"):
+        written(program, tmp_path, gradients_of="of none")
+
+
 def test_many_layers_that_read_the_same_inputs(tmp_path: Path):
     rng = random.Random(6)
     x, y = values(9), values(4)

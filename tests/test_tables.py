@@ -15,8 +15,7 @@ from benchmarks.small.models import SMALL
 from codegen import Floats, Program
 from codegen.ir.graph import Op
 from codegen.ir.loops import is_rolled
-from codegen.passes.simplify import simplify
-from codegen.passes.tables import find_tables
+from codegen.passes.simplify import find_tables, simplify
 from codegen.passes.trace import trace
 from codegen.pipeline import compile_program
 from micrograd.engine import Value

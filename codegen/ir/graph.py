@@ -219,7 +219,8 @@ def with_copies(graph: Graph, sources: Ints) -> tuple[Graph, Ints, Ints]:
     op, a, b = np.full(size, Op.DETACH, np.uint8), np.zeros(size, np.intc), np.full(size, -1, np.intc)
     op[new], a[new] = old_op, np.where(inner, new[old_a], old_a)
     a[copies], b[new[binary]] = new[sources], new[old_b[binary]]
-    out = replace(graph, op=bytearray(op.tobytes()), a=array("i", a.tobytes()), b=array("i", b.tobytes()))
+    columns = bytearray(op.tobytes()), array("i", a.tobytes()), array("i", b.tobytes())
+    out = replace(graph, op=columns[0], a=columns[1], b=columns[2], sums={}, stored=set())
     out.observe(graph, new.tolist())
     return out, new, copies
 

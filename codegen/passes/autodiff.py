@@ -143,6 +143,8 @@ def add_output_gradients(graph: Graph, program: Program, output: str) -> Program
         look = graph.add(Op.ADD, look, term)
     loss, graph.loss = graph.loss, look
     differentiate(graph, input_gradients=True)
+    if not graph.input_gradients:
+        raise ValueError(f"gradients of an output: {output!r} depends on no input")
     graph.metrics = {str(i): n for i, n in sorted(graph.input_gradients.items())}
     graph.loss, graph.gradients, graph.input_gradients = loss, {}, {}
     return replace(program, noise=[*program.noises, Noise(seeds, (0.0, 1.0))])

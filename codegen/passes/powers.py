@@ -8,7 +8,7 @@ Example input:
     %3 = const -3.0
     %4 = pow %0 %3
 
-becomes:
+becomes, simplified:
 
     %0 = param 0
     %1 = mul %0 %0

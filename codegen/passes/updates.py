@@ -8,9 +8,9 @@ becomes, with `input 0 .. 2` for step, rate and norm in `once`, and for the numb
 
     once    %0 = input 1                    number %0
     each    %0 = param 0
-            %1 = input 0
-            %2 = grad 0
-            ...                             p %8
+            %1 = grad 0
+            %2 = input 0
+            ...                             p %9
 
 A rule has one parameter (`param 0`) with one gradient (`grad 0`); the numbers of its state are `target 0`, `target 1`,
 and so on. With the gradient 0.0 a rule may leave a parameter and its state as they are, whatever they are. Then rows of

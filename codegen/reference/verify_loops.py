@@ -142,6 +142,7 @@ class _Checker:
                 else:
                     self.body(stmt.body, scope.inside(stmt))
             case Let():
+                self.require(stmt.name not in scope.names, "named twice", stmt)
                 if isinstance(stmt.value, Index):
                     self.indices(stmt.value, stmt, scope)
                     scope.places[stmt.name] = stmt.value

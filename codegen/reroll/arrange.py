@@ -62,9 +62,9 @@ class Arrangement:
     def parts(self, group: Group, runs: list[Run]) -> list[Group]:
         """Those that read from different arrays; where one nest serves a family of arrays, they are one."""
         found: list[Group] = []
-        for family in self.split(group, runs, self.family):
+        for family in self.split(group, self.family):
             for part in self.of_literals(family, runs):
-                parts = self.split(part, runs, self.array)
+                parts = self.split(part, self.array)
                 is_one = len(parts) > 1 and (self.is_regular(part, runs) or self.box(part, runs) is not None)
                 found += [part] if is_one else parts
         return found
@@ -148,7 +148,7 @@ class Arrangement:
         indices[:, constant] = 0
         return indices
 
-    def split(self, group: Group, runs: list[Run], array: Ints) -> list[Group]:
+    def split(self, group: Group, array: Ints) -> list[Group]:
         """The parts that read from different arrays."""
         if len(group.roots) == 1:
             return [group]

@@ -181,7 +181,7 @@ def assign(
         for group, stored in zip(groups, parts, strict=True):
             if bool(group.passes & used) == is_used:
                 runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
-                for some in known.split(group, runs, tensor):
+                for some in known.split(group, tensor):
                     layout.readers += known.of_literals(some, runs)
                 for part in known.parts(group, runs):
                     grid = slots.grid(part)

@@ -1,4 +1,4 @@
-"""Gradients of one image -> gradients summed over a block of images, in order; then, of many terms, in registers.
+"""Gradients of one image -> gradients summed over a block of images, in order; then in registers.
 
 Example input:
 
@@ -22,10 +22,9 @@ and then:
                 sum += mul(value[800 + i], value[920 + j])
             grad[12i + j] = sum
 
-Each gradient adds the images in order, so it has the same bits as with one image at a time. A single row of gradients
-with one term per image stays in memory: nothing would be reused between two terms. What a batch computes once is read
-in the workspace of its first image, which is shared[], and a term that no value of another image is part of, as the one
-of an L2 penalty, is computed once:
+Each gradient adds the images in order, so it has the same bits as with one image at a time. What a batch computes once
+is read in the workspace of its first image, which is shared[], and a term that no value of another image is part of, as
+the one of an L2 penalty, is computed once:
 
     let sum = grad[12i + j]
     let term = mul(shared[40 + 12i + j], 0.002)

@@ -39,7 +39,6 @@ from itertools import product
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     SHARED,
-    TOKEN,
     VALUE,
     Accumulate,
     Body,
@@ -58,7 +57,6 @@ from codegen.ir.loops import (
     Store,
     map_body,
     moved,
-    uses,
 )
 from codegen.schedule.nest import around, result, root_loops
 from codegen.schedule.phases import COPY_OPERATIONS, indices_read, kernel_cost, marked, written_in
@@ -96,7 +94,7 @@ def add_groups(loops: Loops, batch: Loops, target: Target, always: Container[int
 def _chosen(loops: Loops, batch: Loops, target: Target, always: Container[int]) -> list[Kernel]:
     """Kernels that gain by themselves; all of them, if more is saved where nothing is copied to single images."""
     costs = {kernel.number: kernel_cost(kernel, target) for kernel in loops.kernels}
-    possible = [kernel for kernel in loops.kernels if _is_possible(kernel)]
+    possible = [kernel for kernel in loops.kernels if kernel.passes == Pass.DENSE_GRADIENTS]
     found = [
         k for k in possible if k.number in always or costs[k.number].by_image > GAIN * costs[k.number].side_by_side
     ]
@@ -105,10 +103,6 @@ def _chosen(loops: Loops, batch: Loops, target: Target, always: Container[int]) 
     ends = ADDED * sum(kernel.roots for kernel in others) / FEWEST_GROUPS
     together = ends + sum(costs[kernel.number].side_by_side for kernel in others)
     return possible if together < apart else found
-
-
-def _is_possible(kernel: Kernel) -> bool:
-    return kernel.passes == Pass.DENSE_GRADIENTS and not any(uses(nest, TOKEN) for nest in kernel.nests)
 
 
 def _copied(batch: Loops, loops: Loops, gradients: Iterable[Kernel]) -> int:

@@ -231,14 +231,20 @@ def _joined(nests: list[Body]) -> Iterator[Body]:
 
 
 def _numbered(nest: Body, number: int) -> Body:
+    """A nest with names of its own."""
     start = nest[0]
     assert isinstance(start, Let)
-    name = f"{start.name}_{number}" if number else start.name
+    names = {stmt.name: f"{stmt.name}_of_{number}" for stmt in statements(nest) if isinstance(stmt, Let)}
+    names[start.name] = f"{start.name}_{number}"
 
     def change(expr: Expr) -> Expr:
-        return Name(name) if expr == Name(start.name) else expr
+        return Name(names.get(expr.name, expr.name)) if isinstance(expr, Name) else expr
 
-    return (Let(name, start.value), *map_body(nest[1:], change))
+    def renamed(body: Body) -> Body:
+        inner = [stmt.with_body(renamed(stmt.body)) if isinstance(stmt, For) else stmt for stmt in body]
+        return tuple([Let(names[stmt.name], stmt.value) if isinstance(stmt, Let) else stmt for stmt in inner])
+
+    return renamed(map_body(nest, change)) if number else nest
 
 
 def _side_by_side(bodies: Sequence[Body]) -> Body:

@@ -58,7 +58,7 @@ class Rows:
     row_length: int
 
 
-def find_row_tensors(loops: Loops, layout: Layout, is_trained: bool, density: float = 0.0) -> dict[int, RowTensor]:
+def find_row_tensors(loops: Loops, layout: Layout, is_trained: bool, density: float) -> dict[int, RowTensor]:
     """The row tensors, by their offset in data[]. `density`: the share of inputs that are expected not to be 0.
 
     If all are, a small tensor is no row tensor: to look for inputs that are 0 takes longer than its few products.

@@ -35,7 +35,6 @@ from codegen.ir.loops import (
     DATA,
     GRAD,
     IMAGE_COUNT,
-    TOKEN,
     VALUE,
     Accumulate,
     Apply,
@@ -57,7 +56,6 @@ from codegen.ir.loops import (
     statements,
     subexpressions,
     substituted,
-    uses,
 )
 from codegen.schedule.groups_of_images import ADDED, GROUPS
 from codegen.schedule.nest import around, result, root_loops
@@ -176,9 +174,8 @@ class _Linear:
                     yield from np.unique(self.writers_of(place, counts, {}) - FIRST).tolist()
 
     def is_mixed(self, kernel: Kernel) -> bool:
-        """Whether it has places of several kinds at a time, or reads tokens, which groups of images do not have."""
-        reads_tokens = any(uses(nest, TOKEN) for nest in kernel.nests)
-        return reads_tokens or any(degree == MIXED for nest in kernel.nests for _, degree in self.pieces(nest))
+        """Whether it has places of several kinds at a time."""
+        return any(degree == MIXED for nest in kernel.nests for _, degree in self.pieces(nest))
 
     def whole(self, nest: Body) -> Body:
         return around(root_loops(nest), tuple([stmt for stmt, _ in self.pieces(nest)]))

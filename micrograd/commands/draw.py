@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +53,7 @@ def draw(options: argparse.Namespace) -> int:
         raise dot.DrawError(f"--output must not be the model itself, got {path}")
     lines = statements(options.model, options.what)
     if path == STDOUT:
-        sys.stdout.write(dot.text(lines))
+        print(dot.text(lines), end="")
         return 0
     is_text = path.suffix == ".dot"
     picture = dot.text(lines).encode() if is_text else dot.render(lines, path.suffix[1:])

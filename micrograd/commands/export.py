@@ -44,7 +44,7 @@ def add_parsers(commands: Any) -> None:
     add("--name", help="of the files and the functions (default: that of the model)")
     add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
     add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
-    add_storage(add)
+    add_storage(parser.add_mutually_exclusive_group().add_argument)
     add_matching(add)
     add_page_options(parser)
     parser.set_defaults(command=export)

@@ -238,7 +238,7 @@ def picture(pixels: bytes, blocks: bool) -> list[str]:
 
 def can_print(text: str) -> bool:
     try:
-        text.encode(sys.stdout.encoding or "ascii")
+        text.encode(getattr(sys.stdout, "encoding", None) or "ascii")
     except UnicodeEncodeError:
         return False
     return True

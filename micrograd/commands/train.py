@@ -43,7 +43,7 @@ class Progress:
     def __init__(self, total: int, is_quiet: bool) -> None:
         self.bar: Any = None
         self.is_quiet = is_quiet
-        if sys.stderr.isatty() and not is_quiet:
+        if not is_quiet and sys.stderr is not None and sys.stderr.isatty():
             try:
                 from tqdm import tqdm
             except ImportError as error:

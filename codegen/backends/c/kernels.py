@@ -441,7 +441,7 @@ def over_kernels(kernel: Kernel) -> list[str]:
     return [f"/* %{kernel.nodes[0]} .. %{kernel.nodes[1]}, step by step: */"]
 
 
-def pass_functions(calls: list[Call], names: Iterable[str] = PASSES) -> list[str]:
+def pass_functions(calls: list[Call], names: Iterable[str]) -> list[str]:
     """One function for each pass, which calls the others in order."""
     lines: list[str] = []
     for function in names:

@@ -7,14 +7,14 @@ Example input, with a parameter %0 and an input %1:
 
 becomes:
 
-    value[2] = data[0] * value[0];
-    value[3] = op_relu(value[2]);
+    value[3] = data[0] * value[0];
+    value[4] = op_relu(value[3]);
 
 and, with adjoints behind the values and all but the parameters' starting from zero at each pass:
 
-    value[7] += op_step(value[3]) * value[8];
+    value[7] += op_step(value[4]) * value[8];
     grad[0] += value[0] * value[7];
-    value[5] += data[0] * value[7];
+    value[6] += data[0] * value[7];
 
 Nothing is simplified and autodiff is not involved: this is micrograd's own `_backward`, node by node, as the op table
 prints it. It is the baseline that the loops are measured against, and a second opinion on what a gradient is.

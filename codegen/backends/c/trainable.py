@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
@@ -385,10 +386,11 @@ def _update(model: Model) -> list[str]:
 def _copied(places: Sequence[int]) -> list[str]:
     """Elements of value[] -> `result`; 0 for -1."""
     lines: list[str] = []
-    for first, step, count in spans_of(np.array(places, dtype=np.int64)):
-        at = f"{first} + {step} * i" if step != 1 else f"{first} + i"
-        lines += [f"for (ptrdiff_t i = 0; i < {count}; i++)"]
-        lines += [f"{INDENT}*result++ = {'0' if first < 0 else f'w->value[{at}]'};"]
+    for is_missing, some in groupby(places, lambda place: place < 0):
+        for first, step, count in spans_of(np.array([*some], dtype=np.int64)):
+            at = f"{first} + {step} * i" if step != 1 else f"{first} + i"
+            lines += [f"for (ptrdiff_t i = 0; i < {count}; i++)"]
+            lines += [f"{INDENT}*result++ = {'0' if is_missing else f'w->value[{at}]'};"]
     return lines
 
 
