@@ -172,4 +172,4 @@ def test_help_has_the_numbers_of_the_model(targets, label, tmp_path):
     assert label in text
     assert "\ni: an int, 0 <= i < 1.\n" in inspect.getdoc(module.data)
     assert "\nRaises RuntimeError, because this model has no classes" in inspect.getdoc(module.predict)
-    assert "\nseed: None, because the model declares no initial distribution." in inspect.getdoc(module.reset)
+    assert "\nseed: None; or, of a model with noise, an int that noise is drawn from" in inspect.getdoc(module.reset)
