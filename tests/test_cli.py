@@ -476,7 +476,12 @@ def test_without_the_compiled_module_it_says_how_to_get_it() -> None:
 @pytest.mark.skipif(os.name != "posix", reason="closes descriptors as a POSIX shell does")
 @pytest.mark.parametrize(
     "command",
-    ["train --digits --limit 100 --epochs 1 --quiet 2>&-", "predict --digits --index 3 >&-", "draw model.py -o - >&-"],
+    [
+        "train --digits --limit 100 --epochs 1 2>&-",
+        "train --digits --limit 100 --epochs 1 --quiet 2>&-",
+        "predict --digits --index 3 >&-",
+        "draw model.py -o - >&-",
+    ],
 )
 def test_a_closed_stream_is_no_error(command: str, tmp_path: Path) -> None:
     """As under a daemon: Python has None in its place."""

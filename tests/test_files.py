@@ -83,6 +83,7 @@ def test_a_picture_does_not_replace_its_model(tmp_path: Path, capsys: pytest.Cap
         ["train", "--digits", "--model", "./model.py:program", "--checkpoint", "model.py"],
         ["export", "model.py", "w", "--html", "model.py"],
         ["export", "model.py:program", "w", "--html", "./model.py"],
+        ["export", "model", "w", "--html", "model.py"],
     ],
 )
 def test_no_output_is_the_model(

@@ -24,6 +24,7 @@ import nn
 import numpy as np
 import pytest
 from harness import Generated
+from test_conversion import Lends
 
 import codegen
 from codegen import Floats, Program, build, load_extension
@@ -206,20 +207,10 @@ def lists(a: np.ndarray) -> list[Any]:
     return a.tolist()
 
 
-class Lent:
-    """An array of another library."""
-
-    def __init__(self, a: np.ndarray) -> None:
-        self.a = a
-
-    def __array__(self, *_: object, **__: object) -> np.ndarray:
-        return self.a
-
-
 LAYOUTS = [np.array, f_order, every_second, backwards, read_only, memoryview, repeated_rows]
 
 
-@pytest.mark.parametrize("form", [*LAYOUTS, of_floats, swapped, lists, Lent])
+@pytest.mark.parametrize("form", [*LAYOUTS, of_floats, swapped, lists, Lends])
 @pytest.mark.parametrize("wrap", [dict, Mapping])
 def test_load_state_dict_reads_any_layout_and_type(form, wrap):
     rng = np.random.default_rng(1)

@@ -111,8 +111,14 @@ def matching_of(options: argparse.Namespace, path: Path | None, option: str) -> 
 
 
 def is_model(path: Path, model: str | None) -> bool:
-    """Whether a path is that of `model.py` or `model.py:function`, which writing would replace."""
-    return model is not None and identity(path) in {identity(model), identity(model.rpartition(":")[0] or model)}
+    """Whether a path is that of the model's Python, which writing would replace. Raises ImportError."""
+    if model is None:
+        return False
+    compiler()
+    from codegen import loading
+
+    file = loading.file_of(loading.named(model))
+    return file is not None and identity(path) == identity(file)
 
 
 def shapes(nn: Any) -> dict[str, tuple[int, ...]]:

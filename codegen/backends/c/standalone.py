@@ -109,10 +109,13 @@ def put_numbers(given: list[Argument], element: str, arithmetic: Arithmetic) -> 
     return lines
 
 
+def _parameters(program: Program, name: str) -> str:
+    return ", ".join([f"struct {name}_workspace *w", *(one.declared() for one in arguments(program, "inputs"))])
+
+
 def _declarations(program: Program, name: str, functions: dict[str, str]) -> dict[str, str]:
     """output, or "" for the prediction -> the function's declaration, without a semicolon."""
-    real = Arithmetic.of(program).type
-    first = ", ".join([f"struct {name}_workspace *w", *(one.declared() for one in arguments(program, "inputs"))])
+    real, first = Arithmetic.of(program).type, _parameters(program, name)
     declared = {"": f"int {name}_predict({first})"} if program.prediction is not None else {}
     return declared | {output: f"void {function}({first}, {real} *result)" for output, function in functions.items()}
 
@@ -229,8 +232,8 @@ def _narrow_weights(program: Program, kernels: Kernels, included: set[str]) -> l
 def _definitions(program: Program, name: str, functions: dict[str, str]) -> list[str]:
     given, setter, lines = arguments(program, "inputs"), "set_inputs", list[str]()
     if program.converts_inputs:
-        setter, declared = "set_parts", ", ".join([f"struct {name}_workspace *w", *(one.declared() for one in given)])
-        lines = ["/* All inputs in one array. */", f"static void {setter}({declared})", "{"]
+        setter = "set_parts"
+        lines = ["/* All inputs in one array. */", f"static void {setter}({_parameters(program, name)})", "{"]
         lines += [*put_numbers(given, "w->inputs[", Arithmetic.of(program)), "    set_inputs(w, w->inputs);", "}", ""]
     for output, declaration in _declarations(program, name, functions).items():
         lines += [declaration, "{", f"    {setter}({', '.join(['w', *(one.name for one in given)])});"]
