@@ -17,6 +17,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from itertools import chain
+from numbers import Real
 from typing import Any, TypeAlias
 
 try:
@@ -54,6 +55,14 @@ def grad(values: Any) -> Numbers:
 
 def _plain(x: Any) -> Any:
     return x.view(np.ndarray) if isinstance(x, Array) else x
+
+
+def _operand(x: Any) -> Any:
+    """An array of objects whose numbers, if there are some among the Values, compute as IEEE says: 1 / 0 is inf."""
+    x = _plain(x)
+    if isinstance(x, np.ndarray) and x.dtype == object and not {Value}.issuperset(map(type, x.ravel().tolist())):
+        return np.frompyfunc(lambda one: np.float64(one) if isinstance(one, Real) else one, 1, 1)(x)
+    return x
 
 
 def _wrapped(result: Any) -> Any:
@@ -111,7 +120,7 @@ INSTEAD = {
         f"{COMPARISONS}use np.maximum, np.minimum, np.abs or relu(), or compare micrograd.arrays.data(array)",
     ),
     **dict.fromkeys(
-        ("argmax", "argmin", "argsort", "sort", "argpartition", "partition", "median", "unique"),
+        ("argmax", "argmin", "argsort", "sort", "argpartition", "partition", "median", "unique", "isin"),
         f"{COMPARISONS}use max(), min() or np.maximum, declare the array as an output, whose largest element the "
         "compiled model's predict() finds, or take it of micrograd.arrays.data(array)",
     ),
@@ -122,7 +131,10 @@ INSTEAD = {
     "fmax": "ignores nan: use np.maximum",
     "fmin": "ignores nan: use np.minimum",
 }
-NUMBERS_ONLY = {"numpy.linalg", "numpy.fft", "corrcoef", "cov", "interp", "percentile", "quantile", "round"}
+NUMBERS_ONLY = {
+    *("numpy.linalg", "numpy.fft", "corrcoef", "cov", "interp", "percentile", "quantile", "round"),
+    *("around", "rint", "gradient", "insert"),
+}
 
 
 def _refuse(name: str) -> TypeError:
@@ -141,10 +153,16 @@ class Array(np.ndarray[Any, np.dtype[np.object_]]):
             raise _refuse(ufunc.__name__)
         if method == "reduce" and ufunc in REDUCTIONS:
             return _reduced(REDUCTIONS[ufunc], *inputs, **options)
-        own = options.pop("out", None)
+        own = (inputs[0],) if method == "at" else options.pop("out", None)
+        operands = [*map(_operand, inputs)]
         if own is None:
-            return _wrapped(getattr(meaning, method)(*map(_plain, inputs), **options))
-        getattr(meaning, method)(*map(_plain, inputs), out=tuple(map(_plain, own)), **options)
+            return _wrapped(getattr(meaning, method)(*operands, **options))
+        results = tuple(_plain(x).copy() for x in own)  # so that one that fails midway changes nothing
+        if method == "at":
+            meaning.at(results[0], *operands[1:])
+        else:
+            getattr(meaning, method)(*operands, out=results, **options)
+        _plain(own[0])[...] = results[0]
         return own[0]
 
     def __array_function__(
@@ -176,7 +194,7 @@ class Array(np.ndarray[Any, np.dtype[np.object_]]):
         if others or not dtype is out is None:
             raise TypeError("var and std of an array of Values take axis, ddof and keepdims alone")
         distance = self - self.mean(axis=axis, keepdims=True)
-        squares = (distance * distance).sum(axis=axis, keepdims=keepdims)
+        squares = _reduced(operator.add, distance * distance, axis, keepdims=keepdims)
         count = self.size / max(1, np.size(squares))
         if not ddof < count:
             raise ValueError(f"ddof must be below the number of Values, {count:.0f}, got {ddof}")
@@ -230,16 +248,21 @@ def _reduced(
     where: Any = True,
 ) -> Any:
     """A reduction from left to right over the indices of some axes, in C order."""
-    if not (dtype is None and out in (None, (None,)) and initial is np._NoValue and where is True):
+    out = out[0] if isinstance(out, tuple) else out
+    if not (dtype is out is None and initial is np._NoValue and where is True):
         raise TypeError("a reduction of an array of Values takes axis and keepdims: index it for anything else")
-    operand = _plain(np.asarray(operand))
-    axes = range(operand.ndim) if axis is None else [axis] if not isinstance(axis, Sequence) else axis
+    operand = _operand(np.asarray(operand))
+    if operand.ndim == 0 and axis in (0, -1):
+        axis = None
+    given: Any = range(operand.ndim) if axis is None else axis if isinstance(axis, tuple | list) else [axis]
+    axes = [operator.index(i) for i in given]
     at = sorted(range(operand.ndim)[i] if -operand.ndim <= i < operand.ndim else i for i in axes)
     rows = np.moveaxis(operand, at, range(-len(at), 0))  # which raises AxisError for one that is not there
     kept = rows.shape[: rows.ndim - len(at)]
-    if not operand.size:
+    terms = np.prod(rows.shape[len(kept) :], dtype=int)
+    if 0 not in kept and not terms:
         raise ValueError(f"a reduction of no Values: the shape is {operand.shape}")
-    rows = rows.reshape(-1, operand.size // max(1, np.prod(kept, dtype=int)))
+    rows = rows.reshape(np.prod(kept, dtype=int), terms)
     found = np.empty(len(rows), dtype=object)
     found[:] = [reduce(function, row) for row in rows]
     if keepdims:
@@ -249,20 +272,24 @@ def _reduced(
 
 def _norm(x: Any, ord: Any = None, axis: Axis = None, keepdims: bool = False) -> Any:
     """np.linalg.norm: the root of the sum of squares over some axes."""
-    if ord is not None and (ord != 2 or (x.ndim if axis is None else np.size(axis)) != 1):
+    axes = x.ndim if axis is None else np.size(axis)
+    if ord is not None and (ord != 2 or axes != 1):
         raise TypeError(f"norm of an array of Values is the root of a sum of squares, without an ord, got {ord!r}")
+    if axis is not None and axes not in (1, 2):
+        raise ValueError(f"norm takes one axis or two, got {axis}")
     return np.sqrt((x * x).sum(axis=axis, keepdims=keepdims))
 
 
-def _einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Any:
+def _einsum(subscripts: Any, *operands: Any, optimize: Any = False, **others: Any) -> Any:
     """np.einsum: products of the operands from left to right, added up over the indices that are not in the result.
 
     They run in the order in which they are first written. With `optimize`, three operands or more are taken two by two,
     in the order of np.einsum_path(): fewer operations.
     """
-    if not isinstance(subscripts, str):
-        raise TypeError("einsum of an array of Values takes its subscripts as a string")
-    arrays = [np.asarray(_plain(x)) for x in operands]
+    if others or not isinstance(subscripts, str):
+        raise TypeError("einsum of an array of Values takes its subscripts as a string, and optimize alone")
+    arrays = [np.asarray(_operand(x)) for x in operands]
+    arrays = [x if x.dtype == object else x.astype(float) for x in arrays]
     terms, result = _subscripts(subscripts, [x.ndim for x in arrays])
     if optimize and len(arrays) > 2:
         return _two_by_two([*zip(terms, arrays, strict=True)], result, optimize)
@@ -270,11 +297,11 @@ def _einsum(subscripts: Any, *operands: Any, optimize: Any = False) -> Any:
     factors = []
     for term, x in zip(terms, arrays, strict=True):
         own = "".join(c for c in letters if c in term)
-        view = np.einsum(f"{term}->{own}", x)  # a view: transposed, or the diagonal of repeated letters
+        view = np.asarray(np.einsum(f"{term}->{own}", x))  # transposed, or the diagonal of repeated letters
         factors.append(view[tuple(slice(None) if c in term else np.newaxis for c in letters)])
-    product = reduce(np.multiply, np.broadcast_arrays(*factors)).astype(object).view(Array)
+    product = np.asarray(reduce(np.multiply, np.broadcast_arrays(*factors)), dtype=object).view(Array)
     summed = tuple(range(len(result), len(letters)))
-    return product.sum(axis=summed) if summed else product
+    return product.sum(axis=summed) if summed else product[()]
 
 
 def _two_by_two(operands: list[tuple[str, Any]], result: str, optimize: Any) -> Any:
@@ -307,6 +334,8 @@ def _subscripts(text: str, dimensions: list[int]) -> tuple[list[str], str]:
     if not arrow:
         written = "".join(terms)
         result = "..." + "".join(sorted(c for c in set(written) if written.count(c) == 1 and c not in spare))
+    if spare and "..." not in result:
+        raise ValueError(f"einsum: {text!r} has ... in an operand, but not in the result")
     result = result.replace("...", spare)
     if len(set(result)) < len(result) or not set(result) <= set(chain(*terms)):
         raise ValueError(

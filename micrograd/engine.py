@@ -405,7 +405,7 @@ class Value:
     __bool__ = _refuse
 
     def __eq__(self, other: object) -> bool:
-        if isinstance(other, numbers.Real):
+        if isinstance(other, numbers.Real) or hasattr(other, "__array__"):
             return self._refuse(other)
         return self is other
 

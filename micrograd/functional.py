@@ -42,8 +42,8 @@ def cross_entropy(logits: Sequence[Value], target: int | Sequence[Value | float]
     Raises ValueError for an index outside the logits or a wrong number of weights.
     """
     logp = log_softmax(logits)
-    if not hasattr(target, "__len__"):  # an array is no Sequence
-        label = operator.index(target)
+    if not is_sequence(target):
+        label = operator.index(cast(int, target))
         if not 0 <= label < len(logp):
             raise ValueError(f"target must be 0..{len(logp) - 1}, got {label}")
         return -logp[label]
@@ -57,7 +57,7 @@ def mse(predictions: Sequence[Value], targets: Sequence[Value | float]) -> Value
     """The mean of (prediction - target)**2. Raises ValueError for different lengths."""
     if len(predictions) != len(targets):
         raise ValueError(f"{len(predictions)} predictions, but {len(targets)} targets")
-    errors = [p - t for p, t in zip(predictions, targets, strict=True)]
+    errors = with_constants([p - t for p, t in zip(predictions, targets, strict=True)])
     return total([e**2 for e in errors]) / len(errors)
 
 
@@ -82,8 +82,19 @@ def accuracy(predictions: Sequence[int], labels: Sequence[int]) -> float:
     return sum(int(p == q) for p, q in zip(predictions, labels, strict=True)) / len(labels)
 
 
+def is_sequence(x: object) -> bool:
+    """Whether x has elements. An array is no Sequence, and has a length even if it is a single number."""
+    return hasattr(x, "__len__") and getattr(x, "shape", None) != () and not isinstance(x, str)
+
+
+def with_constants(row: Sequence[Value | float]) -> list[Value]:
+    """The Values; numbers among them become constants. Raises TypeError for a row of rows."""
+    return [x if isinstance(x, Value) else Value(x) for x in row]
+
+
 def _shifted(logits: Sequence[Value]) -> list[Value]:
-    if not len(logits):
+    logits = with_constants(logits)
+    if not logits:
         raise ValueError("a softmax of no logits")
     if len(logits) == 1:
         return [logits[0] - logits[0].detach()]

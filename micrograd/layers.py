@@ -12,10 +12,11 @@ from operator import index
 from typing import Any
 
 from micrograd.engine import Value
-from micrograd.functional import softmax, total
+from micrograd.functional import is_sequence, softmax, total, with_constants
 from micrograd.initial import Distribution, Initial, Normal, draw
 from micrograd.module import Module, Nested
 from micrograd.noise import Bernoulli, Noise
+from micrograd.schedules import finite
 
 Row = list[Value]
 
@@ -126,8 +127,12 @@ class LSTM(TensorModule):
 
     def __call__(self, sequence: Iterable[Any], state: Any = None) -> tuple[list[Row], tuple[list[Row], list[Row]]]:
         outputs: list[Any] = list(sequence)
-        if state is not None and [*map(len, state)] != 2 * [len(self.layers)]:
-            raise ValueError(f"a state must be h and c of {len(self.layers)} layers each")
+        if not outputs:
+            raise ValueError("an LSTM of no steps")
+        if state is not None and [[*map(len, part)] for part in state] != 2 * [len(self.layers) * [self.hidden_size]]:
+            raise ValueError(
+                f"a state must be h and c of {len(self.layers)} layers each, of {self.hidden_size} numbers"
+            )
         last: tuple[list[Row], list[Row]] = ([], [])
         for k, tensors in enumerate(self.layers):
             h, c = (state[0][k], state[1][k]) if state is not None else (None, None)
@@ -206,15 +211,16 @@ class LayerNorm(TensorModule):
 
     def __init__(self, size: int, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True) -> None:
         super().__init__()
-        self.size, self.eps = size, eps
+        self.size, self.eps = size, finite("eps", eps)
         self.weight = self._add("weight", (1.0, 1.0), size) if elementwise_affine else None
         self.bias = self._add("bias", (0.0, 0.0), size) if elementwise_affine and bias else None
 
     def __call__(self, x: Any) -> Any:
-        if len(x) and not isinstance(x[0], Value | float | int):
+        if len(x) and is_sequence(x[0]):
             return [self(row) for row in x]
         if len(x) != self.size:
             raise ValueError(f"this normalisation has {self.size} inputs, got {len(x)}")
+        x = with_constants(x)
         mean = total(x) / self.size
         centred = [a - mean for a in x]
         deviation = (total([a * a for a in centred]) / self.size + self.eps).sqrt()
@@ -236,7 +242,7 @@ class Embedding(TensorModule):
         self.weight = self._add("weight", Normal(0.0, 1.0), num_embeddings, embedding_dim)
 
     def __call__(self, token: Any) -> Any:
-        if not hasattr(token, "__len__"):
+        if not is_sequence(token):
             number = index(token)
             if not 0 <= number < len(self.weight):
                 raise ValueError(f"a token must be 0..{len(self.weight) - 1}, got {number}")
@@ -267,7 +273,7 @@ class Dropout(Module):
         masks: Row = []
 
         def dropped(nested: Any) -> Any:
-            if not isinstance(nested, Value):
+            if is_sequence(nested):
                 return [dropped(inner) for inner in nested]
             masks.append(Value(1.0))
             return nested * masks[-1]
@@ -291,7 +297,7 @@ def _leaves(tensor: Nested) -> Row:
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
-    height, width = size if isinstance(size, tuple) else (size, size)
+    height, width = size if isinstance(size, tuple | list) else (size, size)
     return index(height), index(width)
 
 

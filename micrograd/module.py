@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from micrograd.engine import Value
 from micrograd.initial import Initial
-from micrograd.noise import Noise
+from micrograd.noise import Noise, leaves_of
 
 Nested: TypeAlias = "Value | Sequence[Nested]"
 Numbers: TypeAlias = "float | list[Numbers]"
@@ -18,6 +18,7 @@ class Module:
     """Something with parameters.
 
     A subclass whose attributes are Modules, or lists of them, has theirs, under PyTorch's names: `encoder.0.weight`.
+    What two attributes share is there once, under its first name.
     """
 
     def zero_grad(self) -> None:
@@ -27,22 +28,27 @@ class Module:
 
     def parameters(self) -> list[Value]:
         """The parameters, flat, in the order in which their initial values were drawn."""
-        return [p for _, child in self._children() for p in child.parameters()]
+        return [*dict.fromkeys(p for _, child in self._children() for p in child.parameters())]
 
     def named_parameters(self) -> dict[str, Nested]:
         """The same parameters as named tensors: nested lists of Values with PyTorch's names and shapes."""
-        return dict(self._of_children("named_parameters"))
+        found: dict[Value, tuple[str, Nested]] = {}
+        for name, tensor in self._of_children("named_parameters"):
+            found.setdefault(next(leaves_of(tensor)), (name, tensor))
+        return dict(found.values())
 
     def initial(self) -> dict[str, Initial]:
         """For each named tensor, the distribution that it was drawn from: the (low, high) of a uniform one, say.
 
         (c, c) is the constant c, for which no random number is drawn.
         """
-        return dict(self._of_children("initial"))
+        names = self.named_parameters()
+        return {name: initial for name, initial in self._of_children("initial") if name in names}
 
     def noise(self) -> list[Noise]:
         """What the layers draw for each training example, in the order of the layers: see Dropout."""
-        return [noise for _, child in self._children() for noise in child.noise()]
+        found = {id(noise): noise for _, child in self._children() for noise in child.noise()}
+        return [*found.values()]
 
     def state_dict(self) -> dict[str, Numbers]:
         """The numbers of the named tensors as nested lists, like `json` or NumPy take them."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
 from micrograd.engine import Value
+from micrograd.functional import is_sequence
 from micrograd.initial import Initial
 from micrograd.layers import LSTM, Attention, Conv2d, Dropout, Embedding, LayerNorm
 from micrograd.module import Module, Nested, load_state_dict
@@ -83,6 +84,8 @@ class Layer(Module):
     def __call__(self, x: Iterable[Value | float]) -> Any:
         """A list of Values; the Value itself if there is only one neuron, as in micrograd."""
         x = _listed(x)
+        if any(map(is_sequence, x)):
+            raise TypeError("a layer takes the numbers of one example, not rows of them")
         out = [n(x) for n in self.neurons]
         return out[0] if len(out) == 1 else out
 
@@ -131,6 +134,8 @@ class MLP(Module):
         if init not in ("micrograd", "fan_in"):
             raise ValueError(f"init must be 'micrograd' or 'fan_in', got {init!r}")
         sizes = [nin, *nouts]
+        if nin < 1:
+            raise ValueError(f"an MLP must have at least one input, got {nin}")
         self.layers = [
             Layer(
                 sizes[i],

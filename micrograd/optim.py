@@ -229,7 +229,7 @@ def _check(name: str, betas: object = (0.0, 0.0), **numbers: object) -> None:
         raise TypeError(f"{name}: betas are two numbers, not {betas!r}")
     for what, number in [*(("betas", beta) for beta in betas), *numbers.items()]:
         if isinstance(number, bool) or not isinstance(number, int | float):
-            raise TypeError(f"{name}: {what} must be a number, not {number!r}")
+            raise TypeError(f"{name}: {what} must be an int or a float, not {number!r}")
         end, wanted = (1.0, "in [0, 1)") if what == "betas" else (math.inf, "finite and >= 0")
         if not 0 <= number < end:
             raise ValueError(f"{name}: {what} must be {wanted}, got {number}")
@@ -400,11 +400,14 @@ class Optimizer:
         rule: Rules,
         learning_rate: float | None = None,
     ) -> None:
-        named = parameters if isinstance(parameters, Mapping) else {"": [*parameters]}
+        named = parameters if isinstance(parameters, Mapping) else {"": parameters}
         self.tensors = {name: list(_elements(name, nested)) for name, nested in named.items()}
+        every = [value for values in self.tensors.values() for value in values]
+        if len(set(every)) < len(every):
+            raise ValueError("one Value is among the parameters twice")
         self.rules = rules_of(rule, self.tensors)
         first = next(iter(self.rules.values()), Rule(sgd().function))
-        self.learning_rate = first.rate if learning_rate is None else finite("learning_rate", learning_rate)
+        self.learning_rate = first.rate if learning_rate is None else learning_rate
         self.steps = 0
         self._traced = {name: _Steps(traced(rule)) for name, rule in self.rules.items()}
         self.state = {
@@ -412,6 +415,15 @@ class Optimizer:
             for name, rule in self.rules.items()
             for slot, start in rule.state.items()
         }
+
+    @property
+    def learning_rate(self) -> float:
+        """That of a step that is given none. Raises TypeError or ValueError when it is set to anything else."""
+        return self._learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, rate: float) -> None:
+        self._learning_rate = finite("learning_rate", rate)
 
     def zero_grad(self) -> None:
         for values in self.tensors.values():

@@ -59,6 +59,7 @@ def one_cycle(
     highest, steps, pct_start = finite("highest", highest), whole("steps", steps), finite("pct_start", pct_start)
     if not (div_factor and final_div_factor):
         raise ValueError(f"div_factor and final_div_factor must not be 0, got {div_factor} and {final_div_factor}")
+    div_factor, final_div_factor = finite("div_factor", div_factor), finite("final_div_factor", final_div_factor)
     if not 0 < pct_start * steps - 1 < steps - 1:
         raise ValueError(
             f"one_cycle() needs a top between the first and the last step: with pct_start={pct_start} and "

@@ -17,7 +17,8 @@ from micrograd.functional import cross_entropy, log_softmax, mse, softmax, total
 RNG = np.random.default_rng(0)
 NUMBERS = {"a": RNG.normal(size=(3, 4)), "b": RNG.normal(size=(4, 2)), "x": RNG.normal(size=4)}
 VALUES = {name: array(numbers) for name, numbers in NUMBERS.items()}
-MODULES = {"np": np, "windows": np.lib.stride_tricks.sliding_window_view}
+OF_OTHER_TYPES = {"i": np.array([100, -3, 7, 90], np.int8), "f": np.array([1e30, 0.1, 3, -1e-30], np.float32)}
+MODULES = {"np": np, "windows": np.lib.stride_tricks.sliding_window_view} | OF_OTHER_TYPES
 
 SAME_AS_ON_NUMBERS = """
 a @ b; a @ x; x @ b; x @ x; np.matmul(a, b); np.dot(a, b); a.dot(b); np.inner(a, a); np.outer(x, x)
@@ -48,6 +49,11 @@ a.reshape(2, 6); a.T; np.transpose(a); np.swapaxes(a, 0, 1); np.moveaxis(a, 0, 1
 np.squeeze(a[None]); np.broadcast_to(a, (2, 3, 4)); np.repeat(a, 2, 0); np.tile(a, 2); np.roll(a, 1, 0); np.flip(a)
 np.pad(a, 1); np.exp(np.pad(a, 1)); np.maximum(np.pad(a, 1), -1).max(0); np.diff(a); np.diag(x); np.diagonal(a)
 windows(a, (2, 2)); windows(a, (2, 2)).max(axis=(-1, -2)); np.einsum("ijuv,uv->ij", windows(a, (2, 2)), np.ones((2, 2)))
+np.einsum("i,i,i->i", 1.0 * i, i, x); np.einsum("i,i->", f * 1.0, x); np.einsum("i,i,i->i", x, f, np.float64(f))
+np.einsum("i,i,j->j", x, x, x, optimize=True); np.einsum(",i->i", x[0], x); np.einsum(",->", x[0], x[1])
+np.einsum(",,i->i", 2.0, 3.0, x, optimize=True); a[:, :0].T.sum(1); a[:0].max(1); np.mean(a[:0], axis=1)
+x[0, ...].var(); x[0, ...].sum(0); x[0, ...].sum(axis=-1); np.pad(x, 1, constant_values=10.0) ** 20
+1 / np.pad(x, 1, constant_values=4.0)
 np.convolve(x, [1, 2.0]); np.correlate(x, [1, 2.0], "valid"); np.meshgrid(x, x)[0]; np.copy(a); a[np.array([0, 2])]
 """
 
@@ -95,6 +101,14 @@ def test_a_function_computes_on_values_what_it_computes_on_numbers(text: str):
         ("np.round(a)", "round of an array of Values is not defined"),
         ("np.maximum(np.array(list(x)), 0)", r"np.maximum and the like need micrograd.arrays.array\(values\)"),
         ("np.einsum(a, [0, 1])", "subscripts as a string"),
+        ("np.einsum('ij->i', a, dtype=float)", "subscripts as a string, and optimize alone"),
+        ("a.sum(0, out=x.copy())", "takes axis and keepdims"),
+        ("a.sum(axis='0')", "'str' object cannot be interpreted as an integer"),
+        ("a.sum(axis=1.0)", "'float' object cannot be interpreted as an integer"),
+        ("np.isin(x, x[:1])", "isin of an array of Values would be decided once"),
+        ("np.gradient(x)", "gradient of an array of Values is not defined"),
+        ("x[0] == np.array([1.0])", "a Value has no order and no truth"),
+        ("x[0] != np.array([1.0])", "a Value has no order and no truth"),
         ("array(['one'])", "a Value holds a real number, not str"),
     ],
 )
@@ -115,6 +129,9 @@ def test_what_would_decide_a_branch_is_refused(text, message):
         ("np.einsum('ij->ik', a)", "each index of the result must be one of the operands'"),
         ("np.einsum('ij->ii', a)", "each index of the result must be one of the operands'"),
         ("np.einsum('ij,jk->ik', a, a)", "shape mismatch"),
+        ("np.einsum('...j->', a)", "has ... in an operand, but not in the result"),
+        ("np.linalg.norm(a[None], axis=(0, 1, 2))", "norm takes one axis or two"),
+        ("np.linalg.norm(a, axis=())", "norm takes one axis or two"),
     ],
 )
 def test_wrong_shapes_are_refused(text, message):
@@ -263,6 +280,40 @@ def test_a_program_refuses_arrays_of_anything_else(changes, error, message):
     }
     with pytest.raises(error, match=message):
         Program(**declaration | changes)
+
+
+@pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("np.pad(x, 1) ** -1", "1 / np.pad(x, 1)", "np.pad(x, 1) / 0", "np.pad(x, 1, constant_values=200) * 2"),
+        *("np.where(at, x, -8) ** (1 / 3)", "np.where(at, x, 1e300) ** 2", "-np.append(x, i)", "np.append(x, f) / 3"),
+        *(
+            "set_first(x, np.uint8(200)) * 2",
+            "set_first(x, np.float32(0.1)) / 3",
+            "np.where(at, x, 0.0) / np.arange(4)",
+        ),
+    ],
+)
+def test_numbers_among_the_values_compute_as_ieee_says_in_64_bits(text):
+    def set_first(x, number):
+        x = x.copy()
+        x[0] = number
+        return x
+
+    others = {"at": np.array([True, False, True, False]), "set_first": set_first}
+    values = {"x": array(np.abs(NUMBERS["x"]))}
+    numbers = {"x": np.abs(NUMBERS["x"]), "i": np.float64(OF_OTHER_TYPES["i"]), "f": np.float64(OF_OTHER_TYPES["f"])}
+    found = data(eval(text, MODULES | others | values))
+    np.testing.assert_allclose(found, eval(text, MODULES | others | numbers), rtol=1e-12)
+
+
+@pytest.mark.parametrize("change", ["np.multiply(x, numbers, out=x)", "np.add.at(x, [0, 1, 2, 3], numbers)"])
+def test_an_operation_in_place_that_fails_changes_nothing(change):
+    values = {"x": VALUES["x"].copy(), "numbers": np.array([2, 2, None, 2])}
+    with pytest.raises(TypeError):
+        eval(change, MODULES | values)
+    assert [*values["x"]] == [*VALUES["x"]]
 
 
 @pytest.mark.filterwarnings("error")

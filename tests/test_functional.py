@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from micrograd.arrays import array
 from micrograd.engine import Value
 from micrograd.functional import accuracy, argmax, cross_entropy, log_softmax, mse, softmax, total
 
@@ -233,3 +234,15 @@ def test_accuracy_is_the_share_of_equal_pairs():
 def test_wrong_lengths_and_ranges_are_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(Value(1.0))
+
+
+@pytest.mark.parametrize("function", [softmax, lambda x: cross_entropy(x, 0), lambda x: mse(x, x)])
+def test_rows_of_rows_are_refused(function):
+    with pytest.raises(TypeError, match="a Value holds a real number, not Array"):
+        function(array([[1.0, 2.0], [3.0, 4.0]]))
+
+
+def test_numbers_among_the_values_are_constants():
+    x = [1.0, np.float32(2.0), Value(3.0), np.int64(4)]
+    assert [p.data for p in softmax(x)] == [p.data for p in softmax([*map(Value, (1, 2, 3, 4))])]
+    assert cross_entropy(x, np.array(1)).data == cross_entropy(x, 1).data

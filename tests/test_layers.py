@@ -16,7 +16,7 @@ from micrograd.arrays import array, data
 from micrograd.engine import Value
 from micrograd.functional import mse, total
 from micrograd.initial import Normal
-from micrograd.nn import LSTM, MLP, Attention, Conv2d, Embedding, Layer, LayerNorm, Module, load_state_dict
+from micrograd.nn import LSTM, MLP, Attention, Conv2d, Dropout, Embedding, Layer, LayerNorm, Module, load_state_dict
 
 RNG = np.random.default_rng(0)
 
@@ -202,6 +202,9 @@ def test_first_weights_are_drawn_from_what_initial_says():
         (lambda: Conv2d(1, 1, 1)([[]]), "does not fit an image of 0"),
         (lambda: LSTM(2, 0), "at least 1"),
         (lambda: LSTM(2, 3, 2)(values(np.zeros((1, 2))), ([], [])), "a state must be h and c of 2 layers each"),
+        (lambda: LSTM(2, 1)(values(np.zeros((1, 2))), ([[0.0]], [[0.0, 1.0]])), "1 layers each, of 1 numbers"),
+        (lambda: LSTM(2, 1)([]), "an LSTM of no steps"),
+        (lambda: LayerNorm(2, eps=math.nan), "eps must be finite"),
         (lambda: LayerNorm(0), r"the sizes of weight must be at least 1, got \(0,\)"),
         (lambda: Embedding(-1, 2), "the sizes of weight must be at least 1"),
         (lambda: LSTM(2, 3)(values(np.zeros((1, 3)))), "has 2 inputs, got 3"),
@@ -220,6 +223,21 @@ def test_first_weights_are_drawn_from_what_initial_says():
 def test_what_does_not_fit_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("wrong", ["a", 1.0, None])
+def test_a_token_is_an_int_or_values(wrong):
+    with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
+        Embedding(3, 2)(wrong)
+
+
+def test_numbers_among_the_values_of_a_layer():
+    """As np.pad and np.where leave them there, wherever they stand."""
+    x = [np.int64(0), Value(1.0), 2.0]
+    expected = [value.data for value in LayerNorm(3)(list(map(Value, (0, 1, 2))))]
+    assert [value.data for value in LayerNorm(3)(x)] == expected
+    assert [value.data for value in Dropout(0.5)(x)] == [0.0, 1.0, 2.0]
+    assert (table := Embedding(3, 2))(np.array(1)) == table.weight[1]
 
 
 class Reader(Module):

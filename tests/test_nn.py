@@ -9,7 +9,7 @@ import random
 import pytest
 
 from micrograd.engine import Value
-from micrograd.nn import MLP, Layer, Module, Neuron
+from micrograd.nn import MLP, Dropout, Layer, Module, Neuron
 
 
 def draws(sizes: list[int], bounds: list[float]) -> list[float]:
@@ -96,6 +96,36 @@ def test_fan_in_gives_a_variance_of_one_over_the_fan_in():
     weights = data(MLP(100, [100], init="fan_in").parameters())
     variance = sum(w * w for w in weights) / (100 * 100)
     assert variance == pytest.approx(1 / 100, rel=0.05)
+
+
+@pytest.mark.parametrize("init", ["micrograd", "fan_in"])
+def test_a_perceptron_without_inputs_is_refused(init):
+    with pytest.raises(ValueError, match="at least one input, got 0"):
+        MLP(0, [2], init=init)
+
+
+def test_rows_of_examples_are_refused():
+    """A batch of as many examples as a layer has inputs would be read as its transpose."""
+    with pytest.raises(TypeError, match="the numbers of one example, not rows of them"):
+        MLP(2, [3])([[1.0, 2.0], [3.0, 4.0]])
+
+
+def test_a_layer_that_two_attributes_share_is_there_once():
+    class Tied(Module):
+        def __init__(self):
+            self.first = Layer(2, 2)
+            self.second = [self.first, Other(self.first), Dropout()]
+            self.third = self.second[2]
+
+    class Other(Module):
+        def __init__(self, layer):
+            self.layer = layer
+
+    net = Tied()
+    net.third([Value(1.0)])
+    assert net.parameters() == net.first.parameters()
+    assert [*net.named_parameters()] == [*net.initial()] == ["first.weight", "first.bias"]
+    assert len(net.noise()) == 1
 
 
 def test_other_initialisations_are_refused():

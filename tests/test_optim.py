@@ -15,8 +15,10 @@ import pytest
 import codegen
 from micrograd import ops, optim
 from micrograd.engine import Value
+from micrograd.nn import MLP
 
 STEPS, COUNT = 100, 7
+SHARED = Value(1.0)
 
 
 def gradient(step: int, i: int) -> float:
@@ -276,7 +278,7 @@ def test_a_rule_that_cannot_be_traced_is_refused(name):
         (lambda: optim.Rule(branches, ["m"]), TypeError, "the state maps names to numbers, it is no list"),
         (lambda: optim.Rule(branches, rate=math.nan), ValueError, "the learning rate is a finite number, not nan"),
         (lambda: optim.sgd(momentum=-1), ValueError, "sgd: momentum must be finite and >= 0, got -1"),
-        (lambda: optim.sgd("0.9"), TypeError, "sgd: momentum must be a number, not '0.9'"),
+        (lambda: optim.sgd("0.9"), TypeError, "sgd: momentum must be an int or a float, not '0.9'"),
         (lambda: optim.sgd(nesterov=True), ValueError, "sgd: nesterov needs a momentum"),
         (lambda: optim.adam(betas=(0.9, 1.0)), ValueError, r"adam: betas must be in \[0, 1\), got 1.0"),
         (lambda: optim.adam(betas=0.9), TypeError, "adam: betas are two numbers, not 0.9"),
@@ -295,6 +297,10 @@ def test_a_rule_that_cannot_be_traced_is_refused(name):
             ValueError,
             "learning_rate must be finite, got inf",
         ),
+        (lambda: optim.Optimizer([SHARED, SHARED], optim.sgd()), ValueError, "one Value is among the parameters twice"),
+        (lambda: optim.Optimizer(MLP(1, [1]), optim.sgd()), TypeError, "the parameters must be Values, not MLP"),
+        (lambda: setattr(optim.Optimizer([], optim.sgd()), "learning_rate", "1"), TypeError, "a number, not str"),
+        (lambda: setattr(optim.Optimizer([], optim.sgd()), "learning_rate", math.inf), ValueError, "must be finite"),
         (lambda: optim.clip_norm(optim.sgd(), 1.0)(1.0, 1.0, (), 1, 0.1), TypeError, "sgd needs the norm"),
     ],
 )
