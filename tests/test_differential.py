@@ -133,3 +133,25 @@ def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain,
     module.zero_grad()
     module.accumulate(images, None)
     assert bits(module.flat_grad()) == expected
+
+
+def test_lanes_that_lie_apart_are_added_in_order(tmp_path):
+    """Weights that a table selects: gcc 12 -O3 added w[8] and w[7] in the place of one another."""
+    places = [[10, 11, 14, 20, 0], [3, 16, 19, 4, 6], [18, 9, 5, 17, 5], [9, 13, 12, 1, 0], [18, 14, 17, 12, 16]]
+    of_inputs = [[4, 3, 5, 6, 3], [10, 0, 9, 7, 2], [7, 4, 9, 10, 3], [5, 2, 7, 7, 9], [8, 10, 10, 9, 1]]
+    places += [[7, 10, 15, 2, 6], [2, 10, 21, 3, 8]]
+    of_inputs += [[0, 5, 3, 9, 8], [4, 6, 6, 9, 0]]
+    x, t, w = models.values(11), models.values(7), models.weights(Random(1), 22)
+    rows = [[w[k] * x[i] for k, i in zip(*row, strict=True)] for row in zip(places, of_inputs, strict=True)]
+    loss = models.total([(models.total(row).tanh() - y) ** 2 for row, y in zip(rows, t, strict=True)])
+    module = Extension(Program(Floats(x), Floats(t), {"w": w}, loss), tmp_path, "loops", flags=["-O3"]).module
+    rng = np.random.default_rng(2)
+    images, targets = rng.normal(size=(3, 11)), rng.normal(size=(3, 7))
+    module.zero_grad()
+    for image, target in zip(images, targets, strict=True):
+        module.forward(target, image)
+        module.backward()
+    expected = bits(module.flat_grad())
+    module.zero_grad()
+    module.accumulate(images, targets)
+    assert bits(module.flat_grad()) == expected

@@ -171,7 +171,6 @@ class For:
     steps: tuple[tuple[int, str], ...] = ()  # of loops around it: sum(step * counter) more iterations
     near: tuple[Expr, ...] = ()  # arguments of functions that have short forms: see schedule.marks
     unrolled: bool = False  # its sums would be in memory otherwise: see schedule.in_registers
-    in_order: bool = False  # C would add its terms in another order: see schedule.marks
     last: int = 0  # in a loop over kernels, how many statements the last iteration has; 0 if it has all of them
 
     @property
@@ -182,7 +181,7 @@ class For:
 
     def with_body(self, body: Body) -> For:
         """What replace() makes, in less than half the time."""
-        steps = self.input, self.steps, self.near, self.unrolled, self.in_order, self.last
+        steps = self.input, self.steps, self.near, self.unrolled, self.last
         return For(self.counter, self.count, body, self.kind, *steps)
 
 

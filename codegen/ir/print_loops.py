@@ -58,7 +58,6 @@ def statement_lines(stmt: Stmt) -> Iterator[str]:
             value = f", {stmt.input} = value[{stmt.counter}]" if stmt.input else ""
             near = f", near {', '.join(map(expr_text, stmt.near))}" if stmt.near else ""
             kind = f"unrolled {stmt.kind.value}" if stmt.unrolled else stmt.kind.value
-            kind += " in order" if stmt.in_order else ""
             yield f"{kind} {stmt.counter} < {index_text(Index(stmt.count, stmt.steps))}{value}{near}:"
             yield from (f"    {line}" for line in body_lines(always))
             if rest:

@@ -10,14 +10,18 @@ becomes:
     for in order k < 10:
         sum += mul(-1, value[930 - k])
 
-gcc 12 vectorises such a sum if it continues in an outer loop, and adds the wrong elements. A sum whose order must be
-kept gains nothing from vectors anyway. It does the same to terms that are statements, as in
+gcc 12 vectorises such a sum if it continues in an outer loop, and adds the wrong elements. It does the same to terms
+that are statements, as value[41] and value[40], where it adds value[40] first because it lies in front; and to lanes
+that it unrolls first, as in
 
     images image:
-        sum += value[41]
-        sum += value[40]
+        lanes i < 2:
+            sum[i] += mul(value[3 + 5i], value[46 + i])
+        lanes i < 2:
+            sum[i] += mul(value[9 - 2i], value[46])
 
-where it adds value[40] first, because it lies in front of value[41]. That becomes a loop of `images in order`.
+A sum whose order must be kept gains nothing from vectors anyway, so C vectorises no loop over images, and none over
+terms with such lanes.
 
 
 Lanes that lie side by side in memory -> lanes that the C compiler must turn into vectors, not unroll.
@@ -103,18 +107,23 @@ def _in_order(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
     """`around`: the counters of the loops over terms around it, which gcc may unroll together with this one."""
     if not isinstance(stmt, For):
         return stmt
-    if stmt.kind in (Kind.IMAGES, Kind.GROUPS):
-        inner = tuple([_in_order(inner) for inner in stmt.body])
-        return replace(stmt, body=inner, in_order=_goes_back(stmt.body))
     is_over_terms = stmt.kind == Kind.SEQUENTIAL and not _stores(stmt.body)
     counters = (*around, stmt.counter) if is_over_terms else ()
     if any(isinstance(inner, For) and inner.kind not in BESIDE for inner in stmt.body):
         return stmt.with_body(tuple([_in_order(inner, counters) for inner in stmt.body]))
-    lanes = max((inner.count for inner in stmt.body if isinstance(inner, For)), default=1)
+    lanes = [inner for inner in stmt.body if isinstance(inner, For)]
+    if not is_over_terms or max((inner.count for inner in lanes), default=1) > MAX_UNROLLED:
+        return stmt
     places = [place for inner in statements(stmt.body) for place in reads(inner)]
     walks_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
-    goes_back = walks_back or _goes_back(stmt.body)
-    return replace(stmt, kind=Kind.IN_ORDER) if is_over_terms and lanes <= MAX_UNROLLED and goes_back else stmt
+    goes_back = walks_back or any(map(_is_unrolled, lanes)) or _goes_back(stmt.body)
+    return replace(stmt, kind=Kind.IN_ORDER) if goes_back else stmt
+
+
+def _is_unrolled(lanes: For) -> bool:
+    """Whether gcc makes statements of the innermost lanes."""
+    inner = [stmt for stmt in lanes.body if isinstance(stmt, For)]
+    return any(map(_is_unrolled, inner)) if inner else lanes.kind == Kind.LANES and not _fill_vectors(lanes)
 
 
 def _goes_back(body: Body) -> bool:
@@ -165,8 +174,11 @@ def _with_vectors(body: Body) -> Body:
 def _loop(loop: For) -> For:
     if loop.kind != Kind.LANES or any(isinstance(stmt, For) for stmt in loop.body):
         return loop.with_body(_with_vectors(loop.body))
-    is_vector = MIN_LANES <= loop.count <= MAX_LANES and all(_is_contiguous(stmt, loop.counter) for stmt in loop.body)
-    return replace(loop, kind=Kind.VECTORS) if is_vector else loop
+    return replace(loop, kind=Kind.VECTORS) if _fill_vectors(loop) else loop
+
+
+def _fill_vectors(lanes: For) -> bool:
+    return MIN_LANES <= lanes.count <= MAX_LANES and all(_is_contiguous(stmt, lanes.counter) for stmt in lanes.body)
 
 
 def _is_contiguous(stmt: Stmt, lane: str) -> bool:
