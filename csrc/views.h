@@ -383,7 +383,7 @@ struct loading {
     const char *(*name)(int i);
 };
 
-static const char *tensor_name(int i) { return i < TENSOR_COUNT ? tensors[i].name : NULL; }
+static const char *tensor_name(int i) { return i >= 0 && i < TENSOR_COUNT ? tensors[i].name : NULL; }
 
 static void raise_not_a_mapping(const struct loading *loading, PyObject *object)
 {

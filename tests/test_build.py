@@ -112,6 +112,18 @@ def test_every_guarded_header_includes_what_it_uses(file, tmp_path):
         assert run.returncode == 0, (header.name, run.stderr)
 
 
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("gcc"), reason="needs gcc")
+def test_a_module_without_parameters_has_no_warnings(tmp_path):
+    """In one piece, as others may compile it: gcc -O2 looks at the bounds of tables."""
+    x = Value(0.0)
+    program = Program(Floats([x]), None, {}, x.sin(), {"out": [x]}, input_gradients=True)
+    write_sources(compile_program(program, "bare"), tmp_path, "bare")
+    command = ["gcc", "-O2", "-fPIC", "-Wall", "-Wextra", "-Werror", *INCLUDES, "-c", "bare.c", "-o", "bare.o"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+
+
 def test_unchanged_files_are_not_written_again(tmp_path):
     path = tmp_path / "file"
     write_if_changed(path, "one")

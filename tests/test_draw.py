@@ -331,6 +331,13 @@ def test_the_scalars_of_a_program_have_its_names(four_neurons):
     assert "grad" not in names
 
 
+def test_a_program_with_a_threshold_can_be_drawn():
+    x, w = Value(0.0), Value(0.5)
+    program = Program(Floats([x]), None, {"w": w}, w * x, {"out": [w]}, threshold=0.0)
+    nodes, _ = read(dot.text(draw.scalars(program)))
+    assert len(nodes) == 4  # two leaves, the product and its box
+
+
 def test_the_ir_is_drawn_pass_by_pass(four_neurons):
     text = dot.text(draw.ir(four_neurons))
     clusters = re.findall(r'subgraph "cluster_(\w+)".*\n *label="(.*?)"', text)

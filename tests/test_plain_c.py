@@ -188,6 +188,20 @@ def test_inputs_without_a_gradient_have_zeros(read: tuple[int, ...], tmp_path: P
         written(program, tmp_path, gradients_of="of none")
 
 
+def test_a_loss_without_parameters_and_one_without_inputs(tmp_path: Path):
+    """No warning of what their functions need not."""
+    (x,), w = values(1), weights(random.Random(2), 1)
+    without_parameters = codegen.Program(codegen.Floats([x]), None, {}, x.sin(), {"out": [x]}, input_gradients=True)
+    agree(without_parameters, PlainC(without_parameters, tmp_path), in_python(without_parameters))
+    without_inputs = codegen.Program(
+        codegen.Floats([x]), None, {"w": w}, w[0] * w[0], {"out": [x]}, input_gradients=True
+    )
+    plain = PlainC(without_inputs, tmp_path, "other")
+    plain.forward(array("d", [0.5]), array("d"))
+    plain.backward()
+    same(plain.numbers("input_grad", 1), np.zeros(1), "gradients by inputs")
+
+
 def test_many_layers_that_read_the_same_inputs(tmp_path: Path):
     rng = random.Random(6)
     x, y = values(9), values(4)

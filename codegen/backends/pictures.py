@@ -90,7 +90,7 @@ def scalars(program: Program, limit: int = LIMIT) -> list[str]:
     Without a loss it is the graph of the outputs.
     """
     if program.loss is not None:
-        program = replace(program, outputs={}, prediction=None)
+        program = replace(program, outputs={}, prediction=None, threshold=None)
     roots = list(program.roots())
     if len(topo(roots)) > limit:
         return _groups_alone(trace(program), "LR")

@@ -295,17 +295,20 @@ def reductions(part: Part) -> None:
 
 
 def strided(part: Part) -> None:
-    """Products of elements at affine places of their tensors: matrices, transposes, diagonals, every third weight."""
+    """Products of elements at affine places of their tensors, as matrices, transposes, diagonals, every third weight;
+    or wherever tables of places say."""
     rng = part.rng
     x = part.sources()
     w = part.vector("w", rng.randint(1, 40))
     for _ in range(rng.randint(1, 3)):
         outer, inner = rng.randint(1, 9), rng.randint(1, 9)
         a, b, c, d, e, f = (rng.randint(0, 5) for _ in range(6))
-        activation, constant = rng.choice(ACTIVATIONS), rng.random() < 0.3
+        activation, constant, scattered = rng.choice(ACTIVATIONS), rng.random() < 0.3, rng.random() < 0.3
         units = []
         for i in range(outer):
             places = [((a * i + b * j + c) % len(w), (d * i + e * j + f) % len(x)) for j in range(inner)]
+            if scattered:
+                places = [(rng.randrange(len(w)), rng.randrange(len(x))) for _ in places]
             terms = [w[p] * x[q] for p, q in places]
             units.append(activation(total([t * 0.5 if constant else t for t in terms])))
         part.results += units

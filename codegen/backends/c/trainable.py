@@ -317,7 +317,10 @@ def _bodies(model: Model) -> dict[str, list[str]]:
             f"{name}_update(w, learning_rate, count);",
             "return total;",
         ],
-        "input_grad": _copied([kernels.input_gradients.get(i, -1) for i in leaves]),
+        "input_grad": [
+            *([] if kernels.input_gradients else ["(void)w;"]),
+            *_copied([kernels.input_gradients.get(i, -1) for i in leaves]),
+        ],
         "input_gradients": [
             *given_inputs,
             f"for (ptrdiff_t i = 0; i < {len(seeds)}; i++)",
@@ -365,6 +368,8 @@ def _init(model: Model) -> list[str]:
 def _update(model: Model) -> list[str]:
     updates = model.kernels.updates
     lines = ["const struct divisor by = divisor_of(batch_size);", "w->steps += w->steps < MAX_STEPS;"]
+    if not model.kernels.tensors:
+        return ["(void)batch_size;", "(void)learning_rate;", *lines[1:], "w->nonfinite = 0;"]
     number = "(real)learning_rate"
     if updates is not None:
         norm = "gradient_norm(w->grad, by)" if updates.takes_norm else "0.0"
