@@ -221,6 +221,7 @@ def test_the_page_about_pages_is_true(
     [
         (["--title", "Digits", "--train"], "--title needs --html"),
         (["--data", "X.npy", "--train"], "--data needs --html"),
+        (["--map", "a=b", "--train"], "--map, --transpose and --match are for the WEIGHTS of a FILE"),
         (["--int8", "--train"], "--int8 is for WEIGHTS that become constants, or for --html"),
     ],
 )

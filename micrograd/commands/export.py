@@ -11,7 +11,7 @@ from typing import Any
 
 from micrograd.commands.build import program_of
 from micrograd.commands.freeze import STORAGES, array_of, weights_of
-from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling, is_model
+from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling, is_model, matching_of
 from micrograd.commands.train_model import DTYPES
 from micrograd.errors import UsageError
 from micrograd.files import identity
@@ -99,6 +99,7 @@ def size(text: str) -> tuple[int, int]:
 
 def export(options: argparse.Namespace) -> int:
     options.name = options.name or name_of(options.model)
+    matching_of(options, options.weights, "the WEIGHTS of a")
     if options.html is not None:
         return export_page(options)
     check_no_page_options(options)

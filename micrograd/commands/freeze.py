@@ -63,7 +63,7 @@ def add_parsers(commands: Any) -> None:
     form = parser.add_mutually_exclusive_group().add_argument
     form("--standalone", action="store_true", help="NAME.h and NAME.c for C programs, instead of a Python module")
     form("--wheel", action="store_true", help="a wheel with the module and its type stubs, for pip install")
-    add("--wheel-version", default="0.1.0", metavar="VERSION", help="of the wheel (default: 0.1.0)")
+    add("--wheel-version", metavar="VERSION", help="of the wheel (default: 0.1.0)")
     narrow = parser.add_mutually_exclusive_group().add_argument
     for storage in STORAGES:
         what = (
@@ -104,6 +104,10 @@ def freeze(options: argparse.Namespace) -> int:
         if getattr(options, form) and options.compiler is not None:
             why = "compiles nothing" if form == "standalone" else "takes that of CC"
             raise UsageError(f"--{form} excludes --compiler: it {why}")
+    if options.wheel and options.ir:
+        raise UsageError("--wheel excludes --ir: no folder stays")
+    if options.wheel_version is not None and not options.wheel:
+        raise UsageError("--wheel-version needs --wheel")
     if options.wheel and options.name == "nn_infer":
         raise UsageError("--wheel needs --name NAME: nn_infer is a module of micrograd-nn itself")
     codegen = compiler()
@@ -208,7 +212,7 @@ class Check:
         fits = next((name for name in names if len(program.outputs.get(name, ())) == size), None)
         if fits is None or (asked is not None and fits != asked) or self.expected.dtype.kind not in "fiu":
             has = ", ".join(f"{name} ({len(values)})" for name, values in program.outputs.items())
-            got = f"{self.expected.dtype} of the shape {self.expected.shape}"
+            got = f"{self.expected.dtype} of the shape {self.expected.shape}" + (f" for {asked}" if asked else "")
             raise UsageError(f"--check takes rows of numbers of one of the outputs {has}, got {got}")
         return fits
 
@@ -291,7 +295,7 @@ def wheel(options: argparse.Namespace, program: Program, weights: dict[str, Any]
     from codegen.weights import write_weights
 
     try:
-        version = str(Version(options.wheel_version))
+        version = str(Version(options.wheel_version or "0.1.0"))
     except InvalidVersion as error:
         raise UsageError(f"--wheel-version must be one as 1.2.0, got {options.wheel_version!r}") from error
     with compiling(options.model):
