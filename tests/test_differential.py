@@ -155,3 +155,17 @@ def test_lanes_that_lie_apart_are_added_in_order(tmp_path):
     module.zero_grad()
     module.accumulate(images, targets)
     assert bits(module.flat_grad()) == expected
+
+
+def test_states_that_read_two_neighbours(tmp_path):
+    """A sum whose kind has a group of one root, which is a row of its own."""
+    steps, states = 8, 14
+    x, w = models.values(steps * states), models.weights(Random(1), states)
+    seen = [[x[step * states + k] * w[k] for k in range(states)] for step in range(steps)]
+    moves = [models.weights(Random(k), 3) for k in range(states)]
+    state = seen[0]
+    for row in seen[1:]:
+        sums = [models.total([state[k - i] * moves[k][i] for i in range(min(k, 2) + 1)]) for k in range(states)]
+        state = [total * y for total, y in zip(sums, row, strict=True)]
+    program = Program(Floats(x), None, {"w": w, "moves": moves}, -(state[-1] + state[-2]).log())
+    compare(program, tmp_path, steps=2, flags=["-O0"])

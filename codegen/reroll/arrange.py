@@ -228,5 +228,6 @@ def _inner(counts: list[int], row: int) -> list[int]:
     So longer sums are stored as shorter ones are, and what reads both is one nest.
     """
     every = range(len(counts))
-    sets = [some for size in every for some in combinations(every, size) if math.prod([counts[d] for d in some]) == row]
+    some = [dims for size in every[1:] for dims in combinations(every, size)]
+    sets = [dims for dims in some if math.prod([counts[d] for d in dims]) == row]
     return [*sets[-1]] if sets else [*every]
