@@ -112,6 +112,7 @@ static int begin_finite_check(struct finite_check *check)
 /* An update that may overflow: rolled back, with -1, if it does. */
 static int update_and_look(struct finite_check *check, double rate, double batch)
 {
+    const int64_t steps_before = steps;
     memcpy(check->before, data, DATA_COUNT * sizeof(real));
 #if STATE_SLOTS
     memcpy(check->before + DATA_COUNT, state, sizeof(state));
@@ -123,7 +124,7 @@ static int update_and_look(struct finite_check *check, double rate, double batch
     dense_bound = largest_dense(data);
     if (!find_not_finite(check))
         return 0;
-    steps--;
+    steps = steps_before;
     memcpy(data, check->before, DATA_COUNT * sizeof(real));
 #if STATE_SLOTS
     memcpy(state, check->before + DATA_COUNT, sizeof(state));

@@ -284,7 +284,8 @@ static struct step make_step(double rate, double batch)
 {
     int exponent;
     const int is_power = batch == 1 || frexp(batch, &exponent) == 0.5; /* of two */
-    return (struct step){.rate = rate, .batch = batch, .share = is_power ? 1.0 / batch : 0.0, .skips = 1};
+    const int skips = 1 / rate > 0; /* -0.0 - rate * 0.0 is 0.0 if the rate is negative, or -0.0 */
+    return (struct step){.rate = rate, .batch = batch, .share = is_power ? 1.0 / batch : 0.0, .skips = skips};
 }
 
 /* A part of each dense tensor, and of the rows of dirty words. */
@@ -365,6 +366,8 @@ static void run_update(double rate, double batch)
 {
     struct step step = make_step(rate, batch);
     steps += steps < MAX_STEPS;
+    if (!step.skips)
+        materialize_row_gradients(); /* pending ones are of rows that are not 0 */
     if (is_pending() && row_gradients.images == 1) {
         update_dense_tensors(&step, 0, 1);
         level->update_pending_image(block, &step);

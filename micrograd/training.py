@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, TypeAlias
 
-from micrograd.schedules import Schedule, whole
+from micrograd.schedules import Schedule, finite, whole
 
 Pair: TypeAlias = tuple[Any, Any]  # inputs and targets
 NUMBERS = ("uint8", "float32", "float64")  # types that stand in rows of a known width
@@ -56,15 +56,13 @@ class Run:
             return f"the end of epoch {self.epoch}"
         return f"epoch {self.epoch}, image {self.images:,} of {count:,}"
 
-    def score(self) -> float:
+    def score(self, is_validated: bool) -> float:
         """What makes an epoch the best: accuracy, else a small loss, on the examples held out, else in the test."""
-        for loss, accuracy in (
-            (self.validation_loss, self.validation_accuracy),
-            (self.test_loss, self.test_accuracy),
-        ):
-            if not math.isnan(loss):
-                return -loss if math.isnan(accuracy) else accuracy
-        return math.nan
+        found = (
+            (self.validation_loss, self.validation_accuracy) if is_validated else (self.test_loss, self.test_accuracy)
+        )
+        loss, accuracy = found
+        return -loss if math.isnan(loss) or math.isnan(accuracy) else accuracy
 
 
 @dataclass
@@ -179,8 +177,9 @@ class Training:
             run.validation_loss, run.validation_accuracy = self._evaluate(self.validation)
         if self.test is not None:
             run.test_loss, run.test_accuracy = self._evaluate(self.test)
-        if run.score() > run.best_score:
-            run.best_epoch, run.best_score = run.epoch, run.score()
+        score = run.score(self.validation is not None)
+        if score > run.best_score:
+            run.best_epoch, run.best_score = run.epoch, score
 
     def _evaluate(self, pair: Pair) -> tuple[float, float]:
         loss, accuracy = self.model.evaluate(*pair, threads=self.threads)
@@ -304,7 +303,7 @@ def fit(
 
 def is_early_stop(run: Run, patience: int | None) -> bool:
     """Whether no epoch of the last `patience` ones was better than those before."""
-    return patience is not None and 0 < run.best_epoch <= run.epoch - patience
+    return patience is not None and run.best_epoch <= run.epoch - patience
 
 
 def held_out(count: int, share: float) -> int:
@@ -330,6 +329,9 @@ def count_examples(model: Any, inputs: Any, targets: Any) -> int:
         elif given is not None and info[name]:
             kind = info[f"{name[:-1]}_type"]
             things.append((name, given, 1 if kind == "label" else info[name] if kind in NUMBERS else 0))
+    for name, thing, _ in things:
+        if not (hasattr(thing, "__len__") and hasattr(thing, "__getitem__")):
+            raise TypeError(f"{name} must be rows or a buffer, not {type(thing).__name__}")
     counts = {name: len(thing) for name, thing, _ in things if _has_rows(thing)}
     counts |= {name: len(thing) // width for name, thing, width in things if width and name not in counts}
     if not things:
@@ -382,7 +384,7 @@ def _schedule(rate: Schedule | Sequence[float] | float | None, steps: int) -> Sc
         return rate
     given: Any = rate
     if isinstance(given, Real) or getattr(given, "shape", None) == ():
-        return float(given)
+        return finite("learning_rate", given if isinstance(given, Real) else given.item())
     if isinstance(given, str | bytes) or not hasattr(given, "__len__"):
         raise TypeError(f"learning_rate must be a number, one for each step, or a schedule, not {type(given).__name__}")
     if len(given) != steps:

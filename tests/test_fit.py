@@ -22,6 +22,7 @@ from micrograd.data import shift
 from micrograd.engine import Value
 
 COUNT, BATCH = 200, 7
+TWO = [[1.0], [2.0]], [[1.0], [1.0]]  # inputs and targets
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +117,23 @@ def test_early_stopping_and_the_best_weights() -> None:
     assert weights(nn) == seen[best][1] != seen[-1][1]
 
 
+@pytest.mark.parametrize("test", [None, TWO])
+def test_a_validation_loss_that_is_nan_is_never_the_best(test: training.Pair | None) -> None:
+    """The examples of the test do not stand in for those held out."""
+    x, y, w = Value(0.0), Value(0.0), Value(0.5)
+    model = codegen.compile(Program(Floats([x]), Floats([y]), {"w": w}, (w * x - y) ** 2), optimize=0)
+    unknown = [[math.nan]], [[1.0]]
+    options: dict[str, Any] = {"validation": unknown, "test": test, "early_stopping": 2, "keep_best": True}
+    history = training.fit(model, *TWO, epochs=5, learning_rate=0.1, **options)
+    assert (history.best_epoch, history.stopped_early, len(history.epochs)) == (0, True, 2)
+
+
+@pytest.mark.parametrize("inputs", [map(float, [1]), 3.0, {1.0}])
+def test_inputs_that_are_no_rows(inputs: object) -> None:
+    with pytest.raises(TypeError, match=f"inputs must be rows or a buffer, not {type(inputs).__name__}"):
+        training.fit(nn, inputs, b"")
+
+
 def test_a_run_that_diverges_says_so(data: tuple[bytes, bytes]) -> None:
     with pytest.raises(training.DivergedError, match=r"training loss of epoch 1 is (nan|inf): a smaller learning_rate"):
         training.fit(nn, *data, learning_rate=1e300)
@@ -136,6 +154,7 @@ def test_a_run_that_diverges_says_so(data: tuple[bytes, bytes]) -> None:
         ({"validation": 0.001}, "got 0.001"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"learning_rate": math.nan}, "learning_rate must be finite, got nan"),
+        ({"learning_rate": 10**400}, "learning_rate must be finite, got inf"),
     ],
 )
 def test_wrong_uses_change_nothing(options: dict[str, Any], message: str, data: tuple[bytes, bytes]) -> None:

@@ -115,6 +115,7 @@ def test_they_are_of_the_last_image_alone(kind, tmp_path):
     for change in (
         lambda: module.train(rows, targets),
         lambda: module.train(rows, targets, batch_size=80),
+        lambda: module.accumulate(rows, targets),
         module.reset,
     ):
         module.forward(targets[0], rows[0])

@@ -154,6 +154,23 @@ def test_a_written_gradient_of_minus_zero_counts(twins, viewed):
     assert math.copysign(1, twins.module.grad(number)) == 1
 
 
+@pytest.mark.parametrize("rate", [0.1, -0.1, -0.0])
+@pytest.mark.parametrize("images", [0, 1, 2])
+def test_the_step_of_a_negative_rate_moves_rows_without_gradients(twins, images, rate):
+    """-0.0 - rate * 0.0 is 0.0 then."""
+    number = 3 * 13 + BLACK_PIXEL
+    twins.load([-0.0 if i == number else x for i, x in enumerate(twins.engine.data)])
+    for _ in range(images):
+        twins.forward(2, DIM)
+        twins.backward()
+    twins.update(max(images, 1), rate)
+    assert math.copysign(1, twins.module.data(number)) == (-1 if rate > 0 else 1)
+    twins.load([-0.0 if i == number else x for i, x in enumerate(twins.engine.data)])
+    twins.module.train(bytes(DIM), bytes([2]), learning_rate=rate)
+    assert math.copysign(1, twins.module.data(number)) == (-1 if rate > 0 else 1)
+    twins.module.zero_grad()
+
+
 @pytest.mark.parametrize("viewed", [False, True], ids=["no view", "view alive"])
 def test_a_weight_that_an_update_overflows_poisons_the_loss(twins, viewed):
     """The update also makes all hidden units dead and every number but those weights finite: only 0 * inf is nan."""

@@ -71,6 +71,7 @@ def with_rules(program: Program, *names: str) -> Program:
 PROGRAMS = {
     "rows": lambda: with_rules(models.mlp((12, 7, 6, 5)), "adam", "own", "lion", "amsgrad", "clip_value", "adagrad"),
     "rows that are skipped": lambda: with_rules(models.mlp(), "clipped sgd", "momentum", "nesterov", "rmsprop"),
+    "rows of descent": models.mlp,
     "no rows": lambda: with_rules(models.attention(), "sgd", "momentum", "clip_norm", "own", "rmsprop"),
 }
 
@@ -98,7 +99,7 @@ def state_of(module: Any) -> dict[str, list[float]]:
     return {name: np.asarray(view).ravel().tolist() for name, view in module.optimizer_state().items()}
 
 
-@pytest.mark.parametrize("name", slow_but([], PROGRAMS))
+@pytest.mark.parametrize("name", slow_but([], [name for name in PROGRAMS if name != "rows of descent"]))
 def test_the_bits_are_those_of_the_interpreted_rule(name, built):
     systems = built(name)
     program = systems["python"].program
@@ -160,9 +161,10 @@ def test_momentum_moves_rows_without_gradients(built):
         assert (np.array(each.state_dict()["layers.0.weight"]) != weight).any(axis=0).all()
 
 
-def test_a_negative_rate_does_not_skip(built):
+@pytest.mark.parametrize("name", ["rows that are skipped", "rows of descent"])
+def test_a_negative_rate_does_not_skip(name, built):
     """p + 0.0 is not p if p is -0.0."""
-    for system in built("rows that are skipped").values():
+    for system in built(name).values():
         module = system.module
         weights = {name: np.array(view) for name, view in module.state_dict().items()}
         weights["layers.0.weight"][:] = -0.0
@@ -187,6 +189,20 @@ def test_steps_are_counted(built):
         assert state_of(module)["step"] == [5]
         module.reset(0)
         assert state_of(module) == state_of(built("rows")["python"].module)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["rows", "rows of descent"])
+def test_steps_are_counted_to_the_last_that_a_float_can_tell(name, built):
+    for system in built(name).values():
+        module, data = system.module, many(system.program, 10)
+        state = {slot: np.array(view) for slot, view in module.optimizer_state().items()}
+        module.load_optimizer_state({**state, "step": 2**53})
+        module.update(learning_rate=0.1)
+        assert state_of(module)["step"] == [2**53]
+        with pytest.raises(FloatingPointError):
+            module.train(*data, batch_size=10, learning_rate=1e308, epochs=9, check_finite=True)
+        assert state_of(module)["step"] == [2**53]
 
 
 def test_a_schedule_is_a_rate_for_each_step(built):

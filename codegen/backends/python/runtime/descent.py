@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,12 @@ _steps = 0  # since the start or the last reset()
 
 
 def _prepared(rate: float, size: float) -> tuple[list[float], bool]:
-    return [], True
+    return [], math.copysign(1.0, rate) > 0  # -0.0 - rate * 0.0 is 0.0 otherwise
 
 
 def _take_step(spans: list[tuple[int, int, int]], rate: float, size: float, number: list[float]) -> None:
     global _steps
-    _steps += 1
+    _steps = min(_steps + 1, 2**53)  # rules take it as a float
     for first, end, _ in spans:
         for i in range(first, end):
             _data[i] -= rate * _grad[i] / size

@@ -264,6 +264,7 @@ def accumulate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = No
 
     There is one thread, whatever `threads` says. progress(done, total, mean loss so far) is called now and then.
     """
+    global _backward_done
     _check_loss()
     check_options(threads, progress)
     found, targets = get_batch(images, labels)
@@ -272,6 +273,7 @@ def accumulate(images: Any, labels: Any, *, threads: Any = 1, progress: Any = No
     for i, image in enumerate(found):
         total += _run_forward(targets[i], image)
         backward()
+        _backward_done = False
         if progress and ((i + 1) % PROGRESS_IMAGES == 0 or i + 1 == len(found)):
             _report(progress, i + 1, len(found), total / (i + 1))
     return total
