@@ -93,9 +93,10 @@ def wheel_flags(compiler_type: str) -> tuple[list[str], list[str]]:
     """What a module of a wheel is compiled and linked with: smaller and as fast, without stubs for calls of libraries,
     and without what only debuggers read, names and unwind tables, unless the environment's CFLAGS ask for it."""
     flags = [*compile_flags(compiler_type), *([] if compiler_type == "msvc" else SMALL_FLAGS)]
-    if sys.platform != "linux" or "-g" in os.environ.get("CFLAGS", "").split():
+    compiler = _of_setuptools()
+    if sys.platform != "linux" or "-g" in os.environ.get("CFLAGS", "").split() or "tcc" in compiler:
         return flags, []
-    for_compiler, for_linker = GCC_WHEEL_FLAGS if _is_gcc() else ([], [])
+    for_compiler, for_linker = GCC_WHEEL_FLAGS if "gcc" in compiler else ([], [])
     return [*flags, *WHEEL_FLAGS, *for_compiler], ["-Wl,-s", *for_linker]
 
 
@@ -160,10 +161,10 @@ def zig_toolchain() -> Toolchain | None:
     return found if found.is_zig else None
 
 
-def _is_gcc() -> bool:
-    """Whether what setuptools runs is called gcc."""
+def _of_setuptools() -> str:
+    """What the compiler is called that setuptools runs; "" for its own choice."""
     command = shlex.split(os.environ.get("CC") or str(sysconfig.get_config_var("CC") or ""))
-    return bool(command) and "gcc" in Path(command[0]).name
+    return Path(command[0]).name if command else ""
 
 
 def _is_zig(command: Sequence[str]) -> bool:

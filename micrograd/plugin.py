@@ -20,7 +20,7 @@ def models(dist: Any) -> None:
         tool = tomllib.loads(text).get("tool")
     except (OSError, ValueError):
         return  # setuptools reads it next and says what is wrong
-    if not isinstance(tool, dict) or "micrograd-nn" not in tool:
+    if not isinstance(tool, dict) or not {"micrograd-nn", "micrograd_nn"} & tool.keys():
         return
     from codegen.wheels.plugin import add_models
 

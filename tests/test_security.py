@@ -267,7 +267,7 @@ def test_a_device_is_no_file(tmp_path):
         read_weights(ENDLESS)
     with pytest.raises(checkpoint.CheckpointError, match="/dev/zero: not a file but a device or a pipe"):
         checkpoint.load(ENDLESS, {"w": (1,)})
-    with pytest.raises(UsageError, match="65536 bytes and no PNG or binary PGM"):
+    with pytest.raises(UsageError, match="65536 or more bytes and no PNG or binary PGM"):
         read_image(ENDLESS)
     if hasattr(os, "mkfifo"):
         os.mkfifo(tmp_path / "pipe")

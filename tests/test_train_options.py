@@ -298,7 +298,7 @@ def test_without_a_compiler(train: Train, monkeypatch: pytest.MonkeyPatch) -> No
         (("--validation", 0.001), "a share of 300 examples that leaves some on both sides, got 0.001"),
         (("--momentum", 1), "--momentum: expected a number from 0 to below 1, got 1"),
         (("--momentum", 0.9, "--optimizer", "adam"), "--momentum is for --optimizer sgd or rmsprop, not adam"),
-        (("--weight-decay", -1), "--weight-decay: expected a positive number, got -1"),
+        (("--weight-decay", -1), "--weight-decay: expected a number from 0 on, got -1"),
         (("--optimizer", "magic"), "--optimizer: invalid choice: 'magic'"),
         (("--schedule", "up"), "--schedule: invalid choice: 'up'"),
         (("--schedule", "one-cycle", "--limit", 2, "--epochs", 1), "--schedule one-cycle: one_cycle() needs a top"),

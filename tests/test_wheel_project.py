@@ -14,6 +14,7 @@ import sys
 import sysconfig
 import tarfile
 import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -184,6 +185,12 @@ def test_only_what_has_changed_is_made_again(tmp_path: Path) -> None:
     changed = {name for name, time in build().items() if time != first[name]}
     assert {name.partition(".")[0] for name in changed} == {"frozen"}
     assert len(changed) == 3
+    (module,) = source.glob("build/lib*/irisnet/frozen.*so")
+    others = [module.with_name(f"frozen{suffix}") for suffix in EXTENSION_SUFFIXES]
+    for other in others:
+        other.touch()  # as it was left by a build for another ABI, which would be imported first
+    build()
+    assert [*source.glob("build/lib*/irisnet/frozen.*so")] == [module]
 
 
 @pytest.mark.nightly

@@ -59,6 +59,7 @@ def test_no_models(text: str, project: Path) -> None:
 
 WRONG = {
     HEAD + f'{"x" * 101} = {{ program = "model.py" }}': "must be names of at most 100 characters, got one of 101",
+    "[tool.micrograd_nn.models]": "[tool.micrograd_nn] is to be called [tool.micrograd-nn]",
     "[tool]\nmicrograd-nn = 3": "[tool.micrograd-nn] must be a table, not 3",
     "[tool.micrograd-nn]\nmodel = {}": "[tool.micrograd-nn]: unknown key 'model', expected models; did you mean 'mod",
     "[tool.micrograd-nn]\nmodels = []": "[tool.micrograd-nn.models] must be a table, not []",
@@ -134,7 +135,7 @@ def test_helpers_beside_the_model_are_found(tmp_path: Path) -> None:
     assert files_of("m/model.py", tmp_path) == [f"m/{name}.py" for name in found]
 
 
-def test_every_input_counts(project: Path) -> None:
+def test_every_input_counts(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     spec = ModelSpec("irisnet.frozen", "model.py", weights="trained.safetensors", files=("README.md",))
     assert inputs_of(spec, project) == ["README.md", "layers.py", "model.py", "trained.safetensors"]
     digests = {digest_of(spec, project, "1.2.0"), digest_of(spec, project, "1.2.1")}
@@ -146,6 +147,10 @@ def test_every_input_counts(project: Path) -> None:
     assert len(digests) == 6
     (project / "irisnet" / "data.py").write_text("# no input")
     assert digest_of(spec, project, "1.2.0") in digests
+    for name, value in (("CC", "clang"), ("CFLAGS", "-g")):
+        monkeypatch.setenv(name, value)
+        digests.add(digest_of(spec, project, "1.2.0"))
+    assert len(digests) == 8
 
 
 def test_the_options_of_the_table_are_the_programs(project: Path) -> None:

@@ -82,6 +82,10 @@ class BuildModels(build_ext):  # type: ignore[misc]
             raise kind(text) from error
         finally:
             ext.sources, ext.depends = declared
+        target = Path(self.get_ext_fullpath(ext.name))
+        for other in target.parent.glob(f"{ext.name.rpartition('.')[2]}.*"):
+            if other.suffix == target.suffix and other.name != target.name:
+                other.unlink()  # of another ABI: it would be imported first
         self.write_types(ext.micrograd_model, made.stub)
 
     def generate(self, model: ModelSpec) -> Generated:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
@@ -76,8 +77,9 @@ def program_of(spec: ModelSpec, root: Path) -> Program:
 
 
 def digest_of(spec: ModelSpec, root: Path, version: str) -> str:
-    """SHA-256 of everything that the C is made from."""
-    found = hashlib.sha256(repr((spec, version, generator_version())).encode())
+    """SHA-256 of everything that the C is made from, and of what compiles it: a change of either makes it again."""
+    flags = [os.environ.get(name) for name in ("CC", "CFLAGS", "CPPFLAGS", "LDFLAGS")]
+    found = hashlib.sha256(repr((spec, version, generator_version(), flags)).encode())
     for file in inputs_of(spec, root):
         content = (root / file).read_bytes()
         found.update(f"{file} {len(content)}\n".encode() + content)

@@ -76,7 +76,10 @@ def read_project(folder: Path) -> dict[str, object]:
 
 def read_models(project: Mapping[str, object], folder: Path) -> list[ModelSpec]:
     """The models that a pyproject.toml declares, in its order. Raises TableError."""
-    own = _table("[tool]", project.get("tool", {})).get("micrograd-nn")
+    tool = _table("[tool]", project.get("tool", {}))
+    own = tool.get("micrograd-nn")
+    if "micrograd_nn" in tool:
+        raise TableError("[tool.micrograd_nn] is to be called [tool.micrograd-nn]")
     if own is None:
         return []
     tables = _table("[tool.micrograd-nn]", own)

@@ -45,7 +45,7 @@ def read_image(path: Path) -> bytes:
     header = PGM_HEADER.match(content)
     if header is None:
         raise UsageError(
-            f"{path}: {len(content)} bytes and no PNG or binary PGM (P5) header, "
+            f"{path}: {len(content)}{' or more' * (len(content) == 2**16)} bytes and no PNG or binary PGM (P5) header, "
             f"expected one of these or {PIXELS} bytes"
         )
     width, height, white = map(int, header.groups())

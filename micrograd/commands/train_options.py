@@ -141,7 +141,13 @@ def add_files(group: Any) -> None:
 
 def rate_or_zero(text: str) -> float:
     """The type of an argument that is a number of at least 0."""
-    return 0.0 if text.strip() in ("0", "0.0") else rate(text)
+    try:
+        number = float(text)
+    except ValueError:
+        return rate(text)  # which says what is expected
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
+    return rate(text) if number else 0.0
 
 
 def check_options(options: argparse.Namespace) -> None:
