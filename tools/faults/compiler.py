@@ -448,4 +448,18 @@ FAULTS = [
         "pass",
         test="tests/test_roll.py",
     ),
+    Fault(
+        "a group of a single root, whose row has no loops",
+        "codegen/reroll/arrange.py",
+        "for size in every[1:]",
+        "for size in every",
+        test="tests/test_differential.py::test_states_that_read_two_neighbours",
+    ),
+    Fault(
+        "numbers among Values that compute in their own types",
+        "micrograd/arrays.py",
+        "np.float64(one) if isinstance(one, Real) else one",
+        "one",
+        test="tests/test_arrays.py",
+    ),
 ]

@@ -263,4 +263,11 @@ FAULTS = [
         "if (PyTuple_SetItem(tuple, d, size) < 0) {",
         test=NO_MEMORY,
     ),
+    Fault(
+        "rows of zeros skipped whatever the sign of the rate",
+        "csrc/update.h",
+        "skips = 1 / rate > 0;",
+        "skips = 1;",
+        test="tests/test_rows.py",
+    ),
 ]
