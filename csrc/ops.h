@@ -12,9 +12,9 @@
 #endif
 
 /*
- * Goes into loops that add elements in another order than that in which they lie in memory. gcc 12 vectorises such a sum,
- * and then adds the wrong elements, or the right ones as they lie in memory. A sum whose order is fixed gains nothing from
- * vectors anyway: see codegen/schedule/marks.py.
+ * Goes into loops over images, and into those that add elements in another order than that in which they lie in memory.
+ * gcc 12 vectorises such a sum, and then adds the wrong elements, or the right ones as they lie in memory. A sum whose
+ * order is fixed gains nothing from vectors anyway: see codegen/schedule/marks.py.
  */
 #if defined(__GNUC__) && !defined(__clang__)
 #define NOT_VECTORISED __asm__("")

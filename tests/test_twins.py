@@ -15,7 +15,14 @@ from benchmarks.twins.ours import program
 
 QUICK = ("quantiles", "associative memory")
 SLOW = ("capsules", "chain of labels", "clipped policy", "coupling flow", "fixed point", "hypernetwork")
-SLOW += ("highway network", "radiance field", "Runge and Kutta", "variational autoencoder")
+SLOW += (
+    "masked autoregression",
+    "mixture of experts",
+    "highway network",
+    "radiance field",
+    "Runge and Kutta",
+    "variational autoencoder",
+)
 
 
 @pytest.mark.parametrize("name", slow_but(QUICK, TWINS, set(TWINS) - {*QUICK, *SLOW}))

@@ -247,6 +247,41 @@ def capsules(m: Any, p: Any, x: Any, y: Any) -> Any:
     return mse(m.sqrt((out**2).sum(axis=1) + 1e-6) @ p["out"], y)
 
 
+@twin(
+    "minimal gated unit",
+    {"x_f": (6, 16), "h_f": (16, 16), "x": (6, 16), "h": (16, 16), "out": (16, 3)},
+    (12, 6),
+    (3,),
+)
+def minimal(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Zhou et al., 2016."""
+    h = m.zeros(16)
+    for now in x:
+        forget = m.sigmoid(now @ p["x_f"] + h @ p["h_f"])
+        h = (1 - forget) * h + forget * m.tanh(now @ p["x"] + (forget * h) @ p["h"])
+    return mse(h @ p["out"], y)
+
+
+@twin("mixer", dense(into=(8, 8), a=(6, 12), b=(12, 6), c=(8, 16), d=(16, 8), out=(8, 4)), (6, 8), (4,))
+def mixer(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """MLP-Mixer (Tolstikhin et al., 2021): two blocks of the same weights."""
+    x = layer(p, "into", x)
+    for _ in range(2):
+        x = x + layer(p, "b", m.tanh(layer(p, "a", x.T))).T
+        x = x + layer(p, "d", m.tanh(layer(p, "c", x)))
+    return mse(layer(p, "out", x.mean(axis=0)), y)
+
+
+PATHS = np.eye(12) + np.eye(12, k=1) + np.eye(12, k=-1) + np.eye(12, k=5)
+
+
+@twin("graph convolution", {"a": (6, 12), "b": (12, 3)}, (12, 6), (12, 3))
+def graph(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Kipf and Welling, 2017: the graph is a constant."""
+    near = PATHS / PATHS.sum(axis=1, keepdims=True)
+    return mse(near @ (m.maximum(near @ (x @ p["a"]), 0) @ p["b"]), y)
+
+
 # Images
 
 
@@ -267,6 +302,43 @@ def normalised(m: Any, p: Any, x: Any, y: Any) -> Any:
     maps = maps.reshape(6, 6, 2, 6, 2).mean(axis=(2, 4))
     maps = m.maximum(m.einsum("ocuv,cijuv->oij", p["second"], m.windows(maps, 3)), 0)
     return mse(maps.mean(axis=(1, 2)) @ p["out"], y)
+
+
+# Dense layers
+
+
+@twin("mixture of experts", {"gate": (8, 4), "a": (4, 8, 16), "b": (4, 16, 3)}, (8,), (3,))
+def experts(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Jacobs et al., 1991."""
+    h = m.maximum(m.einsum("i,eij->ej", x, p["a"]), 0)
+    return mse(m.einsum("e,ej,ejk->k", m.softmax(x @ p["gate"]), h, p["b"]), y)
+
+
+@twin("gated linear units", {"a": (16, 32), "gate": (16, 32), "b": (32, 16)}, (16,), (16,))
+def gated_linear(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Two blocks of a transformer's dense layers (Shazeer, 2020), with the same weights."""
+    for _ in range(2):
+        gate = x @ p["gate"]
+        gate = 0.5 * gate * (1 + m.tanh(0.7978845608 * (gate + 0.044715 * gate * gate * gate)))
+        x = x + (gate * (x @ p["a"])) @ p["b"]
+    return mse(x, y)
+
+
+@twin("swish", dense(a=(16, 64), b=(64, 64), c=(64, 4)), (16,), (4,))
+def swish(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Ramachandran et al., 2017."""
+    for name in "ab":
+        x = layer(p, name, x)
+        x = x * m.sigmoid(x)
+    return mse(layer(p, "c", x), y)
+
+
+@twin("masked autoregression", dense(a=(10, 24), b=(24, 10)), (10,), None)
+def masked(m: Any, p: Any, x: Any, _: Any) -> Any:
+    """MADE (Germain et al., 2015): masks of zeros and ones keep each output from its own input and those behind."""
+    at, unit = np.arange(10), np.arange(24) % 9
+    h = m.maximum(x @ (p["a_w"] * (unit[None, :] >= at[:, None])) + p["a_b"], 0)
+    return ((h @ (p["b_w"] * (at[None, :] > unit[:, None])) + p["b_b"] - x) ** 2).sum()
 
 
 # Losses
@@ -337,6 +409,15 @@ def steps(m: Any, p: Any, x: Any, _: Any) -> Any:
         if i in (3, 7):
             loss = loss + ((state - x[i + 1 : i + 5]) ** 2).sum()
     return loss
+
+
+@twin("Hamiltonian", {"a": (4, 32), "a_b": (32,), "b": (32, 32), "b_b": (32,), "c": (32,)}, (4,), (4,))
+def hamiltonian(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Greydanus et al., 2019: how a state moves is the derivative of an energy, which is written out."""
+    first = m.tanh(x @ p["a"] + p["a_b"])
+    second = m.tanh(first @ p["b"] + p["b_b"])
+    slope = p["a"] @ ((p["b"] @ ((1 - second**2) * p["c"])) * (1 - first**2))
+    return mse(m.concatenate([slope[2:], -1.0 * slope[:2]]), y)
 
 
 @twin("coupled oscillators", {"phase": (12,), "rate": (12,), "k": (12, 12)}, (12,), None)
