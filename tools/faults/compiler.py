@@ -453,7 +453,8 @@ FAULTS = [
         "codegen/reroll/arrange.py",
         "for size in every[1:]",
         "for size in every",
-        test="tests/test_differential.py::test_states_that_read_two_neighbours",
+        seed=52,
+        kind="tables",
     ),
     Fault(
         "numbers among Values that compute in their own types",

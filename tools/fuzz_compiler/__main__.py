@@ -18,10 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 
-from tools.fuzz_compiler.cases import Case, Outcome, Runner, pasteable
+from tools.fuzz_compiler.cases import OF_ONE_PIECE, Case, Outcome, Runner, pasteable
 from tools.fuzz_compiler.programs import KINDS
 from tools.fuzz_compiler.reduce import reduce_recipe
 from tools.fuzz_compiler.regular import REGULAR
+from tools.fuzz_compiler.tables import TABLES
 from tools.fuzz_compiler.toolchain import COMMANDS, Toolchain
 
 
@@ -67,8 +68,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def kind_of(seed: int, regular: int) -> str | None:
-    """That of the Program of a seed: every so many are regular, none where `regular` is 0."""
-    return REGULAR if regular and seed % regular == 0 else None
+    """That of the Program of a seed: every so many are regular, none where `regular` is 0; every tenth is a table."""
+    return REGULAR if regular and seed % regular == 0 else TABLES if seed % 10 == 7 else None
 
 
 def _commands(seed: int, commands: list[str], every: int) -> list[str]:
@@ -90,7 +91,7 @@ def parser() -> argparse.ArgumentParser:
     add("--seed", type=int, metavar="N", help="of the first Program (default: drawn, and printed)")
     add("--count", type=int, default=1000, metavar="N", help="Programs (default: 1000)")
     add("--seconds", type=float, metavar="S", help="start no further Program after so long")
-    add("--kind", choices=[*KINDS, REGULAR], help="of the Programs (default: all)")
+    add("--kind", choices=[*KINDS, *OF_ONE_PIECE], help="of the Programs (default: all)")
     add("--regular", type=int, default=3, metavar="N", help="every Nth Program repeats itself (default: 3; 0: none)")
     add("--compilers", action="append", choices=COMMANDS, help="default: those of them that are here, in turn")
     add(

@@ -23,12 +23,16 @@ from tools.fuzz_compiler.recipe import Recipe
 from tools.fuzz_compiler.reference import Engine
 from tools.fuzz_compiler.regular import REGULAR, random_regular
 from tools.fuzz_compiler.systems import Difference, bits, compare, example, in_hex
+from tools.fuzz_compiler.tables import TABLES, random_table
 from tools.fuzz_compiler.toolchain import Toolchain
 
 STEPS = 3
 REDUCE_SECONDS = 300
 PYTHON = ("loops", "straightline")  # in turn
 ODD = 0.1  # share of examples with a number that is not ordinary
+
+
+OF_ONE_PIECE = {REGULAR: random_regular, TABLES: random_table}  # kinds that are no parts of other Programs
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,8 @@ class Case:
         if self.smaller:
             return self.smaller.program()
         rng = Random(self.seed)
-        return random_regular(rng) if self.kind == REGULAR else random_program(rng, self.kind)
+        whole = OF_ONE_PIECE.get(self.kind or "")
+        return whole(rng) if whole else random_program(rng, self.kind)
 
 
 @dataclass
