@@ -117,6 +117,20 @@ def test_what_gradients_read_of_parameters_alone_and_of_inputs(tmp_path):
     assert bits(module.flat_grad()) == together
 
 
+def gradients_one_by_one(module, images, targets):
+    module.zero_grad()
+    for image, target in zip(images, targets, strict=True):
+        module.forward(target, image)
+        module.backward()
+    return bits(module.flat_grad())
+
+
+def gradients_together(module, images, targets):
+    module.zero_grad()
+    module.accumulate(images, targets)
+    return bits(module.flat_grad())
+
+
 @pytest.mark.parametrize("chain", nightly_but([3], [1, 3]))
 def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain, tmp_path):
     """The third, first and second number of an image, as statements: gcc 12 -O3 added them as they lie in memory."""
@@ -125,14 +139,7 @@ def test_terms_of_an_image_that_lie_behind_one_another_are_added_in_order(chain,
     loss = models.total([w[lane] * a[3 * lane + i] for i in (1, 0, 2) for lane in range(chain)])
     module = Extension(Program(Floats(x), None, {"w": w}, loss), tmp_path, "loops", flags=["-O3"]).module
     images = np.random.default_rng(2).normal(size=(200, 3 * chain))
-    module.zero_grad()
-    for image in images:
-        module.forward(None, image)
-        module.backward()
-    expected = bits(module.flat_grad())
-    module.zero_grad()
-    module.accumulate(images, None)
-    assert bits(module.flat_grad()) == expected
+    assert gradients_together(module, images, None) == gradients_one_by_one(module, images, [None] * 200)
 
 
 def test_lanes_that_lie_apart_are_added_in_order(tmp_path):
@@ -147,14 +154,7 @@ def test_lanes_that_lie_apart_are_added_in_order(tmp_path):
     module = Extension(Program(Floats(x), Floats(t), {"w": w}, loss), tmp_path, "loops", flags=["-O3"]).module
     rng = np.random.default_rng(2)
     images, targets = rng.normal(size=(3, 11)), rng.normal(size=(3, 7))
-    module.zero_grad()
-    for image, target in zip(images, targets, strict=True):
-        module.forward(target, image)
-        module.backward()
-    expected = bits(module.flat_grad())
-    module.zero_grad()
-    module.accumulate(images, targets)
-    assert bits(module.flat_grad()) == expected
+    assert gradients_together(module, images, targets) == gradients_one_by_one(module, images, targets)
 
 
 def test_states_that_read_two_neighbours(tmp_path):
