@@ -25,8 +25,8 @@ try:
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("micrograd.arrays needs numpy: pip install numpy", name="numpy") from error
 
-from micrograd import engine, ops
-from micrograd.engine import Value
+from micrograd import ops
+from micrograd.engine import Value, value_of
 
 Axis: TypeAlias = "int | Sequence[int] | None"
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
@@ -78,15 +78,9 @@ def _each(function: Callable[..., Any], *arrays: Any) -> Any:
     return _wrapped(found)
 
 
-def _value(x: Any) -> Value:
-    """A Value, or the constant that a number is in an expression."""
-    found = engine._value(x)
-    return Value(x) if found is None else found
-
-
 def _function_of(op: ops.Row) -> np.ufunc:
     """An op of the engine as a ufunc. Numbers that stand among the Values become constants."""
-    function: np.ufunc = np.frompyfunc(lambda x, *others: _value(x).apply(op, *others), op.arity, 1)
+    function: np.ufunc = np.frompyfunc(lambda x, *others: value_of(x).apply(op, *others), op.arity, 1)
     return function
 
 
@@ -110,8 +104,8 @@ MEANINGS: dict[np.ufunc, np.ufunc] = {
 REDUCTIONS: dict[np.ufunc, Callable[[Any, Any], Any]] = {
     np.add: operator.add,
     np.multiply: operator.mul,
-    np.maximum: lambda a, b: _value(a).max(b),
-    np.minimum: lambda a, b: _value(a).min(b),
+    np.maximum: lambda a, b: value_of(a).max(b),
+    np.minimum: lambda a, b: value_of(a).min(b),
 }
 COMPARISONS = "would be decided once, when the graph is traced: "
 INSTEAD = {
@@ -205,7 +199,7 @@ class Array(np.ndarray[Any, np.dtype[np.object_]]):
 
     def apply(self, op: str | ops.Row, *others: Any) -> Any:
         """Any op of the engine's table, on each element: `x.apply("erf")`."""
-        return _each(lambda x, *y: _value(x).apply(op, *y), self, *others)
+        return _each(lambda x, *y: value_of(x).apply(op, *y), self, *others)
 
     def relu(self) -> Any:
         """max(x, 0) of each element. The gradient at 0 is 0; that of np.maximum(x, 0) is 1."""

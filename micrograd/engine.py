@@ -463,6 +463,12 @@ def _operands(children: Iterable[Value]) -> tuple[Value, ...]:
     return tuple(sorted(found, key=lambda x: x._id)) if isinstance(children, set | frozenset) else found
 
 
+def value_of(x: Any) -> Value:
+    """A Value, or the constant that a number is in an expression. Raises TypeError for anything else."""
+    found = _value(x)
+    return Value(x) if found is None else found  # which says what it takes
+
+
 def _value(other: object) -> Value | None:
     """The operand as a Value; None if it is neither a Value nor a number."""
     if isinstance(other, Value):

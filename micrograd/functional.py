@@ -6,7 +6,7 @@ import operator
 from collections.abc import Sequence
 from typing import cast
 
-from micrograd.engine import Value
+from micrograd.engine import Value, value_of
 
 
 def total(values: Sequence[Value]) -> Value:
@@ -89,7 +89,7 @@ def is_sequence(x: object) -> bool:
 
 def with_constants(row: Sequence[Value | float]) -> list[Value]:
     """The Values; numbers among them become constants. Raises TypeError for a row of rows."""
-    return [x if isinstance(x, Value) else Value(x) for x in row]
+    return [value_of(x) for x in row]
 
 
 def _shifted(logits: Sequence[Value]) -> list[Value]:

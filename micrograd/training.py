@@ -58,10 +58,9 @@ class Run:
 
     def score(self, is_validated: bool) -> float:
         """What makes an epoch the best: accuracy, else a small loss, on the examples held out, else in the test."""
-        found = (
-            (self.validation_loss, self.validation_accuracy) if is_validated else (self.test_loss, self.test_accuracy)
-        )
-        loss, accuracy = found
+        loss, accuracy = self.test_loss, self.test_accuracy
+        if is_validated:
+            loss, accuracy = self.validation_loss, self.validation_accuracy
         return -loss if math.isnan(loss) or math.isnan(accuracy) else accuracy
 
 

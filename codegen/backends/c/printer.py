@@ -67,6 +67,7 @@ MAX_COMMENT = 112
 MAX_LINES = 12  # of a comment
 MANY = 32  # loops one after the other, whose loads and stores gcc compares with one another: of 500, for a minute
 INDENT = "    "
+NOT_VECTORISED = (Kind.IN_ORDER, Kind.IMAGES, Kind.FEW_IMAGES, Kind.GROUPS)  # gcc 12 may permute terms: schedule.marks
 
 
 def signature(name: str, parameters: str, result: str = "static void") -> list[str]:
@@ -259,26 +260,22 @@ class Printer:
                 ]
                 inside = [f"const ptrdiff_t {counter} = w->active[a];"]
                 inside.append(f"const {self.arithmetic.type} {loop.input} = w->active_value[a];")
-            case Kind.IMAGES | Kind.FEW_IMAGES:  # whose terms gcc 12 may permute: see schedule.marks
+            case Kind.IMAGES | Kind.FEW_IMAGES:
                 end, const = ("count", "const ") if loop.kind == Kind.IMAGES else (count, "")
                 head = [f"for (int {counter} = 0; {counter} < {end}; {counter}++)"]
-                inside = ["NOT_VECTORISED;"]
                 if uses(loop.body, VALUE):
-                    inside += [f"{const}{self.arithmetic.type} *restrict const value = images[{counter}].value;"]
+                    inside = [f"{const}{self.arithmetic.type} *restrict const value = images[{counter}].value;"]
                     inside += [apart(self.arithmetic)] if uses(loop.body, APART) else []
             case Kind.SIDE_BY_SIDE:
                 head = [f"EACH_IMAGE({counter})"]
             case Kind.GROUPS:
                 head = [f"for (int {counter} = 0; {counter} < groups; {counter}++)"]
-                inside = ["NOT_VECTORISED;"]
                 if uses(loop.body, VALUE):
                     of_group = f"images[{counter}].value"
-                    inside += [f"const {self.arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = {of_group};"]
+                    inside = [f"const {self.arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = {of_group};"]
             case Kind.ADDED:
                 yield from self.totals(loop)
                 return
-            case Kind.IN_ORDER:
-                inside = ["NOT_VECTORISED;"]
             case Kind.VECTORS:
                 head[0] = f"VECTORS({count}) {head[0]}"
             case Kind.PARALLEL if loop.count == 1:
@@ -289,6 +286,8 @@ class Printer:
                 head = [f"for (ptrdiff_t {counter} = {count} * part / parts; {counter} < {end}; {counter}++)"]
         if loop.unrolled:
             head[0] = f"UNROLLED({count}) {head[0]}"
+        if loop.kind in NOT_VECTORISED:
+            inside.insert(0, "NOT_VECTORISED;")
         around, self.in_lanes = self.in_lanes, loop.kind in BESIDE
         body = self.by_rows(loop.body) if self.has_rows(loop) else loop.body
         always, rest = loop.with_body(body).halves

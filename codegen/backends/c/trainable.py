@@ -367,9 +367,10 @@ def _init(model: Model) -> list[str]:
 
 def _update(model: Model) -> list[str]:
     updates = model.kernels.updates
-    lines = ["const struct divisor by = divisor_of(batch_size);", "w->steps += w->steps < MAX_STEPS;"]
+    count = "w->steps += w->steps < MAX_STEPS;"
     if not model.kernels.tensors:
-        return ["(void)batch_size;", "(void)learning_rate;", *lines[1:], "w->nonfinite = 0;"]
+        return ["(void)batch_size;", "(void)learning_rate;", count, "w->nonfinite = 0;"]
+    lines = ["const struct divisor by = divisor_of(batch_size);", count]
     number = "(real)learning_rate"
     if updates is not None:
         norm = "gradient_norm(w->grad, by)" if updates.takes_norm else "0.0"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 INPUTS = (PIXELS if INPUT_PIXELS else REALS)._replace(shape=INPUT_SHAPE)
 TARGETS = labels_below(TARGET_COUNT) if TARGET_LABEL else REALS._replace(shape=TARGET_SHAPE)
 MAX_THREADS = 64
+MAX_STEPS = 2**53  # rules take the number of steps as a float
 
 
 def text_of(number: int) -> str:
@@ -68,7 +69,7 @@ def parse_state(mapping: Any, names: Iterable[str]) -> int:
         if name not in mapping:
             raise ValueError(f"the state {name!r} is missing")
     step = mapping["step"]
-    return parse_int(step.tolist() if isinstance(step, memoryview) else step, "the number of steps", 0, 2**53)
+    return parse_int(step.tolist() if isinstance(step, memoryview) else step, "the number of steps", 0, MAX_STEPS)
 
 
 def parse_float(number: Any, what: str) -> float:

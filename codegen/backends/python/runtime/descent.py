@@ -7,7 +7,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codegen.backends.python.runtime.arguments import parse_state
+    from codegen.backends.python.runtime.arguments import MAX_STEPS, parse_state
     from codegen.backends.python.runtime.state import _check_free, _data, _grad
     from codegen.backends.python.runtime.weights import StateDict, shaped
 
@@ -20,7 +20,7 @@ def _prepared(rate: float, size: float) -> tuple[list[float], bool]:
 
 def _take_step(spans: list[tuple[int, int, int]], rate: float, size: float, number: list[float]) -> None:
     global _steps
-    _steps = min(_steps + 1, 2**53)  # rules take it as a float
+    _steps = min(_steps + 1, MAX_STEPS)
     for first, end, _ in spans:
         for i in range(first, end):
             _data[i] -= rate * _grad[i] / size

@@ -11,7 +11,7 @@ from array import array
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from codegen.backends.python.runtime.arguments import parse_state
+    from codegen.backends.python.runtime.arguments import MAX_STEPS, parse_state
     from codegen.backends.python.runtime.buffers import get_tensor
     from codegen.backends.python.runtime.declared import (
         NORM_CUTS,
@@ -32,14 +32,14 @@ _steps = 0  # since the start or the last reset()
 def _prepared(rate: float, size: float) -> tuple[list[float], bool]:
     """What the next step computes once, and whether rows whose gradients are all 0 stay as they are."""
     norm = _norm(size) if NORM_CUTS is not None else 0.0
-    number = prepare_step(float(min(_steps + 1, 2**53)), rate, norm)
+    number = prepare_step(float(min(_steps + 1, MAX_STEPS)), rate, norm)
     return number, rows_stay(number)
 
 
 def _take_step(spans: list[tuple[int, int, int]], rate: float, size: float, number: list[float]) -> None:
     """Updates data[first:end] for each (first, end, the tensor's offset)."""
     global _steps
-    _steps = min(_steps + 1, 2**53)
+    _steps = min(_steps + 1, MAX_STEPS)
     for first, end, tensor in spans:
         RULES[TENSOR_RULES[tensor]](_data, _grad, _state, first, end, size, number)
 
