@@ -117,7 +117,7 @@ struct level {
     void (*find_active_rows)(unsigned char *restrict rows, const input_type *const *images, int count);
     void (*add_images_to_rows)(int first, int end, int images);
 #if TOKEN_TABLE_COUNT
-    real (*largest_word_factor)(const struct workspace *); /* see tokens.h */
+    real (*word_gradient_bound)(const struct workspace *images, int count); /* see tokens.h */
     void (*add_word_gradients)(const struct workspace *images, int count, int part, int parts);
 #endif
     int (*update_row)(int input, const struct step *);

@@ -82,7 +82,7 @@ static const struct level AT_LEVEL(level) = {
     .add_images_to_rows = AT_LEVEL(add_images_to_rows),
     .update_row = AT_LEVEL(update_row),
 #if TOKEN_TABLE_COUNT
-    .largest_word_factor = AT_LEVEL(largest_word_factor),
+    .word_gradient_bound = AT_LEVEL(word_gradient_bound),
     .add_word_gradients = AT_LEVEL(add_word_gradients),
 #endif
 #if RULES

@@ -223,8 +223,7 @@ static struct {
     const input_type *later[BLOCK_IMAGES]; /* the inputs of images that come after the block; NULL if none is known */
     double loss[BLOCK_IMAGES];
     double factor[BLOCK_IMAGES];   /* the largest row factor in absolute value; inf or nan if one of them is */
-    double gradient[BLOCK_IMAGES]; /* a bound on what the image adds to the gradients of row tensors and of words */
-    double word_factor[BLOCK_IMAGES]; /* like factor, of the words of tokens */
+    double gradient[BLOCK_IMAGES]; /* all together, a bound on what the images add to gradients of row tensors and words */
 } block_images;
 
 /* Whose gradients are computed here, of all rows and of all parameters outside of rows: part `part` of `parts`. */

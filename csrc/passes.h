@@ -73,9 +73,9 @@ static void run_backward(void)
     if (!at_once)
         level->compute_gradients(training, 1, 0, 1);
 #if TOKEN_TABLE_COUNT
-    const double word_factor = level->largest_word_factor(training);
-    grad_bound += word_factor * TOKEN_GRADIENTS;
-    expect_word_gradients(training, 1, word_factor);
+    const double bound = level->word_gradient_bound(training, 1);
+    grad_bound += bound;
+    expect_word_gradients(training, 1, bound);
     level->add_word_gradients(training, 1, 0, 1);
 #endif
     if (!ROW_TENSOR_COUNT)
@@ -254,22 +254,20 @@ static void compute_values(int worker, int first, int count)
     (void)worker;
 }
 
-/* What the rows of an image will need. */
-static void keep_row_factors(int image)
+/* What the rows of some images will need. */
+static void keep_row_factors(int first, int end)
 {
-    struct workspace *const w = &block[image];
+    for (int image = first; HAS_ROWS && image < end; image++) {
+        const struct workspace *const w = &block[image];
+        block_images.factor[image] = largest_row_factor(w);
+        block_images.gradient[image] = ROW_TENSOR_COUNT ? block_images.factor[image] * input_bound(w) : 0.0;
+        for (int t = 0; t < ROW_TENSOR_COUNT; t++)
+            memcpy(row_factors[image] + row_tensors[t].copy, w->value + row_tensors[t].factor,
+                   (size_t)row_tensors[t].lanes * sizeof(real));
+    }
 #if TOKEN_TABLE_COUNT
-    block_images.word_factor[image] = level->largest_word_factor(w);
-    block_images.gradient[image] = block_images.word_factor[image] * TOKEN_GRADIENTS;
+    block_images.gradient[first] += level->word_gradient_bound(&block[first], end - first);
 #endif
-    if (!ROW_TENSOR_COUNT)
-        return;
-    block_images.factor[image] = largest_row_factor(w);
-    const double bound = block_images.factor[image] * input_bound(w);
-    block_images.gradient[image] = TOKEN_TABLE_COUNT ? block_images.gradient[image] + bound : bound;
-    for (int t = 0; t < ROW_TENSOR_COUNT; t++)
-        memcpy(row_factors[image] + row_tensors[t].copy, w->value + row_tensors[t].factor,
-               (size_t)row_tensors[t].lanes * sizeof(real));
 }
 
 static void find_masks(int first, int end)
@@ -304,8 +302,7 @@ static void compute_images(int worker, int piece, void *Py_UNUSED(argument))
         sum_rows(&block[first], first, end - first);
     for (int image = first; image < end; image += IMAGES_AT_ONCE)
         compute_values(worker, image, at_most(end - image, IMAGES_AT_ONCE));
-    for (int image = first; image < end; image++)
-        keep_row_factors(image);
+    keep_row_factors(first, end);
     if (block_images.end - block_images.first == block_images.count)
         find_masks(first, end);
 }
@@ -375,22 +372,19 @@ static void compute_block(struct random_state *random)
 static double add_block(double total, int defers)
 {
     training = &block[block_images.count - 1];
-    double factor = 0.0; /* the largest of all */
-#if TOKEN_TABLE_COUNT
-    double word_factor = 0.0;
-    for (int image = 0; image < block_images.count; image++)
-        if (word_factor == word_factor && !(block_images.word_factor[image] <= word_factor))
-            word_factor = block_images.word_factor[image];
-    expect_word_gradients(block, block_images.count, word_factor);
-#endif
+    double factor = 0.0, bound = 0.0; /* the largest factor; no gradient of these images is larger */
     for (int image = 0; image < block_images.count; image++) {
         total += block_images.loss[image];
         if (!HAS_ROWS)
             continue;
         if (factor == factor && !(block_images.factor[image] <= factor)) /* keeps a nan */
             factor = block_images.factor[image];
-        grad_bound += block_images.gradient[image];
+        bound += block_images.gradient[image];
     }
+    grad_bound += bound;
+#if TOKEN_TABLE_COUNT
+    expect_word_gradients(block, block_images.count, bound);
+#endif
     int pieces = pool_pieces();
     if (!ROW_TENSOR_COUNT || !is_finite(factor)) {
         pool_run(compute_dense_gradients, pieces, &pieces);

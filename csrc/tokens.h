@@ -44,27 +44,31 @@ static const struct token_table token_tables[] = {TOKEN_TABLES(TOKEN_TABLE)};
 /* The words whose gradients may not be 0: all, or those that are listed. */
 static struct {
     int all, count;
-    int listed[TOKEN_WORDS + 1]; /* one more: mark_word_dirty() writes before it counts */
+    int listed[TOKEN_WORDS + 1]; /* one more: list_word() writes before it counts */
     unsigned char is_dirty[TOKEN_WORDS];
 } dirty_words;
 
-static void mark_word_dirty(int word)
+/* `count` words have been listed; returns how many are then. */
+static inline int list_word(int word, int count)
 {
-    dirty_words.listed[dirty_words.count] = word;
-    dirty_words.count += !dirty_words.is_dirty[word];
+    dirty_words.listed[count] = word;
+    count += !dirty_words.is_dirty[word];
     dirty_words.is_dirty[word] = 1;
+    return count;
 }
 
-/* Before the gradients of some images are added, of whose factors none is larger. */
-static void expect_word_gradients(const struct workspace *images, int count, double largest)
+/* Before the gradients of some images are added, none of which is larger than the bound. */
+static void expect_word_gradients(const struct workspace *images, int images_count, double bound)
 {
-    dirty_words.all |= !is_finite(largest);
-#define MARK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
-    for (int image = 0; image < count; image++) \
+    int count = dirty_words.count;
+    dirty_words.all |= !is_finite(bound);
+#define LIST(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    for (int image = 0; image < images_count; image++) \
         for (int g = 0; g < gradients; g++) \
-            mark_word_dirty(word + images[image].token[token_gradients_##number[g][0]]);
-    TOKEN_TABLES(MARK)
-#undef MARK
+            count = list_word(word + images[image].token[token_gradients_##number[g][0]], count);
+    TOKEN_TABLES(LIST)
+#undef LIST
+    dirty_words.count = count;
 }
 
 /* The row of a word; returns its table. */
@@ -107,7 +111,7 @@ static void mark_nonfinite_word(int word, real largest)
 static void mark_nonzero_word(int word, real largest)
 {
     if (largest != 0)
-        mark_word_dirty(word);
+        dirty_words.count = list_word(word, dirty_words.count);
 }
 #endif
 
@@ -239,32 +243,34 @@ static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
 #endif
 
 #if TOKEN_TABLE_COUNT && !FROZEN
-/* The largest magnitude of all factors, lane by lane first. */
-SPECIALISED real AT_LEVEL(largest_factor)(const struct workspace *w, const int (*gradients)[2], int gradient_count,
-                                          int lanes)
+/* Adds the magnitudes of all factors of a table, lane by lane; `rest` is for lanes that fill no cache line. */
+SPECIALISED void AT_LEVEL(add_factors)(real *restrict sum, real *restrict rest, const struct workspace *images, int count,
+                                       const int (*gradients)[2], int gradient_count, int lanes)
 {
-    real_bits largest[CACHE_LINE] = {0};
-    real result[CACHE_LINE];
-    for (int g = 0; g < gradient_count; g++)
-        for (int first = 0; first < lanes; first += CACHE_LINE) {
-            const real *const factor = w->value + gradients[g][1] + first;
-            UNROLLED(3)
-            for (int lane = 0; lane < at_most(lanes - first, CACHE_LINE); lane++)
-                largest[lane] = magnitude(factor[lane]) > largest[lane] ? magnitude(factor[lane]) : largest[lane];
+    const int whole = lanes - lanes % CACHE_LINE;
+    for (int image = 0; image < count; image++)
+        for (int g = 0; g < gradient_count; g++) {
+            const real *restrict const factor = images[image].value + gradients[g][1];
+            for (int first = 0; first < whole; first += CACHE_LINE)
+                VECTORS(CACHE_LINE) for (int lane = 0; lane < CACHE_LINE; lane++)
+                    sum[lane] += FABS(factor[first + lane]);
+            UNROLLED(3) /* fewer than lanes of a vector */
+            for (int lane = whole; lane < lanes; lane++)
+                rest[lane - whole] += FABS(factor[lane]);
         }
-    memcpy(result, largest, sizeof(result));
-    return largest_magnitude(result, at_most(lanes, CACHE_LINE));
 }
 
-/* The largest factor of a table's gradient, inf or nan if one of them is. */
-static real AT_LEVEL(largest_word_factor)(const struct workspace *w)
+/* Some images add no more to a gradient of a table; inf or nan if a factor is. */
+static real AT_LEVEL(word_gradient_bound)(const struct workspace *images, int count)
 {
-    real largest = 0;
-#define LOOK(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
-    largest = larger(largest, AT_LEVEL(largest_factor)(w, token_gradients_##number, gradients, lanes));
-    TOKEN_TABLES(LOOK)
-#undef LOOK
-    return largest;
+    real sum[CACHE_LINE] = {0}, rest[CACHE_LINE] = {0}, bound = 0;
+#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    AT_LEVEL(add_factors)(sum, rest, images, count, token_gradients_##number, gradients, lanes);
+    TOKEN_TABLES(ADD)
+#undef ADD
+    for (int lane = 0; lane < CACHE_LINE; lane++)
+        bound += sum[lane] + rest[lane];
+    return bound;
 }
 
 /* Adds 0 times a factor that may be inf or nan to the rows of all words but one, in this part of the words. */

@@ -54,7 +54,7 @@ static void receive_image(int image, const char *from, struct active_list *list)
         memcpy(w->value + part->first, from, (size_t)part->count * sizeof(real));
         from += (size_t)part->count * sizeof(real);
     }
-    keep_row_factors(image);
+    keep_row_factors(image, image + 1);
 }
 
 static void receive_piece(int worker, int piece, void *argument)
