@@ -243,7 +243,10 @@ static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
 #endif
 
 #if TOKEN_TABLE_COUNT && !FROZEN
-/* Adds the magnitudes of all factors of a table, lane by lane; `rest` is for lanes that fill no cache line. */
+/*
+ * Adds the magnitudes of all factors of a table, lane by lane, and once what several words in turn have in common. `rest` is
+ * for lanes that fill no cache line.
+ */
 SPECIALISED void AT_LEVEL(add_factors)(real *restrict sum, real *restrict rest, const struct workspace *images, int count,
                                        const int (*gradients)[2], int gradient_count, int lanes)
 {
@@ -251,6 +254,8 @@ SPECIALISED void AT_LEVEL(add_factors)(real *restrict sum, real *restrict rest, 
     for (int image = 0; image < count; image++)
         for (int g = 0; g < gradient_count; g++) {
             const real *restrict const factor = images[image].value + gradients[g][1];
+            if (g > 0 && gradients[g][1] == gradients[g - 1][1])
+                continue;
             for (int first = 0; first < whole; first += CACHE_LINE)
                 VECTORS(CACHE_LINE) for (int lane = 0; lane < CACHE_LINE; lane++)
                     sum[lane] += FABS(factor[first + lane]);
@@ -270,7 +275,7 @@ static real AT_LEVEL(word_gradient_bound)(const struct workspace *images, int co
 #undef ADD
     for (int lane = 0; lane < CACHE_LINE; lane++)
         bound += sum[lane] + rest[lane];
-    return bound;
+    return bound * TOKEN_GRADIENTS;
 }
 
 /* Adds 0 times a factor that may be inf or nan to the rows of all words but one, in this part of the words. */

@@ -90,6 +90,12 @@ def one_token() -> Program:
     return program(Tokens(words), {"e": table.weight}, table(words[0]))
 
 
+def longer_rows() -> Program:
+    """More than a cache line, and a rest."""
+    words, table = tokens(2), Embedding(WORDS, 11)
+    return program(Tokens(words), {"e": table.weight}, [x for word in words for x in table(word)])
+
+
 def one_number() -> Program:
     words, table = tokens(3), Embedding(WORDS, 1)
     return program(Tokens(words), {"e": table.weight}, [x for word in words for x in table(word)])
@@ -134,8 +140,8 @@ def with_pixels() -> Program:
 
 
 BY_INDEX = [
-    side_by_side, in_float32, with_fma, mean, with_positions, recurrent, one_token, one_number, two_tables,
-    with_momentum, with_clipped_norm, two_rules, shared_by_parts, with_pixels,
+    side_by_side, in_float32, with_fma, mean, with_positions, recurrent, one_token, longer_rows, one_number,
+    two_tables, with_momentum, with_clipped_norm, two_rules, shared_by_parts, with_pixels,
 ]  # fmt: skip
 
 
@@ -177,7 +183,7 @@ def by_index(make: Callable[[], Program]) -> tuple[str, ...]:
 
 
 def test_what_is_read_by_index():
-    assert [by_index(make) for make in BY_INDEX[:12]] == [("",)] * 12
+    assert [by_index(make) for make in BY_INDEX[:13]] == [("",)] * 13
     assert by_index(shared_by_parts) == ("other", "left", "right")
     assert by_index(with_pixels) == ("words",)
     assert by_index(tied) == by_index(observed) == by_index(in_one_layer) == ()
@@ -185,6 +191,12 @@ def test_what_is_read_by_index():
     explained = codegen.compile_program(made(side_by_side)).explanation()
     assert "e.rows[3i + j] = sum_k(token[11i + k] * e[j + 3k])" in explained
     assert "e.grad[3i + j] += sum_k(token[22 + i - 11k]" in explained
+
+
+def test_rows_are_not_copied_again():
+    """What is a copy of all rows of a table is where they are stored; what is one of a part of them is not."""
+    assert "layers.0.weight[i + 5k] * e.rows[k])" in codegen.compile_program(made(side_by_side)).explanation()
+    assert "group_0[3i + j] = e.rows[3 + 3i + j]" in codegen.compile_program(made(mean)).explanation()
 
 
 @pytest.mark.slow
@@ -338,6 +350,22 @@ def test_batches_of_weights_that_are_not_finite(twin):
     twin.engine.update(9)
     twin.module.train(X, labels, batch_size=9, threads=2)
     twin.agree()
+
+
+@pytest.mark.parametrize("lane", [0, 7, 8, 10])
+def test_a_factor_that_is_not_finite(lane):
+    """The gradient of a word that does not occur is 0 times the factor, in each lane of a long row."""
+    words, x, table = tokens(1), values(11), Embedding(WORDS, 11)
+    loss = total([a * (b + b) for a, b in zip(table(words[0]), x, strict=True)])
+    model = codegen.compile(
+        Program({"word": Tokens(words), "x": Floats(x)}, None, {"e": table.weight}, loss), optimize=0
+    )
+    numbers = np.ones((4, 11))
+    numbers[2, lane] = math.inf
+    model.accumulate({"word": np.array([[1], [2], [3], [1]]), "x": numbers}, None)
+    found = np.asarray(model.grad_dict()["e"])
+    assert np.isnan(found[0]).tolist() == [i == lane for i in range(11)]
+    assert found[3, lane] == math.inf
 
 
 def test_gradients_that_are_written_through_a_view(twin):

@@ -16,7 +16,8 @@ and this becomes
             value[24 + 2i + j] = value[96 + 2i + j]
 
 after a kernel that stores the same sums in value[96 + 2i + j]. That one is not printed: run-time code, csrc/tokens.h,
-copies the row data[2 * token + j], because adding a word that is 0 changes nothing. The gradient of the table
+copies the row data[2 * token + j], because adding a word that is 0 changes nothing. Where all rows of a table are only
+copied, as here, it stores them in value[24 + 2i + j] at once, and these loops go. The gradient of the table
 
     for i < 5:
         for j < 2:
@@ -33,6 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -93,7 +95,10 @@ class TokenTable:
 
 @dataclass(frozen=True)
 class _Read:
-    """A loop over words that reads `lane` of the row that `token` selects, both in terms of the counters around it."""
+    """A loop over words that reads `lane` of the row that `token` selects, both in terms of the counters around it.
+
+    `copy` is where the nest stores this and nothing else, and how many numbers; None if it does more.
+    """
 
     passes: Pass
     loop: For
@@ -102,6 +107,7 @@ class _Read:
     token: Index
     tokens: range
     lane: Index
+    copy: tuple[Index, int] | None
 
 
 def read_by_index(
@@ -118,12 +124,14 @@ def read_by_index(
     finder.find_tables()
     if finder.refused:
         return loops, [], finder.refused
-    offset, tables = layout.value_count, []
+    length, tables = layout.value_count, []
     for table in finder.tables.values():
-        offset = aligned(offset, layout.cache_line)
-        tables.append(replace(table, rows=offset))
-        offset += table.tokens * table.lanes
-    return finder.with_rows(tables, offset), tables, set()
+        rows = finder.copied_to(table)
+        if rows is None:
+            rows = aligned(length, layout.cache_line)
+            length = rows + table.tokens * table.lanes
+        tables.append(replace(table, rows=rows))
+    return finder.with_rows(tables, length), tables, set()
 
 
 class _Finder:
@@ -156,6 +164,7 @@ class _Finder:
         for stmt in statements(nest):
             read = self.row_read(kernel, stmt, counts) if type(stmt) is For else None
             if read is not None:
+                read = replace(read, copy=_copy(nest, read.loop))
                 inside |= {id(term) for term in read.loop.body}
                 self.reads.setdefault(self.tensor_of(read).offset, []).append(read)
         self.refuse(stmt for stmt in statements(nest) if id(stmt) not in inside)
@@ -184,7 +193,7 @@ class _Finder:
         if loop.count != words or lanes.min() < 0 or lanes.max() >= min(row_length, tensor.size / words):
             return None
         tokens = range(int(numbers.min()), int(numbers.max()) + 1)
-        return _Read(kernel.passes, loop, words, row_length, number, tokens, lane)
+        return _Read(kernel.passes, loop, words, row_length, number, tokens, lane, None)
 
     def token_number(self, start: Index, counts: Counts) -> Index | None:
         """The number of a token, from the index of its first word, in terms of the same counters."""
@@ -266,26 +275,39 @@ class _Finder:
         places = {
             id(read.loop): _row_place(rows[offset], read) for offset, found in self.reads.items() for read in found
         }
-        changed = []
+        changed: list[Kernel] = []
         for kernel in self.loops.kernels:
             if not kernel.is_gradient:
-                kernel = kernel.with_nests(tuple([_with_rows(nest, places) for nest in kernel.nests]))
+                nests = [_with_rows(nest, places) for nest in kernel.nests]
+                kernel = kernel.with_nests(tuple([nest for nest in nests if not _changes_nothing(nest)]))
             elif self.layout.tensor_at(result(kernel.nests[0]).index.base).offset in rows:
                 kernel = replace(kernel, passes=Pass.ROW_GRADIENTS)
-            changed.append(kernel)
+            changed += [kernel] if kernel.nests else []
         number = max((kernel.number for kernel in changed), default=-1) + 1
         copies = [self.row_kernel(number + i, table) for i, table in enumerate(tables)]
-        regions = [
-            Region(table.rows, f"TOKEN_ROWS_{i}", f"{table.place.tensor.name}.rows", size, size, size)
-            for i, table in enumerate(tables)
-            for size in [table.tokens * table.lanes]
-        ]
+        regions = {region.start: region for region in self.loops.regions[VALUE]}
+        for i, table in enumerate(tables):
+            size = table.tokens * table.lanes
+            name, title = f"TOKEN_ROWS_{i}", f"{table.place.tensor.name}.rows"
+            regions[table.rows] = Region(table.rows, name, title, size, size, size)
         return replace(
             self.loops,
             kernels=(*copies, *changed),
             lengths={**self.loops.lengths, VALUE: length},
-            regions={**self.loops.regions, VALUE: Regions([*self.loops.regions[VALUE], *regions])},
+            regions={**self.loops.regions, VALUE: Regions(regions.values())},
         )
+
+    def copied_to(self, table: TokenTable) -> int | None:
+        """Where all rows of a table are copied to, one after the other, if they alone are a region."""
+        for read in self.reads[table.place.offset]:
+            row = _row_place(replace(table, rows=0), read).index
+            if read.copy is not None:
+                to, count = read.copy
+                region = self.loops.region(VALUE, to.base)
+                is_all = count == region.row == table.tokens * table.lanes and region.start == to.base - row.base
+                if is_all and sorted(to.steps) == sorted(row.steps) and not to.tables:
+                    return region.start
+        return None
 
     def row_kernel(self, number: int, table: TokenTable) -> Kernel:
         """What run-time code does for a table, as loops."""
@@ -302,6 +324,15 @@ class _Finder:
         )
         loops = [For("i", table.tokens, ()), For("j", lanes, ())]
         return Kernel(number, passes, (around(loops, nest),), (0, 0), table.tokens * lanes)
+
+
+def _copy(nest: Body, read: For) -> tuple[Index, int] | None:
+    """Where a nest stores the sum of a loop over words, and how many of them, if it does nothing else."""
+    roots = root_loops(nest)
+    match roots[-1].body if roots else nest:
+        case (Let(name, start), loop, Store(Place(index=to), Name(stored))) if loop is read and stored == name:
+            return (to, prod(root.count for root in roots)) if is_neutral(start, Op.ADD) else None
+    return None
 
 
 def _row_place(table: TokenTable, read: _Read) -> Place:
@@ -325,6 +356,10 @@ def _with_rows(body: Body, places: Mapping[int, Place]) -> Body:
         else:
             changed.append(stmt.with_body(_with_rows(stmt.body, places)) if type(stmt) is For else stmt)
     return _simplified(tuple(changed)) if tuple(changed) != body else body
+
+
+def _changes_nothing(nest: Body) -> bool:
+    return all(type(stmt) is For or (type(stmt) is Store and stmt.value == stmt.target) for stmt in statements(nest))
 
 
 def _simplified(body: Body) -> Body:

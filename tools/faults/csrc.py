@@ -178,9 +178,16 @@ FAULTS = [
     Fault(
         "the gradient of the last token of an example is forgotten",
         "csrc/tokens.h",
-        "mark_word_dirty(word + images[image].token[token_gradients_##number[g][0]]);",
-        "if (g < gradients - 1) \\\n mark_word_dirty(word + images[image].token[token_gradients_##number[g][0]]);",
+        "count = list_word(word + images[image].token[",
+        "if (g < gradients - 1) \\\n count = list_word(word + images[image].token[",
         kind="embedding",
+    ),
+    Fault(
+        "gradients of words that are not finite are noticed in the lanes beyond a cache line alone",
+        "csrc/tokens.h",
+        "sum[lane] += FABS(factor[first + lane]);",
+        "sum[lane] = 0;",
+        test="tests/test_tokens.py::test_a_factor_that_is_not_finite",
     ),
     Fault(
         "predictions with noise of 0 instead of its mean",

@@ -310,6 +310,7 @@ def _token_constants(program: Program, kernels: Kernels) -> list[str]:
         ("TOKEN_COUNT", sum(part.numbers for part in kernels.by_index)),
         ("TOKEN_TABLE_COUNT", len(kernels.token_tables)),
         ("TOKEN_WORDS", sum(table.words for table in kernels.token_tables)),
+        ("TOKEN_GRADIENTS", max((len(table.gradients) for table in kernels.token_tables), default=0)),
     ]
     return [*defines(sizes), "", *_token_tables(kernels), *_token_gradients(kernels)]
 
