@@ -7,7 +7,7 @@ import models
 import numpy as np
 import pytest
 
-from codegen import Label, Pixels, Program, compile_program
+from codegen import Floats, Label, Pixels, Program, compile_program
 from codegen.pipeline import build_graph, reroll
 from codegen.reroll.affine import fit
 from codegen.schedule.nest import root_loops
@@ -140,6 +140,16 @@ def test_a_long_chain_that_is_one_sum_stays_one_loop():
     program = Program(inputs=Pixels(x), targets=None, parameters={"w": w}, loss=models.dot(w, x))
     _, loops, statements = counts(program)
     assert (loops, statements) == (1, 1)
+
+
+def test_a_long_chain_on_top_of_a_sum_is_cut():
+    """No pass recurses over the graph: unary ops above a sum are a tree of bounded size too."""
+    x, w = ([Value(0.5) for _ in range(3)] for _ in range(2))
+    out = w[0] * x[0] + w[1] * x[1] + w[2] * x[2]
+    for _ in range(3000):
+        out = out.tanh()
+    program = Program(inputs=Floats(x), targets=None, parameters={"w": w}, loss=None, outputs={"out": [out]})
+    assert len(compile_program(program).text) < 100_000
 
 
 def test_no_group_is_padded_into_the_next():

@@ -35,7 +35,8 @@ MAX_TREE = 16  # operations in one tree
 
 # (op, shape) and (op, shape, shape) are trees, (op, ((shape, count), ...)) is a sum or a maximum of terms in order.
 Shape = tuple[int, ...] | tuple[int, tuple[tuple[int, int], ...]]
-Tree = tuple[int, tuple[int, ...], int]  # shape, leaves, operations in it
+# Shape, leaves, operations, and whether a sum is below these, whose own additions do not count.
+Tree = tuple[int, tuple[int, ...], int, bool]
 
 
 class Shapes:
@@ -106,66 +107,91 @@ class Trees:
 
 def find_trees(graph: Graph) -> Trees:
     """Cuts a graph, all of whose nodes are live, into trees."""
-    op, a, b, sums = graph.op, graph.a, graph.b, graph.sums
-    nodes = _Nodes(graph)
-    kind, inner, single, pending = nodes.kind, nodes.inner, nodes.single, nodes.pending
     trees = Trees(Shapes())
-    intern = trees.shapes.intern
-    # A node waits here until its only user has decided whether to inline it: shape, leaves, size (0: has a sum).
-    waiting: dict[int, Tree] = {}
-
-    def operand(n: int, sum_allowed: bool = False) -> Tree:
-        if single[n]:  # built where it is used
-            if b[n] < 0:
-                return intern((op[n], kind[a[n]])), (a[n],), 1
-            return intern((op[n], kind[a[n]], kind[b[n]])), (a[n], b[n]), 1
-        tree = waiting.pop(n, None)
-        if tree is None:
-            return kind[n], (n,), 0
-        if 0 < tree[2] <= MAX_TREE or (tree[2] == 0 and sum_allowed):
-            return tree
-        trees.shape_of[n], trees.leaves_of[n], _ = tree
-        return ROOT_KIND, (n,), 0
-
-    for n in np.flatnonzero(nodes.visited).tolist():
-        o, left, right = op[n], a[n], b[n]
-        top = sums[n][0] if n in sums else -1
-        if (inner[left] and op[left] == o) or top == o or (top >= 0 and o == Op.DETACH):
-            terms = [right] if right >= 0 else []
-            while inner[left] and op[left] == o:
-                terms.append(b[left])
-                left = a[left]
-            terms.append(left)
-            parts = [operand(term) for term in reversed(terms)]
-            runs = tuple([(s, len(list(same))) for s, same in groupby([part[0] for part in parts])])
-            tree = (intern((o if top < 0 else top, runs)), tuple([leaf for part in parts for leaf in part[1]]), 0)
-        elif right >= 0:
-            s, s_leaves, s_size = operand(left)
-            t, t_leaves, t_size = operand(right)
-            tree = (intern((o, s, t)), s_leaves + t_leaves, s_size + t_size + 1)
-            if top >= 0:
-                tree = (intern((top, ((tree[0], 1),))), tree[1], 0)
-        else:
-            s, leaves, size = operand(left, sum_allowed=True)
-            has_sum = size == 0 and trees.shapes.terms(_innermost(trees.shapes, s)) is not None
-            tree = (intern((o, s)), leaves, 0 if has_sum else size + 1)
-        if pending[n]:
-            waiting[n] = tree
-        else:
-            trees.shape_of[n], trees.leaves_of[n], _ = tree
-    assert not waiting, "a node without users"
+    _Cut(graph, trees).all()
     for n in graph.roots():
-        if op[n] in LEAVES:
-            trees.shape_of[n], trees.leaves_of[n] = op[n], (n,)
+        if graph.op[n] in LEAVES:
+            trees.shape_of[n], trees.leaves_of[n] = graph.op[n], (n,)
     trees.roots = sorted(trees.shape_of)
     return trees
 
 
-def _innermost(shapes: Shapes, shape: int) -> int:
-    """What is left of a shape without the unary ops on top."""
-    while not shapes.is_leaf(shape) and len(shapes[shape]) == 2 and shapes.terms(shape) is None:
-        shape = shapes[shape][1]  # type: ignore[assignment]
-    return shape
+class _Cut:
+    """Visits operations in order, and adds the trees of those that turn out to be roots.
+
+    A node with a single user waits, with its tree, until that user takes the tree as a part of its own, or makes the
+    node a root.
+    """
+
+    def __init__(self, graph: Graph, trees: Trees) -> None:
+        self.graph, self.trees, self.nodes = graph, trees, _Nodes(graph)
+        self.intern = trees.shapes.intern
+        self.waiting: dict[int, Tree] = {}
+
+    def all(self) -> None:
+        pending = self.nodes.pending
+        for n in np.flatnonzero(self.nodes.visited).tolist():
+            tree = self.tree(n)
+            if pending[n]:
+                self.waiting[n] = tree
+            else:
+                self.add_root(n, tree)
+        assert not self.waiting, "a node without users"
+
+    def add_root(self, n: int, tree: Tree) -> None:
+        self.trees.shape_of[n], self.trees.leaves_of[n], *_ = tree
+
+    def tree(self, n: int) -> Tree:
+        """A node's own tree. Marked as a sum (`Graph.sums`), an expression is one of a single term, a copy too."""
+        o, left, right = self.graph.op[n], self.graph.a[n], self.graph.b[n]
+        is_marked, op = n in self.graph.sums, self.graph.sums.get(n, (o,))[0]
+        if self.is_inside(left, o) or (is_marked and o in (op, Op.DETACH)):
+            return self.sum(op, self.spine(n))
+        if right < 0:
+            shape, leaves, size, has_sum = self.operand(left, sum_allowed=True)
+            return self.intern((o, shape)), leaves, size + 1, has_sum
+        s, s_leaves, s_size, _ = self.operand(left)
+        t, t_leaves, t_size, _ = self.operand(right)
+        shape, leaves = self.intern((o, s, t)), s_leaves + t_leaves
+        if is_marked:
+            return self.intern((op, ((shape, 1),))), leaves, 0, True
+        return shape, leaves, s_size + t_size + 1, False
+
+    def sum(self, op: int, terms: list[int]) -> Tree:
+        """Terms that are added, or of which the largest is taken, in order."""
+        parts = [self.operand(term) for term in terms]
+        runs = tuple([(shape, len(list(same))) for shape, same in groupby([part[0] for part in parts])])
+        return self.intern((op, runs)), tuple([leaf for part in parts for leaf in part[1]]), 0, True
+
+    def spine(self, n: int) -> list[int]:
+        """The terms on the left spine below a node, the first one first."""
+        op, a, b = self.graph.op, self.graph.a, self.graph.b
+        terms = [b[n]] if b[n] >= 0 else []
+        below = a[n]
+        while self.is_inside(below, op[n]):
+            terms.append(b[below])
+            below = a[below]
+        return [below, *reversed(terms)]
+
+    def is_inside(self, n: int, op: int) -> bool:
+        """Whether a left operand of an op continues its spine."""
+        return bool(self.nodes.inner[n]) and self.graph.op[n] == op
+
+    def operand(self, n: int, sum_allowed: bool = False) -> Tree:
+        """The tree of an operand where it is read: a leaf if it has storage of its own, which may be decided here."""
+        kind, op, a, b = self.nodes.kind, self.graph.op, self.graph.a, self.graph.b
+        if self.nodes.single[n]:  # built where it is used
+            if b[n] < 0:
+                return self.intern((op[n], kind[a[n]])), (a[n],), 1, False
+            return self.intern((op[n], kind[a[n]], kind[b[n]])), (a[n], b[n]), 1, False
+        tree = self.waiting.pop(n, None)
+        if tree is None:
+            return kind[n], (n,), 0, False
+        *_, size, has_sum = tree
+        if size <= MAX_TREE and (sum_allowed or not has_sum):
+            return tree
+        self.add_root(n, tree)
+        return ROOT_KIND, (n,), 0, False
 
 
 class _Nodes:
