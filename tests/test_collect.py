@@ -43,6 +43,15 @@ def test_each_column_has_a_place_of_its_own():
     ]
 
 
+def test_names_are_those_of_one_place_in_a_nest():
+    """Of two loops in one scope, as of what an image adds to a gradient besides its sum over images."""
+    stmts = [Store(at(to), Apply(int(Op.MUL), (call("erf", at(0)), at(1000 + to, 8)))) for to in (100, 200)]
+    body = tuple([For("i", 16, (stmt,), Kind.LANES) for stmt in stmts])
+    kernel = Kernel(0, Pass.LOSS, (body,), (0, 0), 32)
+    (changed,) = collect(Loops((kernel,), {VALUE: 10_000}, {}, {}, 0)).kernels[0].nests
+    assert [line for line in body_lines(changed) if line.startswith("local")] == ["local far[16]", "local far1[16]"]
+
+
 @pytest.mark.parametrize(
     ("value", "count"),
     [

@@ -149,6 +149,7 @@ class _Checker:
                 else:
                     scope.names.add(stmt.name)
             case Local():
+                self.require(stmt.name not in scope.locals, "named twice", stmt)
                 scope.locals[stmt.name] = stmt.length
             case Prefetch():
                 self.require(stmt.counter in scope.counters, f"{stmt.counter} is not in scope", stmt)

@@ -159,7 +159,7 @@ def _each_innermost(loops: Loops, prefix: str, change: Change, at_top: bool) -> 
     """What an innermost loop becomes; it may name what comes before it `prefix` and a number."""
 
     def in_nest(kernel: Kernel, nest: Body) -> Body:
-        names = (f"{prefix}{i or ''}" for i in count())
+        names = _names(prefix)
 
         def visit(body: Body, is_inside: bool) -> Body:
             result: list[Stmt] = []
@@ -175,6 +175,11 @@ def _each_innermost(loops: Loops, prefix: str, change: Change, at_top: bool) -> 
         return visit(nest, at_top)
 
     return each_nest(loops, in_nest)
+
+
+def _names(prefix: str) -> Iterator[str]:
+    """Names that a nest has not yet: prefix, prefix1, prefix2, ..."""
+    return (f"{prefix}{i or ''}" for i in count())
 
 
 def _split(index: Index, counter: str) -> tuple[Index, Index]:
@@ -194,19 +199,21 @@ def _split(index: Index, counter: str) -> tuple[Index, Index]:
 
 
 def collect(loops: Loops) -> Loops:
+    arrays = {*loops.tables, DATA, VALUE, SHARED}
+
     def change(kernel: Kernel, nest: Body) -> Body:
-        return _collected(nest, {*loops.tables, DATA, VALUE, SHARED})
+        return _collected(nest, arrays, _names("far"))
 
     return each_nest(loops, change)
 
 
-def _collected(body: Body, arrays: set[str]) -> Body:
-    return tuple([new for stmt in body for new in (_loop(stmt, arrays) if type(stmt) is For else (stmt,))])
+def _collected(body: Body, arrays: set[str], names: Iterator[str]) -> Body:
+    return tuple([new for stmt in body for new in (_loop(stmt, arrays, names) if type(stmt) is For else (stmt,))])
 
 
-def _loop(loop: For, arrays: set[str]) -> Body:
+def _loop(loop: For, arrays: set[str], names: Iterator[str]) -> Body:
     if loop.kind != Kind.LANES or any(type(stmt) is not Store for stmt in loop.body):
-        return (loop.with_body(_collected(loop.body, arrays)),)
+        return (loop.with_body(_collected(loop.body, arrays, names)),)
     if not MIN_LANES <= loop.count <= MAX_LANES or not any(map(_functions, loop.body)):
         return (loop,)
     far: dict[Place, Place] = {}
@@ -214,7 +221,9 @@ def _loop(loop: For, arrays: set[str]) -> Body:
     def change(expr: Expr) -> Expr:
         if type(expr) is not Place or expr.array not in arrays or expr.index.is_contiguous(loop.counter):
             return expr
-        return far.setdefault(expr, Place(f"far{len(far) or ''}", Index(0, ((1, loop.counter),))))
+        if expr not in far:
+            far[expr] = Place(next(names), Index(0, ((1, loop.counter),)))
+        return far[expr]
 
     body = tuple([Store(stmt.target, map_expr(stmt.value, change)) for stmt in loop.body if type(stmt) is Store])
     copies = [

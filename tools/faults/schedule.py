@@ -313,8 +313,8 @@ FAULTS = [
     Fault(
         "two columns collected in one place",
         "codegen/schedule/hoist.py",
-        "len(far) or ''",
-        "''",
+        "Place(next(names), ",
+        "Place('far', ",
         test="tests/test_collect.py",
     ),
     Fault(
