@@ -6,10 +6,10 @@ import gc
 import hashlib
 import keyword
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import chain
 
 import numpy as np
 
@@ -402,14 +402,20 @@ def dense_rows_of(found: Rerolled, program: Program, target: Target) -> Loops:
 
 def _check_outputs(graph: Graph, program: Program) -> None:
     """Raises ValueError for an output that depends on a target: a prediction has none."""
-    targets = len(program.target_values)  # noise comes behind them
+    if not _reads_target(graph, program, chain(*graph.outputs.values())):
+        return
     for name, nodes in graph.outputs.items():
-        reached = graph.reachable(*nodes)
-        leaves = zip(compress(graph.op, reached), compress(graph.a, reached), strict=True)
-        if any(op == Op.TARGET and number < targets for op, number in leaves):
+        if _reads_target(graph, program, nodes):
             raise ValueError(
                 f"the output {name!r} depends on a target, but a prediction has none: declare it as a metric"
             )
+
+
+def _reads_target(graph: Graph, program: Program, nodes: Iterable[int]) -> bool:
+    """Whether one of some nodes depends on a target. Noise, which comes behind targets, is none."""
+    reached = np.frombuffer(graph.reachable(*nodes), dtype=bool)
+    op, number, _ = graph.columns()
+    return bool(((op == Op.TARGET) & (number < len(program.target_values)) & reached).any())
 
 
 def registered(*graphs: Graph) -> list[ops.Row]:

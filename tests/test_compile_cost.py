@@ -10,11 +10,13 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 from harness import nightly_but
 
 from codegen import Floats, Program
 from codegen.backends.c import printer
+from codegen.passes import windows
 from codegen.pipeline import compile_program
 from micrograd.engine import Value
 from micrograd.functional import total
@@ -46,9 +48,9 @@ def test_a_row_of_the_table(compile_time):
     assert {text.count("|") for text in compile_time.header().splitlines()} == {columns}
 
 
-def lines_run(compile_time: ModuleType, kind: str, name: str) -> tuple[int, int]:
+def lines_run(program: Program) -> tuple[int, int]:
     """The nodes of a model, and the lines of Python that compiling it runs: unlike seconds, the same on any machine."""
-    program, lines = getattr(compile_time, kind)(name), 0
+    lines = 0
 
     def count(*_):
         nonlocal lines
@@ -67,10 +69,40 @@ def lines_run(compile_time: ModuleType, kind: str, name: str) -> tuple[int, int]
 @pytest.mark.parametrize("sizes", nightly_but([2], [2, 3]))
 @pytest.mark.parametrize("kind", nightly_but(["perceptron"], ["perceptron", "convolution"]))
 def test_work_grows_with_the_graph_and_no_faster(compile_time, kind, sizes):
-    runs = [lines_run(compile_time, kind, name) for name in compile_time.MODELS[kind][:sizes]]
+    runs = [lines_run(getattr(compile_time, kind)(name)) for name in compile_time.MODELS[kind][:sizes]]
     per_node = [lines / nodes for nodes, lines in runs]
     assert per_node == sorted(per_node, reverse=True)  # and what each model costs once tells less
     assert per_node[1] < 110
+
+
+def many_outputs(count: int) -> Program:
+    """A chain, each link of which is an output."""
+    x, w = ([Value(0.1) for _ in range(4)] for _ in range(2))
+    outputs, h = {}, x[0]
+    for i in range(count):
+        h = (h * w[i % 4] + x[(i + 1) % 4]).tanh()
+        outputs[f"o{i}"] = [h]
+    return Program(inputs=Floats(x), targets=None, parameters={"w": w}, loss=None, outputs=outputs)
+
+
+def unary_above_a_sum(count: int) -> Program:
+    x, w = ([Value(0.1) for _ in range(3)] for _ in range(2))
+    out = total([a * b for a, b in zip(x, w, strict=True)])
+    for _ in range(count):
+        out = out.tanh()
+    return Program(inputs=Floats(x), targets=None, parameters={"w": w}, loss=None, outputs={"out": [out]})
+
+
+@pytest.mark.parametrize(("make", "count"), [(many_outputs, 250), (unary_above_a_sum, 250)])
+def test_work_of_unusual_graphs_grows_no_faster_either(make, count):
+    lines = [lines_run(make(size))[1] for size in (count, 4 * count)]
+    assert lines[1] < 4.1 * lines[0]
+
+
+def test_no_box_is_filled_that_is_too_large(monkeypatch):
+    """Each of 50 weights is multiplied by four values, again and again: each use would have a place of its own."""
+    monkeypatch.setattr(windows, "_boxes", lambda *_: pytest.fail("looks for boxes"))
+    assert windows.find_windows(np.random.default_rng(1).integers(0, 4, (50, 1000))) is None
 
 
 @pytest.mark.nightly

@@ -39,8 +39,6 @@ from micrograd import ops
 from micrograd.engine import Value
 from micrograd.noise import Noise
 
-RESULT, LEFT, RIGHT = range(3)  # the first nodes of a slope's graph
-
 
 @dataclass
 class Slope:
@@ -53,7 +51,7 @@ class Slope:
     def of(cls, op: ops.Row, i: int) -> Slope | None:
         """The derivative by operand i; None if no gradient flows to it."""
         graph = Graph()
-        result, *operands = [Node(graph, graph.add(Op.INPUT, k)) for k in range(RIGHT + 1)]
+        result, *operands = [Node(graph, graph.add(Op.INPUT, k)) for k in range(3)]
         slope = op.slope(i, result, operands[: op.arity])
         if slope is None:
             return None

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -45,9 +46,9 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
     """
     expect_program(program, "freeze")
     targets = set(map(id, program.target_values))
-    for name, values in program.outputs.items():
-        if targets and not targets.isdisjoint(_reachable(values)):
-            raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
+    if not targets.isdisjoint(_reachable(chain.from_iterable(program.outputs.values()))):
+        name = next(name for name, values in program.outputs.items() if not targets.isdisjoint(_reachable(values)))
+        raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
     set_weights(program, weights, program.storage)
     for noise in program.noises:
         noise.rest()

@@ -32,6 +32,8 @@ from codegen.ir.graph import Graph, Op, Padded, with_copies
 from codegen.passes.windows import FEWEST_USES, Ints, find_windows
 from codegen.program import Program
 
+MAX_EMPTY = 4  # times as many uses in all, if each weight of a tensor had as many as the one with most
+
 
 def store_padding(graph: Graph, program: Program, forward: int) -> Graph:
     """The graph itself if it has no padding. `forward`: how many nodes come before the adjoints."""
@@ -74,6 +76,8 @@ def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array
     """What the weights of a tensor are multiplied with. A weight with fewer uses than others has the later ones."""
     op, a, b = graph.columns()
     most = max(map(len, uses))
+    if most * len(uses) > MAX_EMPTY * sum(map(len, uses)):
+        return
     products = np.array([np.pad(some, (most - len(some), 0), constant_values=-1) for some in uses])
     is_first = op[a[products]] != Op.PARAM
     read = np.where(is_first, a[products], b[products]).astype(np.int64)

@@ -114,8 +114,8 @@ def _by_uses(rows: Ints) -> Ints | None:
     """
     plane = _planes(rows)
     planes = [np.flatnonzero(plane == number) for number in np.unique(plane)]
-    if min(map(len, planes)) < 2:
-        return None
+    if min(map(len, planes)) < 2 or rows.shape[1] * len(planes) > MOST_PLACES * len(np.unique(rows)):
+        return None  # the second: each plane has a place for each use at least, too many for find_windows()
     planes.sort(key=lambda members: int(rows[members].max()))
     for shape in _boxes(rows.shape[1], MOST_AXES - 1):
         cells = np.zeros((*rows.shape, 1 + len(shape)), np.int64)

@@ -31,7 +31,6 @@ from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import comment_text, drawn_from, input_noun, noise_rows, number_strides, targets_noun, walk
 from codegen.passes.updates import Updates
 from codegen.program import Label, Program
-from codegen.reroll.affine import peel
 from codegen.reroll.groups import Ints
 from codegen.reroll.layout import TensorPlace, aligned
 from codegen.schedule.rows import RowTensor
@@ -450,13 +449,15 @@ def _input_gradients(program: Program, kernels: Kernels) -> list[str]:
 
 
 def spans_of(places: Ints) -> list[tuple[int, int, int]]:
-    spans = []
+    """Places as arithmetic progressions: the first place, the step and the count of each."""
+    steps = np.diff(places)
+    ends = np.append(np.flatnonzero(np.diff(steps)) + 1, len(steps))  # the last place that follows at the same step
+    spans: list[tuple[int, int, int]] = []
     start = 0
     while start < len(places):
-        loops, _ = peel(places[start:, None])
-        count, step = (loops[0].count, int(loops[0].strides[0])) if loops else (1, 0)
-        spans.append((int(places[start]), step, count))
-        start += count
+        end = int(ends[np.searchsorted(ends, start, side="right")]) if start < len(steps) else start
+        spans.append((int(places[start]), int(steps[start]) if end > start else 0, end - start + 1))
+        start = end + 1
     return spans
 
 
