@@ -16,7 +16,7 @@ A group whose instances read from different arrays is split first, so that one i
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -138,76 +138,126 @@ class Layout:
         return self.tensors[bisect_right(self.tensors, index, key=lambda place: place.offset) - 1]
 
 
-def assign(
-    graph: Graph,
-    shapes: Shapes,
-    groups: list[Group],
-    program: Program,
-    cache_line: int,
-    by_index: Collection[Part],
-    families: list[list[Member]],
-    grids: list[Grid],
-    margins: Mapping[Key, Margin],
-    by_creation: bool,
-    in_tables: bool,
-) -> Layout:
-    """Splits and orders the groups' instances, and assigns storage to every tensor and root: see storage.py."""
-    op = np.frombuffer(graph.op, dtype=np.uint8)
-    leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
-    declared, tensor_of = declared_order(program)
-    is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
-    index = leaf_number.copy()
-    index[is_parameter] = declared[leaf_number[is_parameter]]
-    input_index = _input_index(program, by_index)
-    index[op == Op.INPUT] = input_index[leaf_number[op == Op.INPUT]]
-    target_offset = aligned(int((input_index < FIRST_TOKEN).sum()), cache_line)
-    index[op == Op.TARGET] += target_offset
-    array = np.zeros(len(graph), dtype=np.int64)  # which array a leaf belongs to
-    array[is_parameter] = tensor_of[leaf_number[is_parameter]]
-    array[op == Op.INPUT] = index[op == Op.INPUT] >= FIRST_TOKEN
+@dataclass(frozen=True)
+class Plan:
+    """What storage.py decides: what is stored together, zeros around it, and the order of instances: see arrange.py."""
 
-    value_count = target_offset + aligned(len(program.target_leaves), cache_line)
-    layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line, input_index=input_index)
-    used = Pass.LOSS if program.loss is not None else Pass.OUTPUTS
-    parts: list[list[GroupLayout]] = [[] for _ in groups]
-    slots = _Slots(families, grids, layout)
-    tensor = array.copy()
-    rows: dict[object, int] = {}
+    families: list[list[Member]]
+    grids: list[Grid]  # besides the arrays with padding
+    margins: Mapping[Key, Margin]
+    by_creation: bool = False
+    in_tables: bool = True
+
+
+class Assignment:
+    """Storage that grows group by group: `layout` says where nodes are, `known` what their readers can know of that."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        shapes: Shapes,
+        groups: list[Group],
+        program: Program,
+        cache_line: int,
+        by_index: Collection[Part],
+        plan: Plan,
+    ) -> None:
+        self.graph, self.shapes, self.groups, self.program, self.margins = graph, shapes, groups, program, plan.margins
+        op = np.frombuffer(graph.op, dtype=np.uint8)
+        self.leaf_number = np.frombuffer(graph.a, dtype=np.intc).astype(np.int64)
+        self.declared, tensor_of = declared_order(program)
+        self.is_parameter = (op == Op.PARAM) | (op == Op.GRAD)
+        is_input, is_target = op == Op.INPUT, op == Op.TARGET
+        input_index = _input_index(program, by_index)
+        target_offset = aligned(int((input_index < FIRST_TOKEN).sum()), cache_line)
+        index = self.leaf_number.copy()
+        index[self.is_parameter] = self.declared[self.leaf_number[self.is_parameter]]
+        index[is_input] = input_index[self.leaf_number[is_input]]
+        index[is_target] += target_offset
+        self.tensor = np.zeros(len(graph), dtype=np.int64)  # which array a leaf belongs to
+        self.tensor[self.is_parameter] = tensor_of[self.leaf_number[self.is_parameter]]
+        self.tensor[is_input] = index[is_input] >= FIRST_TOKEN
+        value_count = target_offset + aligned(len(program.target_leaves), cache_line)
+        self.layout = Layout([], [], index, {}, target_offset, value_count, 0, cache_line, input_index=input_index)
+        arrays = [Grid(np.array(array.nodes), np.array(array.places)) for array in graph.padded]
+        self.slots = _Slots(plan.families, [*arrays, *plan.grids], self.layout)
+        self.known = Arrangement(
+            index,
+            self.leaf_number,
+            self.tensor.copy(),
+            self.tensor.copy(),
+            cache_line,
+            _fewest_roots(groups),
+            plan.by_creation,
+            plan.in_tables,
+        )
+
+    def assign(self) -> Layout:
+        """Splits and orders the groups' instances, and assigns storage to every tensor and root: see storage.py.
+
+        Until place_tensors() has decided, parameters are one tensor after the other, in C order.
+        """
+        used = Pass.LOSS if self.program.loss is not None else Pass.OUTPUTS
+        parts: list[list[GroupLayout]] = [[] for _ in self.groups]
+        for decides in (True, False):  # how tensors are stored: these groups come first
+            for group, stored in zip(self.groups, parts, strict=True):
+                if bool(group.passes & used) == decides:
+                    stored += self.parts_of(group, decides)
+            self.layout.groups = [part for stored in parts for part in stored]
+            if decides:
+                self.place_tensors()
+        return self.finished()
+
+    def parts_of(self, group: Group, is_free: bool) -> Iterator[GroupLayout]:
+        """The parts of a group, stored. `is_free`: the tensors that it reads are still to be placed."""
+        runs, post, combine = split_shape(self.shapes, group.shape, group.is_gradient)
+        for some in self.known.split(group, self.tensor):
+            self.layout.readers += self.known.of_literals(some, runs)
+        for part in self.known.parts(group, runs):
+            grid = self.slots.grid(part)
+            ordered, box = self.known.ordered(part, runs, is_free, may_fill=grid is None)
+            margin = NO_MARGIN if grid else margin_of(part, self.margins, self.layout.cache_line)
+            stored = GroupLayout(ordered, runs, post, combine, box, grid, margin)
+            self.store(part, stored)
+            yield stored
+
+    def store(self, part: Group, stored: GroupLayout) -> None:
+        """Assigns places to a part, as it is stored, and tells those that read it."""
+        known = self.known
+        start, place = self.slots.place(part, stored.extent) or (None, None)
+        _allocate(self.layout, stored, known.array, place)
+        if stored.grid is None:  # whose other groups may come later
+            known.extents[stored.offset] = stored.size, stored.margin
+        known.family[part.roots] = known.array[part.roots] if start is None else start
+        if stored.box is not None:
+            known.boxes[stored.offset] = stored.box
+
+    def place_tensors(self) -> None:
+        _place_tensors(self.layout, self.program, self.declared)
+        places = self.layout.parameter_index[self.leaf_number[self.is_parameter]]
+        self.layout.index[self.is_parameter] = places
+
+    def finished(self) -> Layout:
+        layout, known = self.layout, self.known
+        layout.family = known.family
+        layout.has_choice, layout.has_tables = known.has_choice, known.has_tables
+        wanted = known.wanted
+        layout.wanted = {part.group.key: wanted[part.offset] for part in layout.groups if part.offset in wanted}
+        for number, placed in enumerate(layout.groups):
+            placed.number = number
+            layout.chains.setdefault(placed.group.chain, []).append(number)
+        if self.graph.gradients:
+            layout.index[list(self.graph.gradients.values())] = layout.parameter_index[list(self.graph.gradients)]
+        return layout
+
+
+def _fewest_roots(groups: list[Group]) -> dict[object, int]:
+    """Of each kind of sums that differ in numbers of terms, the roots of the smallest group."""
+    found: dict[object, int] = {}
     for group in groups:
         if group.kin is not None:
-            rows[group.kin] = min(len(group.roots), rows.get(group.kin, len(group.roots)))
-    known = Arrangement(index, leaf_number, array, array.copy(), cache_line, rows, by_creation, in_tables)
-    for is_used in (True, False):  # the groups that decide how tensors are stored come first
-        for group, stored in zip(groups, parts, strict=True):
-            if bool(group.passes & used) == is_used:
-                runs, post, combine = split_shape(shapes, group.shape, group.is_gradient)
-                for some in known.split(group, tensor):
-                    layout.readers += known.of_literals(some, runs)
-                for part in known.parts(group, runs):
-                    grid = slots.grid(part)
-                    ordered, box = known.ordered(part, runs, is_used, may_fill=grid is None)
-                    margin = NO_MARGIN if grid else margin_of(part, margins, cache_line)
-                    stored.append(GroupLayout(ordered, runs, post, combine, box, grid, margin))
-                    start, place = slots.place(part, stored[-1].extent) or (None, None)
-                    _allocate(layout, stored[-1], array, place)
-                    if grid is None:  # whose other groups may come later
-                        known.extents[stored[-1].offset] = stored[-1].size, margin
-                    known.family[part.roots] = array[part.roots] if start is None else start
-                    if box is not None:
-                        known.boxes[stored[-1].offset] = box
-        layout.groups = [part for stored in parts for part in stored]
-        if is_used:
-            _place_tensors(layout, program, declared)
-            index[is_parameter] = layout.parameter_index[leaf_number[is_parameter]]
-    layout.family = known.family
-    layout.has_choice, layout.has_tables = known.has_choice, known.has_tables
-    layout.wanted = {part.group.key: known.wanted[part.offset] for part in layout.groups if part.offset in known.wanted}
-    for number, placed in enumerate(layout.groups):
-        placed.number = number
-        layout.chains.setdefault(placed.group.chain, []).append(number)
-    if graph.gradients:
-        index[list(graph.gradients.values())] = layout.parameter_index[list(graph.gradients)]
-    return layout
+            found[group.kin] = min(len(group.roots), found.get(group.kin, len(group.roots)))
+    return found
 
 
 def _input_index(program: Program, by_index: Collection[Part]) -> Ints:

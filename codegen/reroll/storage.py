@@ -9,9 +9,8 @@ whose loop nests are few and load few vectors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,11 +25,12 @@ from codegen.reroll.families import Part as Member
 from codegen.reroll.families import find_families, read_together
 from codegen.reroll.grids import LINE, Grid, find_grid
 from codegen.reroll.groups import Group, Ints, Key
-from codegen.reroll.layout import GroupLayout, Layout, assign, margin_of
+from codegen.reroll.layout import Assignment, GroupLayout, Layout, Plan, margin_of
 from codegen.reroll.lower import RESULT, Nest, lower
 from codegen.reroll.trees import Shapes
 
 Margins = dict[Key, Margin]
+Assigned = Callable[[Plan], Layout]
 
 MAX_ROUNDS = 6
 HALF = LINE // 2
@@ -52,37 +52,31 @@ def assign_storage(
 
     The inputs of the parts `by_index` are in token[]: their indices begin at FIRST_TOKEN, behind those of value[].
     """
-    arrays = [Grid(np.array(array.nodes), np.array(array.places)) for array in graph.padded]
 
-    def assigned(
-        families: list[list[Member]], grids: list[Grid], margins: Margins, by_creation: bool, in_tables: bool
-    ) -> Layout:
-        known = [*arrays, *grids]
-        order = by_creation, in_tables
-        return assign(graph, shapes, groups, program, cache_line, by_index, families, known, margins, *order)
+    def assigned(plan: Plan) -> Layout:
+        return Assignment(graph, shapes, groups, program, cache_line, by_index, plan).assign()
 
-    layout = _assign_with_rows(graph, shapes, partial(assigned, in_tables=True))
+    layout = _assign_with_rows(graph, shapes, assigned, in_tables=True)
     if not layout.has_tables:
         return layout
-    other = _assign_with_rows(graph, shapes, partial(assigned, in_tables=False))
+    other = _assign_with_rows(graph, shapes, assigned, in_tables=False)
     return layout if _is_better(_cost(graph, layout), _cost(graph, other)) else other
 
 
-def _assign_with_rows(graph: Graph, shapes: Shapes, assigned: Callable[..., Layout]) -> Layout:
+def _assign_with_rows(graph: Graph, shapes: Shapes, assigned: Assigned, in_tables: bool) -> Layout:
     """In that order of rows of lanes in which loads are fewer."""
-    plan, layout = _assign_with_margins(graph, shapes, partial(assigned, by_creation=False))
+    plan, layout = _assign_with_margins(graph, shapes, assigned, Plan([], [], {}, False, in_tables))
     if not layout.has_choice:
         return layout
-    _, other = _assign_with_margins(graph, shapes, partial(assigned, by_creation=True), plan.families)
+    start = Plan(plan.families, [], {}, True, in_tables)
+    _, other = _assign_with_margins(graph, shapes, assigned, start)
     are_few = len(other.groups) <= MORE_GROUPS * len(layout.groups)
     return other if are_few and _cost(graph, other).loads < _cost(graph, layout).loads else layout
 
 
-def _assign_with_margins(
-    graph: Graph, shapes: Shapes, assigned: Callable[..., Layout], families: Sequence[list[Member]] = ()
-) -> tuple[_Plan, Layout]:
-    """With zeros around what boxes read, if that pays. `families`: where the search begins."""
-    start, first = _Plan([*families], [], {}), assigned(families, [], {})
+def _assign_with_margins(graph: Graph, shapes: Shapes, assigned: Assigned, start: Plan) -> tuple[Plan, Layout]:
+    """With zeros around what boxes read, if that pays. The search for families begins with those of `start`."""
+    first = assigned(start)
     plan, layout = _Search(graph, shapes, assigned, has_margins=False).layout(start, first)
     if layout.wanted:
         other_plan, other = _Search(graph, shapes, assigned, has_margins=True).layout(start, first)
@@ -91,24 +85,16 @@ def _assign_with_margins(
     return plan, layout
 
 
-class _Plan(NamedTuple):
-    """What is stored together, and zeros around it."""
-
-    families: list[list[Member]]
-    grids: list[Grid]
-    margins: Margins
-
-
 @dataclass(frozen=True)
 class _Search:
     """Looks for families and margins, then for grids."""
 
     graph: Graph
     shapes: Shapes
-    assigned: Callable[..., Layout]
+    assigned: Assigned
     has_margins: bool
 
-    def layout(self, start: _Plan, first: Layout) -> tuple[_Plan, Layout]:
+    def layout(self, start: Plan, first: Layout) -> tuple[Plan, Layout]:
         """The storage with what is found. `first`: that of the start."""
         plan, layout = self.with_families(start, first)
         # A stack of layers is stored an equal distance apart, so that loops go over them: grids would move it.
@@ -117,7 +103,7 @@ class _Search:
             plan, layout = self.with_grids(plan, layout, first.readers, of_gradients)
         return plan, layout
 
-    def with_families(self, plan: _Plan, first: Layout) -> tuple[_Plan, Layout]:
+    def with_families(self, plan: Plan, first: Layout) -> tuple[Plan, Layout]:
         layout = first
         for _ in range(MAX_ROUNDS):
             margins = self.margins(layout)
@@ -126,24 +112,24 @@ class _Search:
             families = find_families(len(self.graph), first.readers, members)
             if (_keys(families), margins) == (_keys(plan.families), plan.margins):
                 break
-            better_plan = _Plan(families, [], margins)
-            better = self.assigned(*better_plan)
+            better_plan = replace(plan, families=families, grids=[], margins=margins)
+            better = self.assigned(better_plan)
             if len(better.groups) > len(layout.groups):
                 break
             plan, layout = better_plan, better
         return plan, layout
 
-    def with_grids(self, plan: _Plan, layout: Layout, readers: list[Group], of_gradients: bool) -> tuple[_Plan, Layout]:
+    def with_grids(self, plan: Plan, layout: Layout, readers: list[Group], of_gradients: bool) -> tuple[Plan, Layout]:
         """One round may need more nests, until what reads its grids is a grid too: all together must need fewer."""
         before = plan, layout
-        rounds: list[tuple[Cost, int, _Plan, Layout]] = []
+        rounds: list[tuple[Cost, int, Plan, Layout]] = []
         while len(rounds) < MAX_ROUNDS:
             new = _new_grids(self.graph, self.shapes, layout, readers, of_gradients)
             margins = self.margins(layout)
             if not new and margins == plan.margins:
                 break
-            plan = _Plan(plan.families, plan.grids + new, margins)
-            layout = self.assigned(*plan)
+            plan = replace(plan, grids=plan.grids + new, margins=margins)
+            layout = self.assigned(plan)
             rounds.append((_cost(self.graph, layout), len(rounds), plan, layout))
         cost = _cost(self.graph, before[1]) if rounds else Cost(0, 0)
         good = [found for found in rounds if _is_better(found[0], cost)]
