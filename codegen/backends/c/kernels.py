@@ -20,22 +20,33 @@ The passes in `schedule` take all decisions; this only prints them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import count
 
-from codegen.backends.c.printer import INDENT, Comments, Printer, apart, signature, table_lines
+from codegen.backends.c.parameters import (
+    BESIDE,
+    DENSE_ROWS,
+    GROUPS,
+    IMAGES,
+    ROWS,
+    STEPS,
+    SUM_GRADIENTS,
+    SUMS,
+    WORKSPACE,
+    Parameters,
+    array_lines,
+)
+from codegen.backends.c.printer import INDENT, Comments, Printer, table_lines
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import MAX_STATEMENTS, together
 from codegen.backends.text import formulas
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import used_rows
 from codegen.ir.loops import (
-    APART,
     DATA,
-    IMAGE_COUNT,
     ROWS_OF_IMAGES,
-    SHARED,
     VALUE,
     VALUES,
     Body,
@@ -44,18 +55,13 @@ from codegen.ir.loops import (
     Kernel,
     Kind,
     Loops,
-    Name,
     Pass,
     Phase,
     all_places,
     applied_to_each,
-    expressions,
     is_rolled,
     places,
     statements,
-    subexpressions,
-    uses,
-    writes,
 )
 from codegen.kinds import Part
 from codegen.passes.updates import Updates
@@ -71,16 +77,7 @@ from codegen.schedule.tokens import TokenTable
 from micrograd import ops
 from micrograd.definitions import c_definitions, staged_definitions
 
-WORKSPACE = "struct workspace *restrict w"
-BESIDE = "struct images *restrict images, const struct workspace *restrict once"
-ROWS = "struct workspace *restrict w, int first, int end"  # some of the active inputs
-DENSE_ROWS = "struct workspace *restrict images, int first, int end"  # some of the inputs, all of which are active
 ALL_ROWS = "w, 0, w->active_count"
-IMAGES = "const struct workspace *images, int count, int part, int parts"
-STEPS = "const struct workspace *restrict w, int part, int parts, const real *restrict step"
-GROUPS = "const struct images *images, struct workspace *once, int groups, int count, int part, int parts"
-SUMS = f"struct workspace *restrict w, real {IMAGE_COUNT}"
-SUM_GRADIENTS = f"{SUMS}, int part, int parts"
 PASSES = {
     "compute_loss": (Pass.LOSS, WORKSPACE),
     "start_row_sums": (Pass.ROW_STARTS, WORKSPACE),
@@ -204,7 +201,11 @@ class Kernels:
 
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""
-        return {offset: name for name, offset in self.offsets}.get(index, str(index))
+        return self._value_names.get(index, str(index))
+
+    @cached_property
+    def _value_names(self) -> dict[int, str]:
+        return {offset: name for name, offset in self.offsets}
 
 
 def kernels_of(
@@ -267,7 +268,7 @@ def _applied(loops: Iterable[Loops]) -> list[ops.Row]:
     return [ops.row(op) for op in sorted(found)]
 
 
-def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
+def _by_parameters(scheduled: Scheduled) -> dict[Parameters, Loops]:
     """The loops of functions, by what these take."""
     batch, dense = scheduled.batch, scheduled.dense
     return {
@@ -281,13 +282,13 @@ def _by_parameters(scheduled: Scheduled) -> dict[str, Loops]:
 
 
 def _functions(
-    loops: dict[str, Loops],
-    plain: dict[str, Comments],
+    loops: dict[Parameters, Loops],
+    plain: dict[Parameters, Comments],
     arithmetic: Arithmetic,
     printed: tuple[list[str], list[Call]] | None = None,
 ) -> Functions:
     lines = staged_definitions(_applied(loops.values()), arithmetic.literal, arithmetic.is_float32)
-    calls: dict[str, list[Call]] = {}
+    calls: dict[Parameters, list[Call]] = {}
     for parameters, these in loops.items():
         if printed is None or parameters != WORKSPACE:
             text, calls[parameters] = kernel_functions(these, plain[parameters], arithmetic, parameters)
@@ -325,25 +326,16 @@ def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
 
 
 def kernel_functions(
-    loops: Loops, comments: Comments, arithmetic: Arithmetic, parameters: str = WORKSPACE
+    loops: Loops, comments: Comments, arithmetic: Arithmetic, parameters: Parameters = WORKSPACE
 ) -> tuple[list[str], list[Call]]:
     """The kernels as functions; neighbours that the same passes need share one."""
     printer = Printer(loops, arithmetic, comments=comments)
-    suffixes = {BESIDE: "_side_by_side", GROUPS: "_in_groups", SUMS: "_of_sums", STEPS: "_as_steps"}
-    suffix = (suffixes | {DENSE_ROWS: "_dense_rows"}).get(parameters, "")
     copies = {kernel.number for kernel in comments.plain.kernels if all(map(is_copy, kernel.nests))}
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
-        numbers = [k.number for k in kernels]  # those of copies are the last of all, wherever they stand
-        numbers = [number for number in numbers if number not in copies] or numbers
-        first, last, passes = numbers[0], numbers[-1], kernels[0].passes
-        name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + suffix
-        name += "_start" if passes & Pass.ROW_STARTS else "_rows" if passes & Pass.ROW_SUMS else ""
-        name += "_of_more" if passes & Pass.MORE_DENSE_ROWS else ""
-        is_sum = passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE
-        takes = IMAGES if is_sum else ROWS if passes & Pass.ROW_SUMS else parameters
-        takes = SUM_GRADIENTS if passes == Pass.SUM_GRADIENTS else takes
+        passes = kernels[0].passes
+        name, takes = _name(kernels, copies, parameters), _takes(passes, parameters)
         body: list[str] = []
         own: list[Body] = []  # nests that are not in functions of their own
         part_numbers = count()
@@ -355,14 +347,36 @@ def kernel_functions(
                 lines += parts
                 body += text
                 own += [] if parts else [nest]
-        lines += [*signature(name, takes), "{", *_arrays(takes, own, arithmetic)]
+        lines += [*takes.head(name), "{", *array_lines(takes, own, arithmetic)]
         lines += [*(INDENT + line for line in body), "}", ""]
         calls.append(Call(passes, name, kernels[0].phase))
     return lines, calls
 
 
+def _name(kernels: list[Kernel], copies: Container[int], parameters: Parameters) -> str:
+    """The name of a function of kernels. `copies`: of columns; their numbers are the last, wherever they stand."""
+    numbers = [kernel.number for kernel in kernels]
+    numbers = [number for number in numbers if number not in copies] or numbers
+    first, last, passes = numbers[0], numbers[-1], kernels[0].passes
+    name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + parameters.suffix
+    if passes & Pass.ROW_STARTS:
+        return f"{name}_start"
+    if passes & Pass.ROW_SUMS:
+        return f"{name}_rows"
+    return f"{name}_of_more" if passes & Pass.MORE_DENSE_ROWS else name
+
+
+def _takes(passes: Pass, parameters: Parameters) -> Parameters:
+    """What kernels of some passes take, among those whose loops are for `parameters`."""
+    if passes == Pass.SUM_GRADIENTS:
+        return SUM_GRADIENTS
+    if passes == Pass.DENSE_GRADIENTS and parameters == WORKSPACE:
+        return IMAGES
+    return ROWS if passes & Pass.ROW_SUMS else parameters
+
+
 def _in_parts(
-    printer: Printer, kernel: Kernel, nest: Body, name: str, takes: str, numbers: Iterator[int]
+    printer: Printer, kernel: Kernel, nest: Body, name: str, takes: Parameters, numbers: Iterator[int]
 ) -> tuple[list[str], list[str]]:
     """A nest, with functions for parts of its body, numbered on, if it is a loop over many kernels.
 
@@ -371,16 +385,16 @@ def _in_parts(
     loop = nest[0]
     if not is_rolled(nest) or not isinstance(loop, For) or sum(1 for _ in statements(nest)) <= MAX_STATEMENTS:
         return [], printer.nest(kernel, nest)
-    arguments = ", ".join([*_names(takes), loop.counter])
+    arguments = ", ".join([*takes.names, loop.counter])
     functions: list[str] = []
     calls: list[str] = []
     for start, end in _parts(loop):
         body, function = loop.body[start:end], f"{name}_part_{next(numbers)}"
-        arrays = _arrays(takes, [body], printer.arithmetic)
+        arrays = array_lines(takes, [body], printer.arithmetic)
         if not _depends_on(body, loop.counter):  # a part that runs once: all but the last of two steps have it
             arrays.append(f"{INDENT}(void){loop.counter};")
         text = [INDENT + line for line in printer.nest(kernel, body)]
-        head = signature(function, f"{takes}, ptrdiff_t {loop.counter}", "NOT_INLINED void")
+        head = takes.followed_by(("ptrdiff_t ", loop.counter)).head(function, "NOT_INLINED void")
         functions += [*head, "{", *arrays, *text, "}", ""]
         calls += printer.end_of_last(loop) if loop.last and start == loop.last else []
         calls.append(f"AT_LEVEL({function})({arguments});")
@@ -402,36 +416,6 @@ def _parts(loop: For) -> Iterator[tuple[int, int]]:
             start, size = i, 0
         size += sum(1 for _ in statements((stmt,)))
     yield start, len(loop.body)
-
-
-def _arrays(parameters: str, nests: list[Body], arithmetic: Arithmetic) -> list[str]:
-    """value[] and shared[] of a function, and what it does not use."""
-    used = {array for array in VALUES if any(uses(nest, array) for nest in nests)}
-    is_written = any((place := writes(stmt)) and place.array == SHARED for nest in nests for stmt in statements(nest))
-    const = "" if is_written else "const "
-    shared = [f"{const}{arithmetic.type} *restrict const shared = once->value;" if SHARED in used else "(void)once;"]
-    if parameters == DENSE_ROWS:
-        lines = []
-    elif parameters in (IMAGES, GROUPS):
-        lines = [] if VALUE in used else ["(void)images;"]
-        lines += shared if parameters == GROUPS else []
-        if parameters == IMAGES and SHARED in used:
-            lines = [f"const {arithmetic.type} *const shared = images->value;"]
-    elif parameters in (WORKSPACE, ROWS, STEPS, SUMS, SUM_GRADIENTS):
-        const = "const " if parameters == STEPS else ""
-        lines = [f"{const}{arithmetic.type} *restrict const value = w->value;" if VALUE in used else "(void)w;"]
-        lines += [apart(arithmetic)] if APART in used else []
-        if parameters in (SUMS, SUM_GRADIENTS) and not any(map(_counts_images, nests)):
-            lines.append(f"(void){IMAGE_COUNT};")
-    else:
-        value = f"{arithmetic.type}(*restrict const value)[SIDE_BY_SIDE] = images->value;"
-        lines = [value if VALUE in used else "(void)images;", *shared]
-    return [INDENT + line for line in lines]
-
-
-def _counts_images(nest: Body) -> bool:
-    found = (part for stmt in statements(nest) for expr in expressions(stmt) for part in subexpressions(expr))
-    return Name(IMAGE_COUNT) in found
 
 
 def over_kernels(kernel: Kernel) -> list[str]:
@@ -484,14 +468,10 @@ def batch_functions(functions: Functions, batch: Batch | None, names: Iterable[s
     return lines
 
 
-def _calling(function: str, parameters: str, called: list[Call]) -> list[str]:
+def _calling(function: str, parameters: Parameters, called: list[Call]) -> list[str]:
     """A function that passes its arguments on to others."""
-    arguments = _names(parameters)
-    some, rows = ", ".join(arguments), ALL_ROWS if parameters == WORKSPACE else ", ".join(arguments)
+    some = ", ".join(parameters.names)
+    rows = ALL_ROWS if parameters == WORKSPACE else some
     body = [f"{INDENT}AT_LEVEL({c.name})({rows if c.passes & Pass.ROW_SUMS else some});" for c in called]
-    unused = [] if body else [f"{INDENT}(void){name};" for name in arguments]
-    return [*signature(function, parameters), "{", *body, *unused, "}", ""]
-
-
-def _names(parameters: str) -> list[str]:
-    return [part.split()[-1].lstrip("*") for part in parameters.split(",")]
+    unused = [] if body else [f"{INDENT}(void){name};" for name in parameters.names]
+    return [*parameters.head(function), "{", *body, *unused, "}", ""]

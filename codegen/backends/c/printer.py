@@ -70,15 +70,6 @@ INDENT = "    "
 NOT_VECTORISED = (Kind.IN_ORDER, Kind.IMAGES, Kind.FEW_IMAGES, Kind.GROUPS)  # gcc 12 may permute terms: schedule.marks
 
 
-def signature(name: str, parameters: str, result: str = "static void") -> list[str]:
-    """The head of a function, on as many lines as it takes."""
-    head = f"{result} AT_LEVEL({name})("
-    if len(head + parameters) < MAX_COMMENT:
-        return [f"{head}{parameters})"]
-    first, rest = parameters.split(", ", 1)
-    return [f"{head}{first},", f"{' ' * len(head)}{rest})"]
-
-
 def table_lines(loops: Iterable[Loops], arithmetic: Arithmetic) -> list[str]:
     """The tables that kernels look up: indices, or constants. Those of one name are equal."""
     lines = []
