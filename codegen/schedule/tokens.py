@@ -34,7 +34,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 
 import numpy as np
 import numpy.typing as npt
@@ -95,10 +94,7 @@ class TokenTable:
 
 @dataclass(frozen=True)
 class _Read:
-    """A loop over words that reads `lane` of the row that `token` selects, both in terms of the counters around it.
-
-    `copy` is where the nest stores this and nothing else, and how many numbers; None if it does more.
-    """
+    """A loop over words that reads `lane` of the row that `token` selects, both in terms of the counters around it."""
 
     passes: Pass
     loop: For
@@ -107,7 +103,6 @@ class _Read:
     token: Index
     tokens: range
     lane: Index
-    copy: tuple[Index, int] | None
 
 
 def read_by_index(
@@ -124,14 +119,13 @@ def read_by_index(
     finder.find_tables()
     if finder.refused:
         return loops, [], finder.refused
-    length, tables = layout.value_count, []
-    for table in finder.tables.values():
-        rows = finder.copied_to(table)
-        if rows is None:
-            rows = aligned(length, layout.cache_line)
-            length = rows + table.tokens * table.lanes
-        tables.append(replace(table, rows=rows))
-    return finder.with_rows(tables, length), tables, set()
+    tables = finder.placed({})
+    found = finder.with_rows(tables)
+    copies = {table.place.offset: at for table in tables if (at := _copied_to(found, table)) is not None}
+    if copies:
+        tables = finder.placed(copies)
+        found = finder.with_rows(tables)
+    return found, tables, set()
 
 
 class _Finder:
@@ -164,7 +158,6 @@ class _Finder:
         for stmt in statements(nest):
             read = self.row_read(kernel, stmt, counts) if type(stmt) is For else None
             if read is not None:
-                read = replace(read, copy=_copy(nest, read.loop))
                 inside |= {id(term) for term in read.loop.body}
                 self.reads.setdefault(self.tensor_of(read).offset, []).append(read)
         self.refuse(stmt for stmt in statements(nest) if id(stmt) not in inside)
@@ -193,7 +186,7 @@ class _Finder:
         if loop.count != words or lanes.min() < 0 or lanes.max() >= min(row_length, tensor.size / words):
             return None
         tokens = range(int(numbers.min()), int(numbers.max()) + 1)
-        return _Read(kernel.passes, loop, words, row_length, number, tokens, lane, None)
+        return _Read(kernel.passes, loop, words, row_length, number, tokens, lane)
 
     def token_number(self, start: Index, counts: Counts) -> Index | None:
         """The number of a token, from the index of its first word, in terms of the same counters."""
@@ -269,8 +262,17 @@ class _Finder:
 
     # Loops
 
-    def with_rows(self, tables: list[TokenTable], length: int) -> Loops:
-        """The loops, of value[] that has `length` elements, with rows for sums over words."""
+    def placed(self, copies: Mapping[int, int]) -> list[TokenTable]:
+        """The tables, with rows behind all values or, by the offset of the tensor, where they would be copied to."""
+        end, found = self.layout.value_count, []
+        for offset, table in self.tables.items():
+            rows = copies.get(offset, aligned(end, self.layout.cache_line))
+            end = max(end, rows + table.tokens * table.lanes)
+            found.append(replace(table, rows=rows))
+        return found
+
+    def with_rows(self, tables: list[TokenTable]) -> Loops:
+        """The loops with rows for sums over words."""
         rows = {table.place.offset: table for table in tables}
         places = {
             id(read.loop): _row_place(rows[offset], read) for offset, found in self.reads.items() for read in found
@@ -286,28 +288,18 @@ class _Finder:
         number = max((kernel.number for kernel in changed), default=-1) + 1
         copies = [self.row_kernel(number + i, table) for i, table in enumerate(tables)]
         regions = {region.start: region for region in self.loops.regions[VALUE]}
+        length = self.loops.length(VALUE)
         for i, table in enumerate(tables):
             size = table.tokens * table.lanes
             name, title = f"TOKEN_ROWS_{i}", f"{table.place.tensor.name}.rows"
             regions[table.rows] = Region(table.rows, name, title, size, size, size)
+            length = max(length, table.rows + size)
         return replace(
             self.loops,
             kernels=(*copies, *changed),
             lengths={**self.loops.lengths, VALUE: length},
             regions={**self.loops.regions, VALUE: Regions(regions.values())},
         )
-
-    def copied_to(self, table: TokenTable) -> int | None:
-        """Where all rows of a table are copied to, one after the other, if they alone are a region."""
-        for read in self.reads[table.place.offset]:
-            row = _row_place(replace(table, rows=0), read).index
-            if read.copy is not None:
-                to, count = read.copy
-                region = self.loops.region(VALUE, to.base)
-                is_all = count == region.row == table.tokens * table.lanes and region.start == to.base - row.base
-                if is_all and sorted(to.steps) == sorted(row.steps) and not to.tables:
-                    return region.start
-        return None
 
     def row_kernel(self, number: int, table: TokenTable) -> Kernel:
         """What run-time code does for a table, as loops."""
@@ -326,12 +318,15 @@ class _Finder:
         return Kernel(number, passes, (around(loops, nest),), (0, 0), table.tokens * lanes)
 
 
-def _copy(nest: Body, read: For) -> tuple[Index, int] | None:
-    """Where a nest stores the sum of a loop over words, and how many of them, if it does nothing else."""
-    roots = root_loops(nest)
-    match roots[-1].body if roots else nest:
-        case (Let(name, start), loop, Store(Place(index=to), Name(stored))) if loop is read and stored == name:
-            return (to, prod(root.count for root in roots)) if is_neutral(start, Op.ADD) else None
+def _copied_to(loops: Loops, table: TokenTable) -> int | None:
+    """Where a kernel copies all rows of a table, one after the other, if they alone are a region."""
+    for kernel in loops.kernels:
+        match [stmt for stmt in statements(kernel.nests[0]) if type(stmt) is not For]:
+            case [Store(Place(array="value", index=to), Place(index=source))]:
+                region = loops.region(VALUE, to.base)
+                is_all = kernel.roots == region.row == table.tokens * table.lanes and region.start == to.base
+                if is_all and source.base == table.rows and source.steps == to.steps:
+                    return to.base
     return None
 
 
