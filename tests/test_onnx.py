@@ -253,6 +253,68 @@ ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests" / "onnx_files").glob("*.onnx"))
 
 
+ROW = np.arange(-3.0, 3.0).reshape(1, 6)
+TIMES = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+EDGES = {  # op, what follows x, attributes, x, and y
+    "squares that are not summed": ("ReduceSumSquare", {}, {"noop_with_empty_axes": 1}, ROW, [9, 4, 1, 0, 1, 4]),
+    "sizes that are not summed": ("ReduceL1", {}, {"noop_with_empty_axes": 1}, ROW, [3, 2, 1, 0, 1, 2]),
+    "fewer indices than elements": ("GatherElements", {"i": [[[2, 0]]]}, {"axis": 2}, ROW.reshape(1, 2, 3), [-1, -3]),
+    "borders that count": (
+        *("AveragePool", {}, {"kernel_shape": [3], "auto_pad": "SAME_UPPER", "count_include_pad": 1}),
+        *(np.full((1, 1, 4), 3.0), [2, 3, 3, 2]),
+    ),
+    "nothing to divide by": ("Normalizer", {}, {"norm": "MAX", "domain": "ai.onnx.ml"}, np.zeros((1, 3)), [0, 0, 0]),
+    "far below a threshold": ("ThresholdedRelu", {}, {}, np.array([[-np.inf, 0, 2]]), [0, 0, 2]),
+    "2.3 as a float32": (
+        *("Resize", {"": None, "s": [1, 2.3]}, TIMES, np.arange(10.0).reshape(1, 10)),
+        [0, 0, 0, 1, 1, 2, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 6, 7, 7, 8, 8, 9, 9],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDGES)
+def test_nodes_at_their_edges(tmp_path, name):
+    """What ONNX Runtime computes; onnx' own tests have none of these."""
+    op, more, attributes, x, expected = EDGES[name]
+    weights = {key: np.array(given) for key, given in more.items() if key}
+    found = model([node(op, ["x", *more], ["y"], **attributes)], {"x": x.shape}, ["y"], weights)
+    assert interpreted(codegen.from_onnx(saved(tmp_path, found)), x)["y"].tolist() == expected
+
+
+def test_two_heads_are_two_outputs(tmp_path):
+    weights = {"a": np.ones((6, 3)), "b": np.ones((6, 2))}
+    nodes = [node("MatMul", ["x", name], [f"s{name}"]) for name in weights]
+    nodes += [node("ArgMax", [f"s{name}"], [f"l{name}"], axis=1) for name in weights]
+    program = codegen.from_onnx(saved(tmp_path, model(nodes, {"x": (1, 6)}, ["la", "lb"], weights)))
+    assert list(program.outputs) == ["sa", "sb"]
+    assert program.prediction == "sa"
+
+
+def test_nll_is_not_of_logarithms(tmp_path):
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("LogSoftmax", ["h"], ["y"])]
+    path = saved(tmp_path, model(nodes, {"x": (1, 6)}, ["y"], {"w": np.ones((6, 3))}))
+    with pytest.raises(codegen.OnnxError, match="'y' has their logarithms, of which cross_entropy is"):
+        codegen.from_onnx(path, loss="nll")
+
+
+def test_a_softmax_over_groups_is_no_distribution(tmp_path):
+    weights = {"three": np.array([3, 2]), "one": np.array([1, 6]), "w": np.ones((6, 6))}
+    nodes = [node("MatMul", ["x", "w"], ["h"]), node("Reshape", ["h", "three"], ["g"])]
+    nodes += [node("Softmax", ["g"], ["p"]), node("Reshape", ["p", "one"], ["y"])]
+    assert list(codegen.from_onnx(saved(tmp_path, model(nodes, {"x": (1, 6)}, ["y"], weights))).outputs) == ["y"]
+
+
+@pytest.mark.parametrize("name", ["file", "allow_pickle", "k.npy"])
+def test_any_name_of_a_constant_fits_into_a_file(tmp_path, name):
+    """Those of arguments of np.savez() too, and that of another constant as it is stored."""
+    weights = {"k": np.arange(20.0), name: 100 + np.arange(20.0)}
+    nodes = [node("Mul", ["x", "k"], ["h"]), node("Add", ["h", name], ["y"])]
+    path = saved(tmp_path, model(nodes, {"x": (1, 20)}, ["y"], weights))
+    assert command("import", path, "--output", tmp_path / "made.py") == 0
+    program = codegen.load(tmp_path / "made.py")
+    assert interpreted(program, np.ones(20))["y"].tolist() == [100 + 2.0 * i for i in range(20)]
+
+
 @pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in FILES])
 def test_files_of_pytorch(path, tmp_path):
     """Written by torch.onnx.export(dynamo=False)."""

@@ -115,7 +115,7 @@ def Selu(x: Any, *, alpha: float = SELU[0], gamma: float = SELU[1]) -> Tensor:
 
 
 def ThresholdedRelu(x: Any, *, alpha: float = 1.0) -> Tensor:
-    return each(lambda a: a * ops.step(a - alpha), x, cost=4)
+    return each(lambda a: ops.maximum(a, alpha) * ops.step(a - alpha), x, cost=5)
 
 
 def Gelu(x: Any, *, approximate: str = "none") -> Tensor:

@@ -241,8 +241,12 @@ def AveragePool(x: Any, *, count_include_pad: int = 0, ceil_mode: int = 0, **win
     kernel, strides, dilations, pads, auto = _window(x.shape, (), **window)
     counts = [math.prod(map(len, met)) for met in itertools.product(*places)]
     if count_include_pad:  # what is beyond the padding does not count
+        is_same = auto.startswith("SAME")  # of which nothing is
         edges = [
-            [sum(j < size + after for _, j in row) for row in _windows(k, s, d, before, after, size, auto, ceil_mode)]
+            [
+                sum(is_same or j < size + after for _, j in row)
+                for row in _windows(k, s, d, before, after, size, auto, ceil_mode)
+            ]
             for k, s, d, before, after, size in zip(kernel, strides, dilations, *_ends(pads), x.shape[2:], strict=True)
         ]
         counts = [math.prod(met) for met in itertools.product(*edges)]

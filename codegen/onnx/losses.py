@@ -37,7 +37,8 @@ def probabilities(loss: object, model: Imported) -> tuple[str, bool] | None:
     logits that a cross-entropy is of, and True, since they need a softmax."""
     output = model.prediction or next(iter(model.outputs))
     last, values = model.graph.maker(output), model.outputs[output]
-    is_softmax = last is not None and last.op.startswith("Softmax") and max(values.shape) == values.size
+    rows = None if last is None or not last.op.startswith("Softmax") else model.graph.values(last.results[0])
+    is_softmax = rows is not None and max(rows.shape) == values.size
     if "probabilities" in model.outputs or not (is_softmax or loss == "cross_entropy"):
         return None
     return output, not is_softmax
@@ -57,6 +58,9 @@ def of(loss: str, model: Imported) -> dict[str, Any]:
     target = array(np.zeros(len(values)))
     if loss == "mse":
         return {"loss": mse(values, target), "targets": Floats(target)}
+    last = model.graph.maker(output)
+    if loss == "nll" and last is not None and last.op.startswith("LogSoftmax"):
+        raise OnnxError(f"nll is of probabilities, but {output!r} has their logarithms, of which cross_entropy is")
     found = cross_entropy(values, target) if loss == "cross_entropy" else nll(values, target)
     return {"loss": found, "targets": Label(target)}
 

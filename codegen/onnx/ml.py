@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from codegen.onnx.elementwise import Abs, Add, Div, Mul, Sigmoid, Sub
+from codegen.onnx.elementwise import Abs, Add, Div, Equal, Mul, Sigmoid, Sub
 from codegen.onnx.linear import MatMul
 from codegen.onnx.norms import LpNormalization, ReduceMax, Softmax
 from codegen.onnx.shapes import Concat, Gather
@@ -25,7 +25,8 @@ def Scaler(x: Any, *, offset: Sequence[float] = (), scale: Sequence[float] = ())
 
 def Normalizer(x: Any, *, norm: str = "MAX") -> Tensor:
     if norm == "MAX":
-        return Div(x, ReduceMax(Abs(x), [-1]))
+        most = ReduceMax(Abs(x), [-1])
+        return Div(x, Add(most, Equal(most, 0.0)))  # x / 0 is x
     if norm not in ("L1", "L2"):
         raise ValueError(f"the norm is {norm!r}, expected MAX, L1 or L2")
     return LpNormalization(x, p=int(norm[1]))

@@ -184,7 +184,7 @@ class Module:
             return _text(value) if isinstance(value, str) else repr(value)
         if value.ndim < 2 and 0 < value.size <= SHORT and value.dtype.kind in "iufb":
             return self._literal(name, value.tolist())
-        key = name
+        key = f"{name}_" if name in ("file", "allow_pickle") or name.endswith(".npy") else name  # which savez() takes
         while key in self.constants and self.constants[key] is not value:
             key += "_"
         self.constants[key] = value

@@ -37,7 +37,8 @@ def _reduction(
         x = tensor(x)
         named = [] if axes is None else axes_of(integers("axes", axes), x.ndim)
         if not named and noop_with_empty_axes:
-            return x
+            x = x if before is None else before(x)
+            return x if after is None else after(x)
         at = tuple(named or range(x.ndim))
         spend(x.size, 2)
         inner = x if before is None else before(x)

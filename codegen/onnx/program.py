@@ -140,8 +140,8 @@ def _outputs(file: File, graph: Graph) -> tuple[dict[str, Tensor], str | None]:
         at = known.scores if isinstance(known, Decision) else name
         if isinstance(known, Decision):
             same = graph.ranked_as(at)
-            prediction = prediction or next((own for own in file.outputs if own in same), at)
-            at = prediction
+            at = next((own for own in file.outputs if own in same), at)
+            prediction = prediction or at
         values = graph.values(at)
         if values is not None and values.size:
             found[at] = values

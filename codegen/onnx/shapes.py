@@ -225,6 +225,9 @@ def GatherElements(x: Any, indices: Any, *, axis: int = 0) -> Tensor:
     axis = axis_of(axis, x.ndim)
     _check_indices(at, x.shape[axis])
     spend(at.size)
+    if at.ndim != x.ndim or any(n > x.shape[i] for i, n in enumerate(at.shape) if i != axis):
+        raise ValueError(f"indices of the shape {list(at.shape)} for elements of the shape {list(x.shape)}")
+    x = x[tuple(slice(None if i == axis else n) for i, n in enumerate(at.shape))]  # or it would be broadcast
     return np.take_along_axis(x, at, axis)
 
 
@@ -304,13 +307,14 @@ def Resize(x: Any, roi: Any = None, scales: Any = None, sizes: Any = None, *, mo
         raise ValueError(f"a resize by {mode}, {', '.join(options)} is not supported")
     if cubic.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         raise ValueError("a resize that keeps the aspect ratio is not supported")
-    by = [] if scales is None else numbers("scales", scales).ravel().tolist()
-    lengths = integers("sizes", sizes) if not by else [math.floor(x.shape[i] * by[j]) for j, i in enumerate(at)]
+    by = [] if scales is None else [*numbers("scales", scales).ravel().astype(np.float32)]  # in which runtimes multiply
+    made = [math.floor(np.float32(x.shape[i]) * scale) for i, scale in zip(at, by, strict=False)]
+    lengths = made if by else integers("sizes", sizes)
     for j, (i, count) in enumerate(zip(at, _lengths(lengths), strict=True)):
         size = x.shape[i]
         spend(x.size // max(1, size), count)
-        scale = by[j] if by else count / max(1, size)
-        where = NEAREST[options[1]](COORDINATES[options[0]](np.arange(count), scale, size, count))
+        scale = by[j] if by else np.float32(count / max(1, size))
+        where = NEAREST[options[1]](COORDINATES[options[0]](np.arange(count, dtype=np.float32), scale, size, count))
         x = np.take(x, np.clip(where, 0, size - 1).astype(int), i)
     return x
 
