@@ -176,6 +176,9 @@ def damaged(kind: str, folder: Path) -> str:
     if kind == "header":
         images.write_bytes(b"no array")
         return f"{images}: not an array, as numpy.save() writes it"
+    if kind == "no brace":
+        images.write_bytes(images.read_bytes().replace(b"}", b" ", 1))
+        return f"{images}: not an array, as numpy.save() writes it"
     if kind == "truncated":
         images.write_bytes(images.read_bytes()[:-1])
         return f"{images}: truncated: 29 images, expected 30"
@@ -202,7 +205,21 @@ def damaged(kind: str, folder: Path) -> str:
     return f"{folder / '0.npy'}: labels are in the file with 'labels' for 'images'"
 
 
-KINDS = ("dtype", "shape", "order", "header", "truncated", "longer", "gzip", "idx", "label", "labels", "no labels", "x")
+KINDS = (
+    "dtype",
+    "shape",
+    "order",
+    "header",
+    "no brace",
+    "truncated",
+    "longer",
+    "gzip",
+    "idx",
+    "label",
+    "labels",
+    "no labels",
+    "x",
+)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -9,6 +9,7 @@ Files are read, not mapped: a file that somebody truncates meanwhile is an error
 from __future__ import annotations
 
 import math
+import tokenize
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -78,7 +79,7 @@ def npy_header(file: BinaryIO) -> tuple[tuple[int, ...], bool, np.dtype]:
     readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
     try:
         return readers[np.lib.format.read_magic(file)](file)
-    except (KeyError, TypeError, OverflowError, RecursionError, SyntaxError) as error:
+    except (KeyError, TypeError, OverflowError, RecursionError, SyntaxError, tokenize.TokenError) as error:
         raise ValueError(str(error)) from error
 
 
