@@ -269,12 +269,13 @@ static int check_shape(const char *what, int dimensions, const Py_ssize_t *sizes
 static int check_rows(const char *what, int dimensions, const Py_ssize_t *sizes, Py_ssize_t per_row,
                       const struct example_shape *declared)
 {
-    Py_ssize_t in_row = 1;
+    size_t in_row = 1; /* wraps around where the array is empty */
     if (dimensions >= 2 && declared->dimensions)
         return check_shape(what, dimensions, sizes, per_row, declared);
     for (int d = 1; d < dimensions; d++)
-        in_row *= sizes[d];
-    if (per_row == 0 || dimensions < 2 || in_row == per_row || in_row * sizes[0] == per_row || sizes[0] == 0)
+        in_row *= (size_t)sizes[d];
+    if (per_row == 0 || dimensions < 2 || in_row == (size_t)per_row || in_row * (size_t)sizes[0] == (size_t)per_row ||
+        sizes[0] == 0)
         return 0;
     PyObject *const shape = shape_tuple(dimensions, sizes);
     if (shape != NULL)

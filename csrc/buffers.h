@@ -107,8 +107,8 @@ static int number_type_of(const Py_buffer *view, struct number_type *type)
     type->kind = strchr("bhilqn", *format) != NULL   ? 'i'
                  : strchr("BHILQN", *format) != NULL ? 'u'
                  : strchr("efd", *format) != NULL    ? 'f'
-                                                     : *format;
-    return strchr("?iuf", type->kind) != NULL;
+                                                     : '?';
+    return type->kind != '?' || *format == '?';
 }
 
 /* IEEE 754's half precision. */
@@ -184,7 +184,8 @@ struct converted {
 
 static int begin_conversion(struct converted *c, Py_ssize_t count)
 {
-    c->bytes = PyBytes_FromStringAndSize(NULL, count * c->expected->size);
+    c->bytes = count > PY_SSIZE_T_MAX / c->expected->size ? PyErr_NoMemory()
+                                                          : PyBytes_FromStringAndSize(NULL, count * c->expected->size);
     if (c->bytes == NULL)
         return -1;
     c->to = PyBytes_AsString(c->bytes);
@@ -247,8 +248,7 @@ enum { NUMBERS_AT_ONCE = 512, MAX_BUFFER_DIMENSIONS = 64 };
 static int convert_buffer(struct converted *c, const Py_buffer *view)
 {
     struct number_type type;
-    const int is_number = number_type_of(view, &type);
-    if (!is_number || (c->expected->conversion == FROM_INTEGERS && type.kind == 'f')) {
+    if (!number_type_of(view, &type) || (c->expected->conversion == FROM_INTEGERS && type.kind == 'f')) {
         PyErr_Format(PyExc_TypeError, "%s must be %s, got a buffer with format '%s'", c->what,
                      expected_things(c->expected), format_of(view));
         return -1;

@@ -143,7 +143,7 @@ static int make_rooms(struct output_room *rooms, Py_ssize_t images, PyObject *ou
             return -1;
     }
     const Py_ssize_t names = out == NULL ? 0 : PyMapping_Size(out);
-    if (names > taken)
+    if (names >= 0 && names != taken)
         raise_not_outputs(out);
     return names == taken ? 0 : -1;
 }

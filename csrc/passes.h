@@ -24,7 +24,7 @@ static void set_targets(struct workspace *w, const target_type *targets)
 {
 #if TARGET_LABEL
     memset(w->value + TARGET, 0, TARGET_COUNT * sizeof(real));
-    w->value[TARGET + *targets] = 1;
+    w->value[TARGET + at_most(*targets, TARGET_COUNT - 1)] = 1; /* a caller may have overwritten it since it was checked */
 #else
     if (TARGET_COUNT)
         memcpy(w->value + TARGET, targets, TARGET_COUNT * sizeof(real));

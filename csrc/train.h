@@ -420,21 +420,19 @@ static PyObject *train_model(PyObject *module, PyObject *const *args, Py_ssize_t
     }
     lock_to_read();
     materialize_row_gradients(); /* while the images are still alive */
+    forward_done &= share == NULL; /* of an image that other ranks may have computed */
     unlock();
     end_finite_check(&run.check);
     end_call(call);
-    if (failed)
-        goto fail;
+    if (!failed)
+        goto done;
+fail:
+    Py_CLEAR(losses);
+done:
     PyMem_Free(run.rates);
     PyMem_Free(run.order);
     release_batch(&run.batch);
     return losses;
-fail:
-    Py_XDECREF(losses);
-    PyMem_Free(run.rates);
-    PyMem_Free(run.order);
-    release_batch(&run.batch);
-    return NULL;
 }
 
 static PyObject *api_train(PyObject *module, PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames)

@@ -98,7 +98,6 @@ static void receive_block(struct share *share, int defers, double *total)
     if (share->ranks > 1)
         pool_run(receive_piece, pieces_of(block_images.count), share);
     *total = add_block(*total, defers);
-    forward_done = 0;
 }
 
 struct row_bytes {
@@ -419,7 +418,6 @@ static int train_shared_epoch(struct training_run *run, Py_ssize_t epoch)
         Py_BEGIN_ALLOW_THREADS
         const int pooled = lock_section(run);
         refused = take_step(run, epoch, first, size);
-        forward_done = 0;
         if (is_given(run->progress))
             show_gradients();
         unlock_section(pooled);

@@ -79,7 +79,8 @@ static void norm_piece(int worker, int piece, void *argument) { visit_rows(argum
 
 static double gradient_norm(const struct step *step)
 {
-    struct norm norm = {.step = step};
+    static struct norm norm; /* too large for the stack of a small thread; belongs to model_lock */
+    norm = (struct norm){.step = step};
     double largest = 0.0, total = 0.0;
     int exponent;
     materialize_row_gradients();

@@ -340,8 +340,8 @@ static int check_tensor_shape(PyObject *object, const struct tensor *t)
     struct shape shape = {0};
     Py_buffer view;
     if (PyObject_CheckBuffer(object) && PyObject_GetBuffer(object, &view, PyBUF_STRIDED_RO) == 0) {
-        shape.dimensions = view.ndim;
-        for (int d = 0; d < view.ndim; d++)
+        shape.dimensions = at_most(view.ndim, MAX_BUFFER_DIMENSIONS); /* arrays of ctypes may have more */
+        for (int d = 0; d < shape.dimensions; d++)
             shape.sizes[d] = view.shape[d];
         PyBuffer_Release(&view);
     }

@@ -170,3 +170,34 @@ def test_a_length_that_is_wrong_is_refused_before_there_is_memory_for_it(modules
         net.forward(Claims(), [1.0, 2.0, 3.0])
     with pytest.raises(ValueError, match=r"must hold 3 float\d\d, got 1099511627776$"):
         net.outputs(Claims())
+
+
+def test_text_is_no_number(modules):
+    """Its buffer says `u`, which elsewhere is short for unsigned."""
+    for text in ((ctypes.c_wchar * 3)(*"abc"), np.array(["a", "b", "c"])):
+        with pytest.raises(TypeError):
+            modules[False].outputs(text)
+        with pytest.raises(TypeError):
+            modules[True].train(ROWS[:3], text)
+
+
+def test_more_bytes_than_memory_can_have(tmp_path):
+    """2**60 rows of one byte each, all the same one: as float64, their size overflows."""
+    net = Extension(model(False, "float64"), tmp_path, "loops", flags=["-O0"]).module
+    for rows in (2**60, 2**62 // 3 + 1):
+        with pytest.raises(MemoryError):
+            net.outputs_batch(np.broadcast_to(np.uint8(7), (rows, 3)))
+
+
+def test_arrays_of_more_dimensions_than_numpy_has(tmp_path):
+    net = Extension(model(False, "float64"), tmp_path, "loops", flags=["-O0"]).module
+    deep = ctypes.c_double * 3
+    for _ in range(3000):
+        deep = deep * 1
+    with pytest.raises(ValueError, match=r"^w must have the shape \(2, 3\)"):
+        net.load_state_dict({"w": deep()})
+    empty = ctypes.c_double * 0
+    for _ in range(3):
+        empty = empty * 2**40
+    with pytest.raises(ValueError, match="rows must have 3 numbers in each row"):
+        net.outputs_batch(empty())

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 import models
 import nn
 import pytest
-from harness import Generated, slow_but, state
+from harness import Extension, Generated, slow_but, state
 
 COUNT = 2000  # images: more than two chunks of nn, where it looks at signals and calls progress
 
@@ -164,6 +165,21 @@ def test_labels_that_become_wrong_in_the_middle_are_no_class(call, data):
     labels = bytearray(data[1])
     LONG_CALLS[call](data[0], labels, lambda *_: labels.__setitem__(slice(None), b"\xff" * COUNT))
     assert nn.evaluate(*data)[1] <= 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 16])
+def test_such_a_label_writes_nowhere_else(batch_size, tmp_path):
+    """A workspace of a small model ends before the element that it would be."""
+    net = Extension(models.mlp(), tmp_path, "loops", flags=["-O0"]).module
+    found = []
+    for label in (4, 255):
+        net.reset(1)
+        labels = bytearray(200)
+        change = partial(labels.__setitem__, slice(None), bytes([label]) * 200)
+        images = bytes(range(200)) * 12
+        net.train(images, labels, batch_size=batch_size, epochs=2, progress=lambda *_, change=change: change())
+        found.append(state(net))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("at", [0, COUNT // 2, COUNT - 1])

@@ -121,6 +121,19 @@ def test_results_are_memory_that_numpy_shares_and_may_be_the_callers(tmp_path):
     assert seen[-1] == (21, 21, None)
 
 
+class Has(dict):
+    """Something for any name, and no names."""
+
+    def __missing__(self, name: str) -> Any:
+        return np.zeros(5)
+
+
+def test_a_mapping_that_has_more_than_it_says(tmp_path):
+    net = Extension(models.mlp(), tmp_path, "loops", flags=["-O0"]).module
+    with pytest.raises(ValueError, match="out must name outputs of this model"):
+        net.outputs_batch(bytes(12), out=Has())
+
+
 def test_outputs_do_not_share_memory(tmp_path):
     net = Extension(models.mlp(), tmp_path, "loops", flags=["-O0"]).module
     images, _ = many(models.mlp(), 21, seed=3)

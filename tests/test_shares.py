@@ -177,6 +177,31 @@ def test_a_refused_step_is_refused_on_every_rank(rate: float) -> None:
             check_equal(ranks, 3, expected)
 
 
+class Down:
+    """An exchange whose link is down."""
+
+    stop = False
+
+    def gather(self, *_: object) -> None:
+        raise OSError("down")
+
+    sum = trade = gather
+
+
+@pytest.mark.parametrize("mode", [TREE, EXACT, FAST])
+def test_a_failed_exchange_leaves_no_forward_behind(mode: int) -> None:
+    """Its image may be another rank's."""
+    ranks = Ranks(models.mlp())
+    images, labels = many(ranks.program, 100, seed=1)
+    (model, *_) = ranks.models
+
+    model.forward(labels[0], images[:12])
+    with pytest.raises(OSError, match="down"):
+        model._train_shared(Down(), mode, 0, 2, images, labels, batch_size=20)
+    with pytest.raises(RuntimeError, match=r"backward\(\) needs a forward\(\) before it"):
+        model.backward()
+
+
 @pytest.mark.parametrize("batch_size", [10, 300])
 @pytest.mark.parametrize("mode", [TREE, EXACT, FAST])
 def test_all_ranks_stop_after_the_same_step(mode: int, batch_size: int) -> None:

@@ -18,6 +18,9 @@ from codegen.build import write_sources
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import compile_program
 from codegen.toolchain import UNIX_FLAGS
+from micrograd import optim
+
+CLIPPED = optim.clip_norm(optim.adam(), 1.0)
 
 # Each model small, and with more of what it has.
 GROWING: dict[str, list[Callable[[], Program]]] = {
@@ -28,6 +31,7 @@ GROWING: dict[str, list[Callable[[], Program]]] = {
     "convolution": [lambda: models.convolution(8, 2), lambda: models.convolution(16, 6)],
     "attention": [lambda: models.attention(3, 4), lambda: models.attention(12, 20)],
     "residual": [lambda: models.residual(8, 2), lambda: models.residual(90, 2)],
+    "clipped": [lambda: models.mlp(update=CLIPPED), lambda: models.mlp((16, 200, 20), update=CLIPPED)],
     "gather": [lambda: models.gather(20, 9), lambda: models.gather(80, 20)],
 }
 LARGEST_FRAME = 12 * 1024
@@ -43,7 +47,7 @@ def frames(program: Program, folder, lowering: str) -> str:
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="reads warnings of gcc")
-@pytest.mark.parametrize("kind", nightly_but(["recurrence"], GROWING))
+@pytest.mark.parametrize("kind", nightly_but(["recurrence", "clipped"], GROWING))
 def test_no_frame_grows_with_the_model(kind, tmp_path):
     assert frames(GROWING[kind][-1](), tmp_path, "loops") == ""
 
