@@ -28,7 +28,7 @@ static inline int AT_LEVEL(list_32)(struct workspace *restrict w, unsigned char 
     const unsigned zeros = (unsigned)_mm256_movemask_epi8(_mm256_cmpeq_epi8(either, _mm256_setzero_si256()));
     if (zeros == ~0U)
         return count;
-    for (int i = 0; i < 32; i += 8) {
+    UNROLLED(2) for (int i = 0; i < 32; i += 8) {
         const unsigned active = ~zeros >> i & 255;
         const __m128i chosen = _mm_cvtsi64_si128((long long)AT_LEVEL(bits_set)(active));
         const __m128i eight = _mm_loadl_epi64((const __m128i *)(pixels + i));

@@ -34,13 +34,17 @@ enum { INPUT_NUMBERS = INPUT_COUNT + TOKEN_COUNT }; /* of an example: inputs, an
 
 #if INPUT_PIXELS && !STANDALONE
 /* The value of each byte. A load is cheaper than a conversion, which would compete with the sums for vector units. */
-#define ONE_VALUE(byte) (byte) * INPUT_SCALE
-#define FOUR_VALUES(byte) ONE_VALUE(byte), ONE_VALUE(byte + 1), ONE_VALUE(byte + 2), ONE_VALUE(byte + 3)
-#define SIXTEEN_VALUES(byte) FOUR_VALUES(byte), FOUR_VALUES(byte + 4), FOUR_VALUES(byte + 8), FOUR_VALUES(byte + 12)
-#define MANY_VALUES(byte) \
-    SIXTEEN_VALUES(byte), SIXTEEN_VALUES(byte + 16), SIXTEEN_VALUES(byte + 32), SIXTEEN_VALUES(byte + 48)
-static const real pixel_values[256] = {MANY_VALUES(0), MANY_VALUES(64), MANY_VALUES(128), MANY_VALUES(192)};
+static real pixel_values[256];
 #endif
+
+/* When the module is imported, as a file without the table is smaller. */
+static inline void fill_pixel_values(void)
+{
+#if INPUT_PIXELS && !STANDALONE
+    for (int byte = 0; byte < 256; byte++)
+        pixel_values[byte] = byte * INPUT_SCALE;
+#endif
+}
 
 /* Floats may be misaligned. */
 static inline real input_value(const input_type *inputs, int i)
