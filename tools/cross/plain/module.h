@@ -121,6 +121,7 @@ static void train_epoch(void)
 
 int main(int argc, char **Py_UNUSED(argv))
 {
+    fill_pixel_values();
     if (choose_level() < 0)
         return 1;
     read_about(0);
