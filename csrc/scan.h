@@ -25,7 +25,7 @@ static int AT_LEVEL(find_active)(struct workspace *restrict w, const input_type 
             memcpy(line, (const char *)inputs + (size_t)i * sizeof(real), sizeof(line));
             if (AT_LEVEL(are_nonzero)(line)) {
                 memcpy(w->active_value + count, line, sizeof(line));
-                for (int j = 0; j < CACHE_LINE; j++)
+                VECTORS(CACHE_LINE) for (int j = 0; j < CACHE_LINE; j++)
                     w->active[count + j] = i + j;
                 count += CACHE_LINE;
                 continue;
