@@ -119,6 +119,8 @@ struct level {
 #if TOKEN_TABLE_COUNT
     real (*word_gradient_bound)(const struct workspace *images, int count); /* see tokens.h */
     void (*add_word_gradients)(const struct workspace *images, int count, int part, int parts);
+    void (*clear_words)(int begin, int end);
+    int (*update_words)(const struct step *, int begin, int end);
 #endif
     int (*update_row)(int input, const struct step *);
 #if RULES

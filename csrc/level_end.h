@@ -6,11 +6,7 @@
 #if LEVEL > 0 && INPUT_PIXELS
 #include "scan_avx.h"
 #endif
-#include "tokens.h"
-#include "scan.h"
-
-#if !FROZEN
-#if !RULES
+#if !FROZEN && !RULES
 /* p -= rate * g / batch, in this order. */
 static inline int AT_LEVEL(descend)(ptrdiff_t at, const real *restrict g, ptrdiff_t count, const struct step *step)
 {
@@ -30,7 +26,9 @@ static inline int AT_LEVEL(descend)(ptrdiff_t at, const real *restrict g, ptrdif
 
 static update_function *const AT_LEVEL(rules)[] = {AT_LEVEL(descend)};
 #endif
-
+#include "tokens.h"
+#include "scan.h"
+#if !FROZEN
 static real AT_LEVEL(largest)(const real *x, Py_ssize_t count) { return largest_magnitude(x, count); }
 
 #include "rows.h"
@@ -84,6 +82,8 @@ static const struct level AT_LEVEL(level) = {
 #if TOKEN_TABLE_COUNT
     .word_gradient_bound = AT_LEVEL(word_gradient_bound),
     .add_word_gradients = AT_LEVEL(add_word_gradients),
+    .clear_words = AT_LEVEL(clear_words),
+    .update_words = AT_LEVEL(update_words),
 #endif
 #if RULES
     .update_image_rows = AT_LEVEL(update_image_rows),

@@ -71,16 +71,6 @@ static void expect_word_gradients(const struct workspace *images, int images_cou
     dirty_words.count = count;
 }
 
-/* The row of a word; returns its table. */
-static const struct token_table *find_row(int word, Py_ssize_t *offset)
-{
-    const struct token_table *table = token_tables;
-    while (word >= table->word + table->words)
-        table++;
-    *offset = table->offset + table->length * (word - table->word);
-    return table;
-}
-
 /* The words with gradients, or all: word i of so many is word_at(i). */
 static int word_count(int all) { return all || dirty_words.all ? TOKEN_WORDS : dirty_words.count; }
 
@@ -150,12 +140,8 @@ static MAYBE_UNUSED void mark_all_words_dirty(void)
 static void clear_dirty_words(int piece, int pieces)
 {
 #if TOKEN_TABLE_COUNT
-    const int count = word_count(0), end = part_start(count, piece + 1, pieces);
-    for (int i = part_start(count, piece, pieces); i < end; i++) {
-        Py_ssize_t offset;
-        const struct token_table *const table = find_row(word_at(i, 0), &offset);
-        memset(grad + offset, 0, (size_t)table->lanes * sizeof(real));
-    }
+    const int count = word_count(0);
+    level->clear_words(part_start(count, piece, pieces), part_start(count, piece + 1, pieces));
 #else
     (void)piece;
     (void)pieces;
@@ -175,20 +161,15 @@ static void forget_dirty_words(void)
 /* A step of a piece of the words; returns whether a parameter has become inf or nan: see level.h. */
 static int update_words(const struct step *step, int piece, int pieces)
 {
-    int nonfinite = 0;
 #if TOKEN_TABLE_COUNT
-    const int count = word_count(!step->skips), end = part_start(count, piece + 1, pieces);
-    for (int i = part_start(count, piece, pieces); i < end; i++) {
-        Py_ssize_t offset;
-        const struct token_table *const table = find_row(word_at(i, !step->skips), &offset);
-        nonfinite |= level->rules[table->rule](offset, grad + offset, table->lanes, step);
-    }
+    const int count = word_count(!step->skips);
+    return level->update_words(step, part_start(count, piece, pieces), part_start(count, piece + 1, pieces));
 #else
     (void)step;
     (void)piece;
     (void)pieces;
+    return 0;
 #endif
-    return nonfinite;
 }
 
 static int is_token_table(Py_ssize_t offset)
@@ -312,6 +293,32 @@ static void AT_LEVEL(add_word_gradients)(const struct workspace *images, int cou
     AT_LEVEL(add_words)(images, count, part, parts, number, token_gradients_##number, gradients, lanes);
     TOKEN_TABLES(ADD)
 #undef ADD
+}
+
+static void AT_LEVEL(clear_words)(int begin, int end)
+{
+    for (int i = begin; i < end; i++) {
+        const int at = word_at(i, 0);
+#define CLEAR(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    for (int lane = 0; at >= word && at < word + words && lane < lanes; lane++) \
+        grad[offset + length * (at - word) + lane] = 0;
+        TOKEN_TABLES(CLEAR)
+#undef CLEAR
+    }
+}
+
+static int AT_LEVEL(update_words)(const struct step *step, int begin, int end)
+{
+    int nonfinite = 0;
+    for (int i = begin; i < end; i++) {
+        const int at = word_at(i, !step->skips);
+#define UPDATE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+    if (at >= word && at < word + words) \
+        nonfinite |= AT_LEVEL(rules)[rule](offset + length * (at - word), grad + offset + length * (at - word), lanes, step);
+        TOKEN_TABLES(UPDATE)
+#undef UPDATE
+    }
+    return nonfinite;
 }
 #endif
 

@@ -14,7 +14,7 @@ from benchmarks.twins.models import TWINS
 from benchmarks.twins.ours import program
 
 QUICK = ("quantiles", "associative memory")
-SLOW = ("capsules", "chain of labels", "clipped policy", "coupling flow", "fixed point", "hypernetwork")
+SLOW = ("capsules", "chain of labels", "characters", "clipped policy", "coupling flow", "fixed point", "hypernetwork")
 SLOW += (
     "masked autoregression",
     "mixture of experts",

@@ -45,13 +45,15 @@ OF_JAX = SimpleNamespace(
     **{name: getattr(jnp, name) for name in NAMES},
     sigmoid=jax.nn.sigmoid,
     softmax=jax.nn.softmax,
+    rows=lambda table, words: table[words],
     windows=jax_windows,
 )
 
 
 def examples(twin: Twin, dtype: str) -> tuple[Any, Any]:
     rng = np.random.default_rng(1)
-    x = rng.normal(size=(EXAMPLES, *twin.inputs)).astype(TYPES[dtype])
+    shape = (EXAMPLES, *twin.inputs)
+    x = rng.integers(0, twin.words, shape) if twin.words else rng.normal(size=shape).astype(TYPES[dtype])
     if twin.targets is None:
         return x, None
     if twin.classes:

@@ -1,7 +1,8 @@
 """The models. Each is the loss of one example: loss(m, p, x, y).
 
-`m` has the functions of NumPy, which are those of jax.numpy, and `sigmoid`, `softmax` over the last axis, and
-`windows`, all squares of a side in images; `p` the parameters by name, `x` the inputs and `y` the targets, or None.
+`m` has the functions of NumPy, which are those of jax.numpy, and `sigmoid`, `softmax` over the last axis, `windows`,
+all squares of a side in images, and `rows`, those of a table that tokens select; `p` the parameters by name, `x` the
+inputs and `y` the targets, or None.
 The compiler was written without these: what is tuned to the other benchmarks shows here.
 """
 
@@ -24,16 +25,17 @@ class Twin:
     inputs: Shape
     targets: Shape | None
     classes: bool = False  # rows of targets are 1 at one place
+    words: int = 0  # inputs are so many tokens, of a vocabulary of these
 
 
 TWINS: dict[str, Twin] = {}
 
 
 def twin(
-    name: str, parameters: dict[str, Shape], inputs: Shape, targets: Shape | None, classes: bool = False
+    name: str, parameters: dict[str, Shape], inputs: Shape, targets: Shape | None, classes: bool = False, words: int = 0
 ) -> Callable[[Loss], Loss]:
     def known(loss: Loss) -> Loss:
-        TWINS[name] = Twin(loss, parameters, inputs, targets, classes)
+        TWINS[name] = Twin(loss, parameters, inputs, targets, classes, words)
         return loss
 
     return known
@@ -427,3 +429,65 @@ def oscillators(m: Any, p: Any, x: Any, _: Any) -> Any:
     for _ in range(5):
         phase = phase + 0.1 * (p["rate"] + (p["k"] * m.sin(phase[None, :] - phase[:, None])).sum(axis=1))
     return 1.0 - m.cos(phase).mean() ** 2 - m.sin(phase).mean() ** 2
+
+
+# Tokens
+
+
+@twin("factorization", {"v": (200, 16), "bias": (200, 1)}, (2,), (1,), words=200)
+def factorization(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Koren et al., 2009: users and what they like, in one table."""
+    v, bias = m.rows(p["v"], x), m.rows(p["bias"], x)
+    return ((v[0] * v[1]).sum() + bias.sum() - y[0]) ** 2
+
+
+@twin("factorization machine", {"v": (300, 8), "w": (300, 1)}, (6,), (1,), words=300)
+def machine(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Rendle, 2010: all pairs of six words."""
+    v = m.rows(p["v"], x)
+    pairs = (v.sum(axis=0) ** 2 - (v * v).sum(axis=0)).sum()
+    return (0.5 * pairs + m.rows(p["w"], x).sum() - y[0]) ** 2
+
+
+@twin("mean of words", {"e": (500, 16), "out": (16, 4)}, (12,), (4,), words=500)
+def mean_of_words(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """fastText (Joulin et al., 2016)."""
+    return mse(m.rows(p["e"], x).mean(axis=0) @ p["out"], y)
+
+
+@twin("words before the next", {"e": (100, 8), **dense(a=(64, 16), b=(16, 4))}, (8,), (4,), words=100)
+def words_before(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Bengio et al., 2003, for a few classes."""
+    return mse(layer(p, "b", m.tanh(layer(p, "a", m.rows(p["e"], x).reshape(64)))), y)
+
+
+@twin("word and neighbours", {"e": (300, 16), "out": (300, 16)}, (6,), None, words=300)
+def neighbours(m: Any, p: Any, x: Any, _: Any) -> Any:
+    """word2vec (Mikolov et al., 2013): a neighbour, and four words that are none."""
+    signs = np.array([1.0, -1.0, -1.0, -1.0, -1.0])
+    alike = m.rows(p["out"], x)[1:] @ m.rows(p["e"], x)[0]
+    return -m.log(m.sigmoid(signs * alike)).sum()
+
+
+@twin("translated entities", {"e": (200, 12), "r": (200, 12)}, (4,), None, words=200)
+def translated(m: Any, p: Any, x: Any, _: Any) -> Any:
+    """TransE (Bordes et al., 2013): head, relation, tail, and another tail."""
+    e, r = m.rows(p["e"], x), m.rows(p["r"], x)[1]
+    far = ((e[0] + r - e[2:]) ** 2).sum(axis=1)
+    return m.maximum(1 + far[:1] - far[1:], 0).sum()
+
+
+@twin("wide and deep", {"wide": (300, 1), "e": (300, 8), **dense(a=(32, 16), b=(16, 1))}, (4,), (1,), words=300)
+def wide_and_deep(m: Any, p: Any, x: Any, y: Any) -> Any:
+    """Cheng et al., 2016."""
+    deep = layer(p, "b", m.maximum(layer(p, "a", m.rows(p["e"], x).reshape(32)), 0))
+    logit = (deep + m.rows(p["wide"], x).sum())[0]
+    return m.log(1 + m.exp(logit)) - y[0] * logit
+
+
+@twin("characters", {"e": (30, 12), "x": (12, 16), "h": (16, 16), "out": (16, 5)}, (10,), (5,), words=30)
+def characters(m: Any, p: Any, x: Any, y: Any) -> Any:
+    h = m.zeros(16)
+    for now in m.rows(p["e"], x):
+        h = m.tanh(now @ p["x"] + h @ p["h"])
+    return mse(h @ p["out"], y)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.twins.models import Twin
-from codegen import Floats, Program
+from codegen import Floats, Program, Tokens
 from micrograd.arrays import array
 
 NAMES = (
@@ -26,6 +26,7 @@ OF_VALUES = SimpleNamespace(
     **{name: getattr(np, name) for name in NAMES},
     sigmoid=lambda x: x.sigmoid(),
     softmax=softmax,
+    rows=lambda table, words: words @ table,
     windows=lambda x, side: np.lib.stride_tricks.sliding_window_view(x, (side, side), axis=(1, 2)),
 )
 
@@ -33,8 +34,11 @@ OF_VALUES = SimpleNamespace(
 def program(twin: Twin, dtype: str) -> Program:
     """Strict in float64, fast in float32."""
     p = {name: array(numbers) for name, numbers in first_weights(twin).items()}
-    x, y = array(np.zeros(twin.inputs)), None if twin.targets is None else array(np.zeros(twin.targets))
-    made = Program(Floats(x), None if y is None else Floats(y), p, twin.loss(OF_VALUES, p, x, y))
+    x = array(np.zeros((*twin.inputs, twin.words) if twin.words else twin.inputs))
+    y = None if twin.targets is None else array(np.zeros(twin.targets))
+    made = Program(
+        Tokens(x) if twin.words else Floats(x), None if y is None else Floats(y), p, twin.loss(OF_VALUES, p, x, y)
+    )
     if dtype == "f32":
         made.dtype, made.fma, made.reorder = "float32", True, True
     return made
