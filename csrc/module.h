@@ -428,10 +428,10 @@ static void prefer_large_pages(void *array, size_t bytes)
 
 static int module_exec(PyObject *module)
 {
-    fill_pixel_values();
     if (check_first_load() < 0 || PyModule_AddStringConstant(module, "__version__", VERSION) < 0 ||
         choose_level() < 0 || make_locks() < 0)
         return -1;
+    fill_pixel_values();
     prefer_large_pages(inference, sizeof inference);
 #if INSTANCES
     if (add_model_type(module, methods, DOC_MODULE) < 0)
