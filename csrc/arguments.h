@@ -100,6 +100,15 @@ static int parse_arguments(const struct signature *s, PyObject *const *args, Py_
 /* None means the same as a missing argument. */
 static int is_given(PyObject *value) { return value != NULL && value != Py_None; }
 
+/* In the place of a TypeError of Python's own, or of none. What else was raised stays. */
+static void raise_type(const char *what, const char *expected, PyObject *object)
+{
+    if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_TypeError))
+        return;
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "%s must be %s, not %R", what, expected, (PyObject *)Py_TYPE(object));
+}
+
 static PyObject *text_of(PyObject *number)
 {
     PyObject *const text = PyObject_Str(number);
@@ -126,10 +135,7 @@ static Py_ssize_t parse_int(PyObject *object, const char *what, Py_ssize_t low, 
 {
     PyObject *const number = PyNumber_Index(object);
     if (number == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "%s must be an int, not %R", what, (PyObject *)Py_TYPE(object));
-        }
+        raise_type(what, "an int", object);
         return -1;
     }
     const Py_ssize_t value = PyLong_AsSsize_t(number);
@@ -151,14 +157,11 @@ static int parse_float(PyObject *object, const char *what, double *value)
 {
     *value = PyFloat_AsDouble(object);
     if (*value == -1.0 && PyErr_Occurred()) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "%s must be a number, not %R", what, (PyObject *)Py_TYPE(object));
-        }
-        else if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
             PyErr_Clear();
             PyErr_Format(PyExc_ValueError, "%s must be finite, got an int beyond the range of float64", what);
         }
+        raise_type(what, "a number", object);
         return -1;
     }
     if (!is_finite(*value)) {
@@ -182,40 +185,43 @@ static int parse_bool(PyObject *object, const char *what)
 {
     if (PyBool_Check(object))
         return object == Py_True;
-    PyErr_Format(PyExc_TypeError, "%s must be True or False, not %R", what, (PyObject *)Py_TYPE(object));
+    raise_type(what, "True or False", object);
     return -1;
 }
 
 /* Returns 1 and stores the seed, 0 if there is none (missing or None), or -1 with an exception set. */
 static int parse_seed(PyObject *object, uint64_t *seed)
 {
-    if (object == NULL || object == Py_None)
+    if (!is_given(object))
         return 0;
     PyObject *const number = PyNumber_Index(object);
     if (number == NULL) {
-        if (PyErr_ExceptionMatches(PyExc_TypeError)) {
-            PyErr_Clear();
-            PyErr_Format(PyExc_TypeError, "seed must be an int or None, not %R", (PyObject *)Py_TYPE(object));
-        }
+        raise_type("seed", "an int or None", object);
         return -1;
     }
     *seed = PyLong_AsUnsignedLongLong(number);
-    if (PyErr_Occurred()) {
-        if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
-            PyErr_Clear();
-            PyObject *const got = text_of(number);
-            if (got != NULL)
-                PyErr_Format(PyExc_ValueError, "seed must be 0..2**64-1, got %U", got);
-            Py_XDECREF(got);
-        }
-        Py_DECREF(number);
-        return -1;
+    const int fits = !PyErr_Occurred();
+    if (!fits && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+        PyErr_Clear();
+        PyObject *const got = text_of(number);
+        if (got != NULL)
+            PyErr_Format(PyExc_ValueError, "seed must be 0..2**64-1, got %U", got);
+        Py_XDECREF(got);
     }
     Py_DECREF(number);
-    return 1;
+    return fits ? 1 : -1;
 }
 
 #endif
+
+/* Puts a new reference into a new dict and returns the dict; NULL, and neither is left, if that fails or it is NULL. */
+static PyObject *with_item(PyObject *dict, const char *name, PyObject *value)
+{
+    if (value == NULL || PyDict_SetItemString(dict, name, value) < 0)
+        Py_CLEAR(dict);
+    Py_XDECREF(value);
+    return dict;
+}
 
 /* Shapes of arguments that hold many numbers */
 

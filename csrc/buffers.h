@@ -10,8 +10,8 @@
 
 #include "arguments.h"
 #include "model.h"
+#include "narrow.h"
 
-#include <math.h>
 #include <string.h>
 
 /* The elements of a buffer; `format` is that of Python's struct module. */
@@ -111,14 +111,12 @@ static int number_type_of(const Py_buffer *view, struct number_type *type)
     return type->kind != '?' || *format == '?';
 }
 
-/* IEEE 754's half precision. */
-static double half_value(uint16_t bits)
+/* A float16 that may be infinite or nan, as no frozen weight is. */
+static float any_float16(uint16_t half)
 {
-    const int exponent = bits >> 10 & 31, fraction = bits & 1023;
-    const double size = exponent == 31 ? (fraction ? (double)NAN : (double)INFINITY)
-                        : exponent ? ldexp(1024 + fraction, exponent - 25)
-                                   : ldexp(fraction, -24);
-    return bits >> 15 ? -size : size;
+    const uint32_t rest = half & 0x7fff;
+    return rest < 31u << 10 ? widen_float16(half)
+                            : float_of((uint32_t)(half & 0x8000) << 16 | (rest + (224u << 10)) << 13);
 }
 
 /* Elements of one C type, `stride` bytes apart and perhaps misaligned; side by side in a loop of their own, for vectors. */
@@ -149,7 +147,7 @@ static void convert_native(struct number_type type, const char *from, Py_ssize_t
     case 'u' << 8 | 2: CONVERT(uint16_t, x); break;
     case 'u' << 8 | 4: CONVERT(uint32_t, x); break;
     case 'u' << 8 | 8: CONVERT(uint64_t, x); break;
-    case 'f' << 8 | 2: CONVERT(uint16_t, half_value(x)); break;
+    case 'f' << 8 | 2: CONVERT(uint16_t, any_float16(x)); break;
     case 'f' << 8 | 4: CONVERT(float, x); break;
     default: CONVERT(double, x); break;
     }

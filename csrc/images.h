@@ -69,7 +69,7 @@ static int report(PyObject *progress, Py_ssize_t done, Py_ssize_t total, int has
 {
     if (PyErr_CheckSignals() < 0)
         return -1;
-    if (progress == NULL || progress == Py_None)
+    if (!is_given(progress))
         return 0;
     PyObject *const result = has_loss ? PyObject_CallFunction(progress, "nnd", done, total, loss)
                                       : PyObject_CallFunction(progress, "nnO", done, total, Py_None);
@@ -79,9 +79,9 @@ static int report(PyObject *progress, Py_ssize_t done, Py_ssize_t total, int has
 
 static int check_progress(PyObject *progress)
 {
-    if (progress == NULL || progress == Py_None || PyCallable_Check(progress))
+    if (!is_given(progress) || PyCallable_Check(progress))
         return 0;
-    PyErr_Format(PyExc_TypeError, "progress must be callable, not %R", (PyObject *)Py_TYPE(progress));
+    raise_type("progress", "callable", progress);
     return -1;
 }
 

@@ -153,11 +153,6 @@ struct argument_part {
     int leaf, leaves;   /* its first one of all Values that are inputs or targets, and how many they are */
 };
 
-
-#if FROZEN
-#define TARGET_PARTS 0
-#endif
-
 #if !FROZEN
 
 /*
@@ -244,17 +239,6 @@ struct state_tensor {
 
 #define MAX_STEPS ((int64_t)1 << 53) /* rules take it as a double */
 static int64_t steps;                /* since the start or the last reset() */
-
-/* Its top bit is set if and only if a number is inf or nan: a carry from the exponent gets there. */
-static inline real_bits nonfinite_bits(real x)
-{
-    const real_bits one = (real_bits)1 << (FLOAT32 ? 23 : 52); /* of the exponent */
-    real_bits bits;
-    memcpy(&bits, &x, sizeof(bits));
-    return (bits & (real_bits)-1 >> 1) + one;
-}
-
-static inline int top_bit(real_bits bits) { return (int)(bits >> (8 * sizeof(bits) - 1)); }
 
 /* One step: its learning rate and the size of its batch. */
 struct step {

@@ -116,16 +116,10 @@ static PyObject *api_backward(PyObject *module, PyObject *Py_UNUSED(ignored))
 static PyObject *named_inputs(const double *from)
 {
 #if INPUT_PARTS
-    PyObject *const dict = input_parts[0].name == NULL ? NULL : PyDict_New();
+    PyObject *dict = input_parts[0].name == NULL ? NULL : PyDict_New();
     for (int p = 0; dict != NULL && p < INPUT_PARTS; p++) {
         const struct argument_part *const part = &input_parts[p];
-        PyObject *const tuple = float_tuple(from + part->leaf, part->leaves);
-        const int failed = tuple == NULL || PyDict_SetItemString(dict, part->name, tuple) < 0;
-        Py_XDECREF(tuple);
-        if (failed) {
-            Py_DECREF(dict);
-            return NULL;
-        }
+        dict = with_item(dict, part->name, float_tuple(from + part->leaf, part->leaves));
     }
     if (input_parts[0].name != NULL)
         return dict;

@@ -46,20 +46,13 @@ static const input_type *move_image(int place, const input_type *image, struct r
 
 enum { NOISES = sizeof(noises) / sizeof(*noises) };
 
-static real draw_noise_number(struct random_state *random, const struct noise *noise)
-{
-    if (noise->probability >= 0)
-        return (real)(random_double(random) < noise->probability ? noise->high : 0.0);
-    return (real)random_number(random, noise->low, noise->high, noise->deviation, noise->limit);
-}
-
 /* Of one image, in the order of declaration. */
 static void draw_noise(struct workspace *w, struct random_state *random)
 {
     real *to = w->value + NOISE;
     for (int n = 0; n < NOISES; n++)
         for (int i = 0; i < noises[n].count; i++)
-            *to++ = draw_noise_number(random, &noises[n]);
+            *to++ = (real)random_noise(random, &noises[n]);
 }
 
 /* What predictions and evaluations compute in; nothing else is ever written there. */

@@ -101,12 +101,11 @@ static void clear_optimizer_state(void)
 static PyObject *api_optimizer_state(PyObject *module, PyObject *Py_UNUSED(ignored))
 {
     PyObject *dict = new_views(module);
-    if (dict != NULL && add_view(dict, module, STEP_NAME, NULL, NULL) < 0)
-        Py_CLEAR(dict);
+    if (dict != NULL)
+        dict = with_item(dict, STEP_NAME, new_view(module, NULL, NULL));
 #if STATE_SLOTS
     for (const struct state_tensor *s = state_tensors; s->name != NULL && dict != NULL; s++)
-        if (add_view(dict, module, s->name, &tensors[s->tensor], state[s->slot]) < 0)
-            Py_CLEAR(dict);
+        dict = with_item(dict, s->name, new_view(module, &tensors[s->tensor], state[s->slot]));
 #endif
     return dict;
 }

@@ -238,15 +238,8 @@ static PyObject *api_probabilities_batch(PyObject *module, PyObject *const *args
 {
     static const struct signature signature = {
         "probabilities_batch", 1, 1, 4, {INPUTS_ARGUMENT, "out", "threads", "progress"}};
-    int o = 0;
-    if (expect_usable(module) < 0)
-        return NULL;
-    while (o < OUTPUT_COUNT && strcmp(outputs[o].name, "probabilities") != 0)
-        o++;
-    if (o < OUTPUT_COUNT)
-        return compute_outputs_batch(&signature, o, args, nargs, kwnames);
-    PyErr_SetString(PyExc_RuntimeError, "this model declares no output named 'probabilities'");
-    return NULL;
+    const int o = expect_usable(module) < 0 ? -1 : find_probabilities();
+    return o < 0 ? NULL : compute_outputs_batch(&signature, o, args, nargs, kwnames);
 }
 
 #if !FROZEN
@@ -265,16 +258,9 @@ static void metrics_of_images(struct inference *memory, struct workspace *w, con
 
 static PyObject *metric_means(const double *totals, Py_ssize_t count)
 {
-    PyObject *const dict = PyDict_New();
-    for (int m = 0; dict != NULL && m < METRIC_COUNT; m++) {
-        PyObject *const mean = PyFloat_FromDouble(totals[m] / (double)count);
-        const int failed = mean == NULL || PyDict_SetItemString(dict, metrics[m].name, mean) < 0;
-        Py_XDECREF(mean);
-        if (failed) {
-            Py_DECREF(dict);
-            return NULL;
-        }
-    }
+    PyObject *dict = PyDict_New();
+    for (int m = 0; dict != NULL && m < METRIC_COUNT; m++)
+        dict = with_item(dict, metrics[m].name, PyFloat_FromDouble(totals[m] / (double)count));
     return dict;
 }
 #endif

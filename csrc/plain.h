@@ -10,15 +10,6 @@
 
 #define MAX_STEPS 9007199254740992.0 /* 2**53: rules take the number of steps as a double */
 
-/* Its top bit is set if and only if a number is inf or nan: a carry from the exponent gets there. */
-static inline real_bits nonfinite_bits(real x)
-{
-    const real_bits one = (real_bits)1 << (FLOAT32 ? 23 : 52); /* of the exponent */
-    return (to_bits(x) & (real_bits)-1 >> 1) + one;
-}
-
-static inline int top_bit(real_bits bits) { return (int)(bits >> (8 * sizeof(bits) - 1)); }
-
 static void fill(real *to, ptrdiff_t count, real x)
 {
     for (ptrdiff_t i = 0; i < count; i++)

@@ -29,15 +29,8 @@ static void set_noise(struct MODEL *w, int is_drawn)
 {
     real *to = w->value + TARGET + TARGET_COUNT;
     for (int n = 0; n < NOISES; n++)
-        for (int i = 0; i < noises[n].count; i++) {
-            const struct noise *const d = &noises[n];
-            double x = d->mean;
-            if (is_drawn && d->probability >= 0)
-                x = random_double(&w->random) < d->probability ? d->high : 0.0;
-            else if (is_drawn)
-                x = random_number(&w->random, d->low, d->high, d->deviation, d->limit);
-            *to++ = (real)x;
-        }
+        for (int i = 0; i < noises[n].count; i++)
+            *to++ = (real)(is_drawn ? random_noise(&w->random, &noises[n]) : noises[n].mean);
 }
 #endif
 

@@ -332,7 +332,7 @@ static int prepare_to_sleep(int worker)
 static void pool_begin(int size)
 {
     int worker = 1;
-    size = size < MAX_WORKERS ? size : MAX_WORKERS;
+    size = at_most(size, MAX_WORKERS);
     caller_processor = -1; /* what it may use can have changed */
     if (size > 1)
         find_processors();

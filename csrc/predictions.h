@@ -176,32 +176,32 @@ static PyObject *api_outputs(PyObject *module, PyObject *object)
     PyObject *dict = PyDict_New();
     const double *from = elements;
     for (int o = 0; dict != NULL && o < OUTPUT_COUNT; o++) {
-        PyObject *const tuple = float_tuple(from, outputs[o].count);
-        if (tuple == NULL || PyDict_SetItemString(dict, outputs[o].name, tuple) < 0) {
-            Py_DECREF(dict);
-            dict = NULL;
-        }
-        Py_XDECREF(tuple);
+        dict = with_item(dict, outputs[o].name, float_tuple(from, outputs[o].count));
         from += outputs[o].count;
     }
     PyMem_Free(elements);
     return dict;
 }
 
+/* The number of the output that has this name; -1 with an exception set if there is none. */
+static int find_probabilities(void)
+{
+    for (int o = 0; o < OUTPUT_COUNT; o++)
+        if (strcmp(outputs[o].name, "probabilities") == 0)
+            return o;
+    PyErr_SetString(PyExc_RuntimeError, "this model declares no output named 'probabilities'");
+    return -1;
+}
+
 static PyObject *api_probabilities(PyObject *module, PyObject *object)
 {
-    if (expect_usable(module) < 0)
-        return NULL;
-    int o = 0, start = 0;
-    while (o < OUTPUT_COUNT && strcmp(outputs[o].name, "probabilities") != 0)
-        start += outputs[o++].count;
-    if (o == OUTPUT_COUNT) {
-        PyErr_SetString(PyExc_RuntimeError, "this model declares no output named 'probabilities'");
-        return NULL;
-    }
-    double *const elements = all_outputs(object);
+    const int o = expect_usable(module) < 0 ? -1 : find_probabilities();
+    double *const elements = o < 0 ? NULL : all_outputs(object);
     if (elements == NULL)
         return NULL;
+    int start = 0;
+    for (int before = 0; before < o; before++)
+        start += outputs[before].count;
     PyObject *const tuple = float_tuple(elements + start, outputs[o].count);
     PyMem_Free(elements);
     return tuple;
@@ -210,18 +210,9 @@ static PyObject *api_probabilities(PyObject *module, PyObject *object)
 /* {name of an output: its number of elements} */
 static PyObject *output_sizes(void)
 {
-    PyObject *const sizes = PyDict_New();
-    if (sizes == NULL)
-        return NULL;
-    for (int o = 0; o < OUTPUT_COUNT; o++) {
-        PyObject *const size = PyLong_FromLong(outputs[o].count);
-        if (size == NULL || PyDict_SetItemString(sizes, outputs[o].name, size) < 0) {
-            Py_XDECREF(size);
-            Py_DECREF(sizes);
-            return NULL;
-        }
-        Py_DECREF(size);
-    }
+    PyObject *sizes = PyDict_New();
+    for (int o = 0; sizes != NULL && o < OUTPUT_COUNT; o++)
+        sizes = with_item(sizes, outputs[o].name, PyLong_FromLong(outputs[o].count));
     return sizes;
 }
 

@@ -113,6 +113,16 @@ static double random_number(struct random_state *r, double low, double high, dou
 }
 #endif
 
+#if NOISE_COUNT
+/* A number of the noise of a training example. */
+static double random_noise(struct random_state *r, const struct noise *n)
+{
+    if (n->probability >= 0)
+        return random_double(r) < n->probability ? n->high : 0.0;
+    return random_number(r, n->low, n->high, n->deviation, n->limit);
+}
+#endif
+
 /* random.randrange(limit), for 1 or more */
 static uint32_t random_below(struct random_state *r, uint32_t limit)
 {

@@ -63,4 +63,17 @@ static inline real largest_magnitude(const real *x, ptrdiff_t count)
 
 static inline int all_finite(const real *x, ptrdiff_t count) { return is_finite(largest_magnitude(x, count)); }
 
+#if !FROZEN
+/* Its top bit is set if and only if a number is inf or nan: a carry from the exponent gets there. */
+static inline real_bits nonfinite_bits(real x)
+{
+    const real_bits one = (real_bits)1 << (sizeof(x) == 4 ? 23 : 52); /* of the exponent */
+    real_bits bits;
+    memcpy(&bits, &x, sizeof(bits));
+    return (bits & (real_bits)-1 >> 1) + one;
+}
+
+static inline int top_bit(real_bits bits) { return (int)(bits >> (8 * sizeof(bits) - 1)); }
+#endif
+
 #endif

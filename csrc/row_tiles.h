@@ -171,13 +171,13 @@ SPECIALISED int AT_LEVEL(sum_dense_tile)(update_function *rule, ptrdiff_t offset
     int nonfinite = 0;
     for (int together = 0; together < tile->count; together += ROWS_TOGETHER) {
         const int *const input = tile->input + together;
-        const int count = tile->count - together < ROWS_TOGETHER ? tile->count - together : ROWS_TOGETHER;
+        const int count = at_most(tile->count - together, ROWS_TOGETHER);
         ALIGNED quad_inputs inputs[ROWS_TOGETHER / QUAD];
         AT_LEVEL(copy_inputs)(inputs, input, count, images);
         for (ptrdiff_t first = 0; first < width;) {
             const ptrdiff_t lanes = width - first < LANES_AT_ONCE ? width - first : LANES_AT_ONCE;
             for (int r = 0; r < count; r += ROWS_AT_ONCE) {
-                const int rows = count - r < ROWS_AT_ONCE ? count - r : ROWS_AT_ONCE;
+                const int rows = at_most(count - r, ROWS_AT_ONCE);
 #define SUM(lanes) \
     AT_LEVEL(sum_rows)(rule, offset, length, copy, first, lanes, input + r, rows, inputs + r / QUAD, images, step)
                 if (lanes == LANES_AT_ONCE)

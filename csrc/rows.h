@@ -278,7 +278,7 @@ static void AT_LEVEL(add_images_to_rows)(int first, int end, int images)
 {
     for (; first < end; first += TILE_ROWS) {
         struct tile tile;
-        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, 0);
+        AT_LEVEL(find_tile)(&tile, first, at_most(end - first, TILE_ROWS), images, 0);
         for (int r = 0; r < tile.count; r++)
             mark_dirty(tile.input[r]);
 #define ADD(offset, lanes, width, length, block, factor, copy, rule) \
@@ -416,7 +416,7 @@ static int AT_LEVEL(update_pending_rows)(int worker, int first, int end, int ima
     int nonfinite = 0;
     for (; first < end; first += TILE_ROWS) {
         struct tile tile;
-        AT_LEVEL(find_tile)(&tile, first, end - first < TILE_ROWS ? end - first : TILE_ROWS, images, !step->skips);
+        AT_LEVEL(find_tile)(&tile, first, at_most(end - first, TILE_ROWS), images, !step->skips);
 #define UPDATE(offset, lanes, width, length, block, factor, copy, rule) \
     nonfinite |= AT_LEVEL(update_pending_tile)(AT_LEVEL(rule), offset, width, length, block, copy, \
                                                &tile, tile_gradients[worker], step);

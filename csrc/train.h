@@ -48,20 +48,16 @@ static int find_not_finite(struct finite_check *check)
 {
     if (weight_bound <= REAL_MAX && dense_bound <= REAL_MAX)
         return 0;
-    for (const struct tensor *t = tensors; t < tensors + TENSOR_COUNT; t++)
+    for (const struct tensor *t = tensors; t < tensors + TENSOR_COUNT; t++) {
+        Py_ssize_t at[MAX_DIMENSIONS] = {0};
         for (Py_ssize_t i = 0; i < t->size; i++) {
-            Py_ssize_t rest = i, place = t->offset;
-            for (int d = t->dimensions - 1; d >= 0; d--) {
-                check->index[d] = rest % t->shape[d];
-                place += check->index[d] * t->strides[d];
-                rest /= t->shape[d];
-            }
-            if (!is_finite(data[place])) {
-                check->tensor = t;
-                check->value = data[place];
+            memcpy(check->index, at, sizeof(at));
+            check->value = data[next_place(t, at)];
+            check->tensor = t;
+            if (!is_finite(check->value))
                 return 1;
-            }
         }
+    }
     return 0;
 }
 
@@ -198,7 +194,7 @@ static void fill_block(const struct training_run *run, Py_ssize_t i, Py_ssize_t 
         const Py_ssize_t image = image_number(run, i + k);
         block_images.inputs[k] = image_at(&run->batch, image);
         block_images.targets[k] = target_at(&run->batch, image);
-        const Py_ssize_t later = i + k + (block_images.count < IMAGES_AHEAD ? block_images.count : IMAGES_AHEAD);
+        const Py_ssize_t later = i + k + at_most(block_images.count, IMAGES_AHEAD);
         block_images.later[k] = (run->order != NULL || MANY_INPUTS) && later < run->batch.count
                                     ? image_at(&run->batch, image_number(run, later))
                                     : NULL;

@@ -67,7 +67,7 @@ static void visit_rows(struct norm *norm, int worker, int piece)
         for (int k = part_start(r->rows, piece, pieces); k < part_start(r->rows, piece + 1, pieces); k++)
             for (int i = 0; i < r->count; i += NORM_LANES) {
                 const real *const at = grad + r->offset + (ptrdiff_t)r->length * k + i;
-                const int count = r->count - i < NORM_LANES ? r->count - i : NORM_LANES;
+                const int count = at_most(r->count - i, NORM_LANES);
                 if (norm->scale == 0)
                     find_largest(at, count, norm->of[worker].largest, norm);
                 else

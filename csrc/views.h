@@ -300,23 +300,11 @@ static PyObject *new_view(PyObject *owner, const struct tensor *tensor, real *ba
     return view;
 }
 
-/* Puts it into a dict. */
-static int add_view(PyObject *dict, PyObject *owner, const char *name, const struct tensor *tensor, real *base)
-{
-    PyObject *const view = new_view(owner, tensor, base);
-    if (view == NULL)
-        return -1;
-    const int failed = PyDict_SetItemString(dict, name, view);
-    Py_DECREF(view);
-    return failed;
-}
-
 static PyObject *tensor_views(PyObject *owner, real *base)
 {
     PyObject *dict = new_views(owner);
     for (int t = 0; t < TENSOR_COUNT && dict != NULL; t++)
-        if (add_view(dict, owner, tensors[t].name, &tensors[t], base) < 0)
-            Py_CLEAR(dict);
+        dict = with_item(dict, tensors[t].name, new_view(owner, &tensors[t], base));
     return dict;
 }
 

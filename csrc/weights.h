@@ -47,20 +47,15 @@ static void store_little_endian(char *to, const void *from, size_t size)
 /* The header as bytes, of a multiple of eight so that the numbers are aligned. */
 static PyObject *weights_header(void)
 {
-    PyObject *const entries = PyDict_New();
+    PyObject *entries = PyDict_New();
     Py_ssize_t begin = 0;
     for (const struct tensor *t = tensors; entries != NULL && t < tensors + TENSOR_COUNT; t++) {
         const Py_ssize_t end = begin + t->size * (Py_ssize_t)sizeof(real);
         PyObject *const shape = shape_tuple(t->dimensions, t->shape);
         PyObject *const entry = shape == NULL ? NULL : Py_BuildValue("{s:s,s:N,s:(nn)}", "dtype", FLOAT32 ? "F32" : "F64",
                                                                      "shape", shape, "data_offsets", begin, end);
-        const int failed = entry == NULL || PyDict_SetItemString(entries, t->name, entry) < 0;
-        Py_XDECREF(entry);
+        entries = with_item(entries, t->name, entry);
         begin = end;
-        if (failed) {
-            Py_DECREF(entries);
-            return NULL;
-        }
     }
     PyObject *const text = call_python("json", "dumps", entries == NULL ? NULL : Py_BuildValue("(N)", entries));
     PyObject *const header = text == NULL ? NULL : PyUnicode_AsUTF8String(text);
@@ -78,12 +73,9 @@ static PyObject *weights_content(void)
     PyObject *const header = weights_header();
     if (header == NULL)
         return NULL;
-    Py_ssize_t count = 0;
-    for (int t = 0; t < TENSOR_COUNT; t++)
-        count += tensors[t].size;
     const uint64_t length = (uint64_t)PyBytes_Size(header);
     PyObject *const content =
-        PyBytes_FromStringAndSize(NULL, 8 + (Py_ssize_t)length + count * (Py_ssize_t)sizeof(real));
+        PyBytes_FromStringAndSize(NULL, 8 + (Py_ssize_t)length + PARAMETER_COUNT * (Py_ssize_t)sizeof(real));
     if (content != NULL) {
         char *to = PyBytes_AsString(content);
         store_little_endian(to, &length, sizeof(length));
@@ -245,14 +237,6 @@ static PyObject *sorted_entries(PyObject *header)
     if (!PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "its header is no JSON object");
     return NULL;
-}
-
-/* A float16 of a file, which may be infinite or nan, as no frozen weight is. */
-static float any_float16(uint16_t half)
-{
-    const uint32_t rest = half & 0x7fff;
-    return rest < 31u << 10 ? widen_float16(half)
-                            : float_of((uint32_t)(half & 0x8000) << 16 | (rest + (224u << 10)) << 13);
 }
 
 /* Numbers of two bytes as those of floats. */

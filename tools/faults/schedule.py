@@ -236,7 +236,7 @@ FAULTS = [
     Fault(
         "the last rows of a tile take a step with those beyond",
         "csrc/row_tiles.h",
-        "count - r < ROWS_AT_ONCE ? count - r : ROWS_AT_ONCE;",
+        "at_most(count - r, ROWS_AT_ONCE);",
         "ROWS_AT_ONCE;",
         test="tests/test_dense_rows.py",
     ),

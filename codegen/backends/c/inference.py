@@ -120,13 +120,17 @@ def _widened(program: Program, weight: str, row: str) -> str:
 
 
 def weights_table(program: Program, kernels: Kernels) -> list[str]:
-    """The weights as a table of constants: of floats if they are exact, in half the memory."""
+    """The weights as a table of constants."""
     if kernels.lowering == "straightline":  # its statements contain the weights
         return []
-    stored = stored_as(program)
-    literal = Arithmetic(stored).literal
-    declaration = f"TABLE ALIGNED {'float' if stored == 'float32' else 'double'} weights"
-    return table(declaration, weights_text(program, kernels, literal))
+    kind, numbers = exact_weights(program, kernels)
+    return table(f"TABLE ALIGNED {kind} weights", numbers)
+
+
+def exact_weights(program: Program, kernels: Kernels) -> tuple[str, list[str]]:
+    """The type of a table of weights, float if that is exact, in half the memory; and its numbers, padding included."""
+    arithmetic = Arithmetic("float32" if program.dtype == "float32" or fits_float32(program) else "float64")
+    return arithmetic.type, weights_text(program, kernels, arithmetic.literal)
 
 
 def fits_float32(program: Program) -> bool:

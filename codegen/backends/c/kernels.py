@@ -40,7 +40,7 @@ from codegen.backends.c.parameters import (
 )
 from codegen.backends.c.printer import INDENT, Comments, Printer, table_lines
 from codegen.backends.expressions import Arithmetic
-from codegen.backends.shared import MAX_STATEMENTS, together
+from codegen.backends.shared import MAX_STATEMENTS, group_name, together
 from codegen.backends.text import formulas
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import used_rows
@@ -357,8 +357,7 @@ def _name(kernels: list[Kernel], copies: Container[int], parameters: Parameters)
     """The name of a function of kernels. `copies`: of columns; their numbers are the last, wherever they stand."""
     numbers = [kernel.number for kernel in kernels]
     numbers = [number for number in numbers if number not in copies] or numbers
-    first, last, passes = numbers[0], numbers[-1], kernels[0].passes
-    name = (f"group_{first}" if first == last else f"groups_{first}_to_{last}") + parameters.suffix
+    name, passes = group_name(numbers[0], numbers[-1]) + parameters.suffix, kernels[0].passes
     if passes & Pass.ROW_STARTS:
         return f"{name}_start"
     if passes & Pass.ROW_SUMS:

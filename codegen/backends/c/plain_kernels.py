@@ -22,7 +22,7 @@ from dataclasses import replace
 from codegen.backends.c.kernels import Call, over_kernels
 from codegen.backends.c.printer import INDENT, Comments, Printer
 from codegen.backends.expressions import Arithmetic
-from codegen.backends.shared import together
+from codegen.backends.shared import group_name, together
 from codegen.ir.loops import (
     DATA,
     GRAD,
@@ -122,8 +122,7 @@ def plain_functions(loops: Loops, found: Rerolled, arithmetic: Arithmetic) -> tu
     lines: list[str] = []
     calls: list[Call] = []
     for kernels in together(loops.kernels):
-        first, last = kernels[0].number, kernels[-1].number
-        name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
+        name = group_name(kernels[0].number, kernels[-1].number)
         lines += [f"static void {name}(struct MODEL *w)", "{", *_arrays(kernels)]
         for kernel in kernels:
             lines += [INDENT + line for line in (over_kernels(kernel) or comments[kernel.number])]

@@ -21,9 +21,9 @@ from itertools import groupby
 
 import numpy as np
 
-from codegen.backends.c.inference import fits_float32
+from codegen.backends.c.inference import exact_weights
 from codegen.backends.c.kernels import Kernels
-from codegen.backends.c.module import SLACK, defines, offsets, spans_of, table, weights_text
+from codegen.backends.c.module import SLACK, defines, offsets, spans_of, table
 from codegen.backends.c.plain_header import OWN, Model, declarations, header, wrapped
 from codegen.backends.c.plain_kernels import pass_functions
 from codegen.backends.c.printer import INDENT, statement_lines
@@ -154,15 +154,12 @@ def _tensors(kernels: Kernels, axes: list[list[tuple[int, int]]], depth: int) ->
 
 
 def _weights(model: Model) -> list[str]:
-    """The weights as a table of constants: of floats if they are exact, in half the memory."""
-    program = model.program
-    if program.initial is not None:
+    """The weights as a table of constants."""
+    if model.program.initial is not None:
         return []
-    is_float = program.dtype == "float32" or fits_float32(program)
-    literal = Arithmetic("float32" if is_float else "float64").literal
-    texts = weights_text(program, model.kernels, literal)[:-SLACK]
-    declaration = f"static const {'float' if is_float else 'double'} weights"
-    return [f"#ifndef {model.name.upper()}_NO_WEIGHTS", *table(declaration, texts or ["0"])[:-1], "#endif", ""]
+    kind, numbers = exact_weights(model.program, model.kernels)
+    lines = table(f"static const {kind} weights", numbers[:-SLACK] or ["0"])
+    return [f"#ifndef {model.name.upper()}_NO_WEIGHTS", *lines[:-1], "#endif", ""]
 
 
 def _random(model: Model) -> list[str]:
@@ -259,14 +256,8 @@ def _definitions(model: Model) -> list[str]:
     """The functions that the header declares."""
     bodies = _bodies(model)
     lines: list[str] = []
-    for word, (_, declared) in declarations(model).items():
-        lines += [
-            *wrapped(declared.replace(" *model", " *w", 1)),
-            "{",
-            *(INDENT + line for line in bodies[word]),
-            "}",
-            "",
-        ]
+    for word, (_, declared) in declarations(model, "w").items():
+        lines += [*wrapped(declared), "{", *(INDENT + line for line in bodies[word]), "}", ""]
     return lines[:-1]
 
 
