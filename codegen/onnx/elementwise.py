@@ -46,7 +46,7 @@ def _power(a: Any, b: Any) -> Any:
 Add = _of_two(operator.add, np.add)
 Sub = _of_two(operator.sub, np.subtract, 2)
 Mul = _of_two(operator.mul, np.multiply)
-Div = _of_two(lambda a, b: ops.divide(a, b), _quotient)
+Div = _of_two(ops.divide, _quotient)
 Pow = _of_two(_power, lambda a, b: np.power(a.astype(np.result_type(a, b)), b).astype(a.dtype))
 
 
@@ -59,8 +59,8 @@ def _fold(function: Callable[[Any, Any], Any], of_numbers: Callable[..., Any]) -
     return op
 
 
-Max = _fold(lambda a, b: ops.maximum(a, b), np.maximum)
-Min = _fold(lambda a, b: ops.minimum(a, b), np.minimum)
+Max = _fold(ops.maximum, np.maximum)
+Min = _fold(ops.minimum, np.minimum)
 Sum = _fold(operator.add, np.add)
 
 
@@ -76,17 +76,17 @@ def _of_one(function: Callable[[Any], Any], cost: int = 1) -> Callable[[Any], Te
 
 
 Neg = _of_one(operator.neg)
-Abs = _of_one(lambda x: ops.absolute(x))
-Sqrt = _of_one(lambda x: ops.sqrt(x))
-Exp = _of_one(lambda x: ops.exp(x))
-Log = _of_one(lambda x: ops.log(x))
-Erf = _of_one(lambda x: ops.erf(x))
-Sin = _of_one(lambda x: ops.sin(x))
-Cos = _of_one(lambda x: ops.cos(x))
-Tanh = _of_one(lambda x: ops.tanh(x))
-Relu = _of_one(lambda x: ops.relu(x))
-Sigmoid = _of_one(lambda x: ops.sigmoid(x))
-Softplus = _of_one(lambda x: ops.softplus(x))
+Abs = _of_one(ops.absolute)
+Sqrt = _of_one(ops.sqrt)
+Exp = _of_one(ops.exp)
+Log = _of_one(ops.log)
+Erf = _of_one(ops.erf)
+Sin = _of_one(ops.sin)
+Cos = _of_one(ops.cos)
+Tanh = _of_one(ops.tanh)
+Relu = _of_one(ops.relu)
+Sigmoid = _of_one(ops.sigmoid)
+Softplus = _of_one(ops.softplus)
 Reciprocal = _of_one(lambda x: ops.divide(1.0, x), 2)
 Softsign = _of_one(lambda x: ops.divide(x, 1.0 + ops.absolute(x)), 4)
 Sign = _of_one(lambda x: ops.step(x) - ops.step(-x), 5)
@@ -120,7 +120,7 @@ def ThresholdedRelu(x: Any, *, alpha: float = 1.0) -> Tensor:
 
 def Gelu(x: Any, *, approximate: str = "none") -> Tensor:
     if approximate == "none":
-        return each(lambda a: ops.gelu(a), x)
+        return each(ops.gelu, x)
     if approximate != "tanh":
         raise ValueError(f"approximate must be none or tanh, got {approximate!r}")
     scale = math.sqrt(2 / math.pi)
@@ -172,7 +172,7 @@ GreaterOrEqual = _of_two(lambda a, b: 1.0 - ops.step(b - a), np.greater_equal, 5
 LessOrEqual = _of_two(lambda a, b: 1.0 - ops.step(a - b), np.less_equal, 5)
 Equal = _of_two(lambda a, b: 1.0 - ops.step(ops.absolute(a - b)), np.equal, 6)
 And = _of_two(operator.mul, np.logical_and)
-Or = _of_two(lambda a, b: ops.maximum(a, b), np.logical_or)
+Or = _of_two(ops.maximum, np.logical_or)
 Xor = _of_two(lambda a, b: ops.absolute(a - b), np.logical_xor, 3)
 
 

@@ -232,7 +232,7 @@ def _pooled(x: Tensor, places: list[Places], function: Callable[[list[Any], int]
 
 def MaxPool(x: Any, *, storage_order: int = 0, **window: Any) -> Tensor:
     x = tensor(x)
-    return _pooled(x, _places(x.shape, **window), lambda items, _: reduce(lambda a, b: ops.maximum(a, b), items))
+    return _pooled(x, _places(x.shape, **window), lambda items, _: reduce(ops.maximum, items))
 
 
 def AveragePool(x: Any, *, count_include_pad: int = 0, ceil_mode: int = 0, **window: Any) -> Tensor:
@@ -258,7 +258,7 @@ def GlobalAveragePool(x: Any) -> Tensor:
 
 
 def GlobalMaxPool(x: Any) -> Tensor:
-    return _global(x, lambda items: reduce(lambda a, b: ops.maximum(a, b), items))
+    return _global(x, lambda items: reduce(ops.maximum, items))
 
 
 def _global(x: Any, function: Callable[[list[Any]], Any]) -> Tensor:

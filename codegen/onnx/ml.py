@@ -33,12 +33,11 @@ def Normalizer(x: Any, *, norm: str = "MAX") -> Tensor:
 
 
 def FeatureVectorizer(*given: Any, inputdimensions: Sequence[int] = ()) -> Tensor:
-    return Concat(*[tensor(x) if tensor(x).ndim > 1 else tensor(x).reshape(1, -1) for x in given], axis=1)
+    return Concat(*map(_rows, given), axis=1)
 
 
 def ArrayFeatureExtractor(x: Any, indices: Any) -> Tensor:
-    x = tensor(x)
-    return Gather(x if x.ndim > 1 else x.reshape(1, -1), tensor(indices).ravel(), axis=-1)
+    return Gather(_rows(x), tensor(indices).ravel(), axis=-1)
 
 
 def LinearRegressor(
@@ -66,9 +65,13 @@ def LinearClassifier(
     return _transformed(scores, post_transform)
 
 
+def _rows(x: Any) -> Tensor:
+    """What has one dimension is one row."""
+    return np.atleast_2d(tensor(x))
+
+
 def _affine(x: Any, coefficients: Any, intercepts: Any, rows: int) -> Tensor:
-    x, weights = tensor(x), tensor(coefficients)
-    x = x if x.ndim > 1 else x.reshape(1, -1)
+    x, weights = _rows(x), tensor(coefficients)
     if rows < 1 or weights.size != rows * x.shape[-1]:
         raise ValueError(f"{weights.size} coefficients for {x.shape[-1]} features and {rows} scores")
     found = MatMul(x, weights.reshape(rows, -1).T)

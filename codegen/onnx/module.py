@@ -32,29 +32,7 @@ SEVERAL = {"LayerNormalization", "LSTM", "GRU", "RNN", "Split"}  # whose results
 SAME = {"Identity", "Cast", "Dropout"}  # which leave Values what they are
 WIDTH = 116  # of a line within a function
 SHORT = 16  # elements of a constant that is written out
-RESERVED = {
-    "w",
-    "c",
-    "np",
-    "ops",
-    "array",
-    "Program",
-    "Floats",
-    "Label",
-    "Pixels",
-    "cross_entropy",
-    "softmax",
-    "mse",
-    "nll",
-    "binary_cross_entropy",
-    "read_weights",
-    "Tokens",
-    "Path",
-    "FOLDER",
-    "target",
-    "program",
-    "float",
-}
+RESERVED = {*losses.LOSSES, "softmax", "array", "read_weights", "w", "c", "np", "ops", "target", "program", "float"}
 
 
 class Module:

@@ -66,15 +66,19 @@ def _square(x: Tensor) -> Tensor:
     return Mul(x, x)
 
 
-ReduceSum = _reduction(lambda x, at: x.sum(axis=at, keepdims=True), empty=0)
+def _sum(x: Any, at: tuple[int, ...]) -> Any:
+    return x.sum(axis=at, keepdims=True)
+
+
+ReduceSum = _reduction(_sum, empty=0)
 ReduceProd = _reduction(lambda x, at: x.prod(axis=at, keepdims=True), empty=1)
-ReduceMean = _reduction(lambda x, at: x.sum(axis=at, keepdims=True) / float(math.prod(x.shape[i] for i in at)))
+ReduceMean = _reduction(lambda x, at: _sum(x, at) / float(math.prod(x.shape[i] for i in at)))
 ReduceMax = _reduction(lambda x, at: x.max(axis=at, keepdims=True), empty=-math.inf)
 ReduceMin = _reduction(lambda x, at: x.min(axis=at, keepdims=True), empty=math.inf)
-ReduceSumSquare = _reduction(lambda x, at: x.sum(axis=at, keepdims=True), _square, empty=0)
-ReduceL1 = _reduction(lambda x, at: x.sum(axis=at, keepdims=True), Abs, empty=0)
-ReduceL2 = _reduction(lambda x, at: x.sum(axis=at, keepdims=True), _square, Sqrt, empty=0)
-ReduceLogSum = _reduction(lambda x, at: x.sum(axis=at, keepdims=True), None, Log, empty=0)
+ReduceSumSquare = _reduction(_sum, _square, empty=0)
+ReduceL1 = _reduction(_sum, Abs, empty=0)
+ReduceL2 = _reduction(_sum, _square, Sqrt, empty=0)
+ReduceLogSum = _reduction(_sum, None, Log, empty=0)
 
 
 def ReduceLogSumExp(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
@@ -84,7 +88,7 @@ def ReduceLogSumExp(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_em
         return x
     if not x.size:
         return ReduceLogSum(x, axes, keepdims=keepdims)
-    top = each(lambda a: ops.detach(a), ReduceMax(x, axes))
+    top = each(ops.detach, ReduceMax(x, axes))
     found = Add(ReduceLogSum(Exp(Sub(x, top)), axes), top)
     return found if keepdims else ReduceSum(found, axes, keepdims=0)
 
@@ -104,7 +108,7 @@ def _along(x: Any, axis: int, function: Callable[[list[Any]], list[Any]], cost: 
 
 def _shifted(row: list[Any]) -> list[Any]:
     """Less the largest, so that no exp overflows. Its gradient is 0 in exact arithmetic."""
-    top = ops.detach(reduce(lambda a, b: ops.maximum(a, b), row))
+    top = ops.detach(reduce(ops.maximum, row))
     return [x - top for x in row]
 
 

@@ -77,17 +77,7 @@ def from_onnx(
     Raises OSError, OnnxError (a ValueError) for a file that is damaged, too large or has an op that is not supported,
     which it names with its node, and ImportError without the package onnx.
     """
-    return program_of(imported(path, dimensions=dimensions, pixels=pixels, limit=limit), loss)
-
-
-def imported(
-    path: str | os.PathLike[str],
-    *,
-    dimensions: Mapping[str, int] | None = None,
-    pixels: float | None = None,
-    limit: int = LIMIT,
-) -> Imported:
-    return imported_file(read(path), dimensions, pixels, limit)
+    return program_of(imported_file(read(path), dimensions, pixels, limit), loss)
 
 
 def imported_file(

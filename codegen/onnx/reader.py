@@ -11,7 +11,7 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,6 @@ class File:
     nodes: list[Node]
     initializers: dict[str, Tensor]
     versions: dict[str, int]
-    classes: dict[str, Sequence[object]] = field(default_factory=dict)
 
 
 def read(path: str | os.PathLike[str]) -> File:

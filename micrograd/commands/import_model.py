@@ -49,7 +49,8 @@ def add_parsers(commands: Any) -> None:
 def import_model(options: argparse.Namespace) -> int:
     compiler()
     from codegen.onnx.module import Module
-    from codegen.onnx.program import imported, program_of
+    from codegen.onnx.program import imported_file, program_of
+    from codegen.onnx.reader import read
     from codegen.onnx.tensors import LIMIT
 
     output = options.output or Path(f"{options.file.stem}.py")
@@ -57,7 +58,7 @@ def import_model(options: argparse.Namespace) -> int:
         raise UsageError(f"{output}: the name of a module is letters and digits, and .py: -o model.py")
     limit = LIMIT if options.limit is None else options.limit
     dimensions = dict(map(_dimension, options.dimension))
-    model = imported(options.file, dimensions=dimensions, pixels=options.pixels, limit=limit)
+    model = imported_file(read(options.file), dimensions, options.pixels, limit)
     program = program_of(model, options.loss)  # so that no file is written of what is no Program
     module = Module(model, output.stem, options.loss)
     files = {output: module.text.encode()}

@@ -17,7 +17,8 @@ from onnx import ModelProto, TensorProto, helper, numpy_helper
 
 from codegen.onnx.module import Module
 from codegen.onnx.ops import OPS
-from codegen.onnx.program import Imported, imported, program_of
+from codegen.onnx.program import Imported, imported_file, program_of
+from codegen.onnx.reader import read
 from codegen.onnx.tensors import OnnxError
 from codegen.weights import read_weights
 from micrograd.commands.import_model import _npz, _safetensors
@@ -105,7 +106,7 @@ class Onnx:
         self.path.write_bytes(content)
         start = time.process_time()
         try:
-            model = imported(self.path, limit=LIMIT)
+            model = imported_file(read(self.path), limit=LIMIT)
             loss = c.one_of([None, None, "cross_entropy", "nll", "mse", "binary_cross_entropy"])
             program = program_of(model, loss)
         except OnnxError as error:
