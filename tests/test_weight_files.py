@@ -7,6 +7,7 @@ import math
 import os
 import random
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,12 @@ def test_safetensors_reads_what_is_saved(module, tmp_path):
     module.save_weights(os.fsencode(path))
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == [path.name]
+
+
+def test_what_a_killed_process_has_left_is_written_over(module, tmp_path):
+    (tmp_path / f"w.{os.getpid()}-{threading.get_ident()}.tmp").write_bytes(b"half")
+    module.save_weights(tmp_path / "w")
+    assert os.listdir(tmp_path) == ["w"]
 
 
 def test_what_is_saved_is_loaded(module, tmp_path):

@@ -114,6 +114,11 @@ def declared_layout(program: Program) -> tuple[list[TensorPlace], Ints]:
     return tensors, places
 
 
+def group_name(first: int, last: int) -> str:
+    """The name of a function of some kernels, by the numbers of the first and the last one."""
+    return f"group_{first}" if first == last else f"groups_{first}_to_{last}"
+
+
 def together(kernels: Sequence[Kernel]) -> Iterator[list[Kernel]]:
     """Consecutive kernels that share a function: they belong to the same passes and phase, and it stays short."""
     found: list[Kernel] = []

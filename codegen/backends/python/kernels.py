@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from math import isinf, isnan
 
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
-from codegen.backends.shared import together
+from codegen.backends.shared import group_name, together
 from codegen.backends.text import summary
 from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
@@ -81,8 +81,7 @@ def functions(loops: Loops, plain: Loops) -> list[str]:
         values = [str(x) if isinstance(x, int) else literal(x) for x in numbers]
         lines += [f"{name} = [", *wrapped(", ".join(values)), "]"]
     for kernels in together(loops.kernels):
-        first, last = kernels[0].number, kernels[-1].number
-        name = f"group_{first}" if first == last else f"groups_{first}_to_{last}"
+        name = group_name(kernels[0].number, kernels[-1].number)
         passes = kernels[0].passes
         lines += ["", "", f"def {name}({parameters(passes)}):"]
         for kernel in kernels:

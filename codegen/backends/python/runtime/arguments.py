@@ -62,7 +62,7 @@ def parse_state(mapping: Any, names: Iterable[str]) -> int:
     if not hasattr(mapping, "keys"):
         raise TypeError(f"load_optimizer_state() takes a mapping of names to buffers, not {type(mapping)!r}")
     expected = ["step", *names]
-    for key in mapping.keys():  # noqa: SIM118
+    for key in mapping.keys():
         if key not in expected:
             raise ValueError(f"{key!r} is not in the optimizer's state of this model")
     for name in expected:

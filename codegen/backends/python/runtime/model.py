@@ -391,7 +391,7 @@ def load_state_dict(mapping: Any, /) -> None:
     """Copies all parameters from {name: numbers}. All names and shapes must fit, or nothing is changed."""
     if not hasattr(mapping, "keys"):
         raise TypeError(f"load_state_dict() takes a mapping of names to buffers, not {type(mapping)!r}")
-    for key in mapping.keys():  # noqa: SIM118
+    for key in mapping.keys():
         if key not in PLACES:
             raise ValueError(f"{key!r} is not a parameter of this model")
     loaded: dict[str, array[float]] = {}
@@ -403,7 +403,7 @@ def load_state_dict(mapping: Any, /) -> None:
         loaded[name] = get_tensor(item, name, shape)
     _check_free()
     for name, numbers in loaded.items():
-        for place, number in zip(PLACES[name], numbers):  # noqa: B905
+        for place, number in zip(PLACES[name], numbers):
             _data[place] = number
     _nonfinite_rows.clear()
     _find_nonfinite_rows()

@@ -74,7 +74,7 @@ def _saved_steps() -> tuple[int, list[list[float]]]:
 def _restore_steps(saved: tuple[int, list[list[float]]]) -> None:
     global _steps
     _steps = saved[0]
-    for slot, old in zip(_state, saved[1]):  # noqa: B905
+    for slot, old in zip(_state, saved[1]):
         slot[:] = old
 
 
@@ -105,5 +105,5 @@ def load_optimizer_state(mapping: Any, /) -> None:
     _steps = steps
     for name, numbers in loaded.items():
         tensor, slot, _ = STATE[name]
-        for place, number in zip(PLACES[tensor], numbers):  # noqa: B905
+        for place, number in zip(PLACES[tensor], numbers):
             _state[slot][place] = number

@@ -68,7 +68,7 @@ def get_parts(what: str, table: Any, thing: Any, count: RowCount | None) -> list
     """A list for each example. `table` has the fields of parts. Without a count, it is one example, of any shape."""
     parts = [Part(*fields) for fields in table]
     found = []
-    for part, item in zip(parts, _arguments(what, parts, thing)):  # noqa: B905
+    for part, item in zip(parts, _arguments(what, parts, thing)):
         if count is None:
             flat = get_buffer(item, part.what, part.elements, part.numbers)
         else:
@@ -81,7 +81,7 @@ def get_parts(what: str, table: Any, thing: Any, count: RowCount | None) -> list
     return [
         [
             number
-            for part, flat in zip(parts, found)  # noqa: B905
+            for part, flat in zip(parts, found)
             for number in part.leaves(flat[row * part.numbers : (row + 1) * part.numbers])
         ]
         for row in range(rows)
@@ -94,7 +94,7 @@ def _arguments(what: str, parts: list[Part], thing: Any) -> list[Any]:
     names = f"the names {', '.join(repr(part.name) for part in parts)}"
     if not hasattr(thing, "keys"):
         raise TypeError(f"{what} must be a mapping with {names}, got {type(thing)!r}")
-    for key in thing.keys():  # noqa: SIM118
+    for key in thing.keys():
         if key not in [part.name for part in parts]:
             raise ValueError(f"{what} must have {names}: {key!r} is none of them")
     found = []

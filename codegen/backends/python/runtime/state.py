@@ -69,7 +69,7 @@ _reporting = False  # a progress callback runs
 
 _order = [0] * PARAMETER_COUNT  # parameter -> its place in _data and _grad
 for _name, _numbers in NUMBERS.items():
-    for _number, _place in zip(_numbers, PLACES[_name]):  # noqa: B905
+    for _number, _place in zip(_numbers, PLACES[_name]):
         _order[_number] = _place
 
 
@@ -145,7 +145,7 @@ def _run_update(rate: float, size: float, check_finite: bool = False) -> tuple[s
     if steps is not None and not math.isfinite(sum([sum(_data[first:end]) for first, end, _ in spans])):
         found = _find_not_finite()  # nothing where only the sum is too large
         if found is not None:
-            for (first, end, _), old in zip(spans, before):  # noqa: B905
+            for (first, end, _), old in zip(spans, before):
                 _data[first:end] = old
             _restore_steps(steps)
             return found

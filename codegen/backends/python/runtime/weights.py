@@ -9,6 +9,7 @@ import os
 import shutil
 import struct
 import sys
+import threading
 from array import array
 from typing import TYPE_CHECKING, Any
 
@@ -52,8 +53,10 @@ def save_weights(path: Any, /) -> None:
         numbers, begin = numbers + flat.tobytes(), end
     text = json.dumps(header).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
-    temporary = f"{name}.{os.getpid()}.tmp"
-    file = open(temporary, "xb")  # noqa: SIM115
+    temporary = f"{name}.{os.getpid()}-{threading.get_ident()}.tmp"
+    if os.path.lexists(temporary):  # of a process that died
+        os.unlink(temporary)
+    file = open(temporary, "xb")
     try:
         with file:
             file.write(len(text).to_bytes(8, "little") + text + numbers)
