@@ -21,14 +21,14 @@ STALE = 24 * 60 * 60  # seconds after which an unfinished file belongs to no one
 
 
 def folder() -> Path:
-    """models in $MICROGRAD_CACHE, or where the system keeps a user's caches. It need not exist."""
+    """models in home(). It need not exist."""
+    return home() / "models"
+
+
+def home() -> Path:
+    """$MICROGRAD_CACHE, or where the system keeps a user's caches, as platformdirs has it; MNIST's files are in it."""
     if named := os.environ.get("MICROGRAD_CACHE"):
-        return Path(named).absolute() / "models"
-    return _of_the_system() / "models"
-
-
-def _of_the_system() -> Path:
-    """As platformdirs has it, whose folder the data of MNIST are in."""
+        return Path(named).absolute()
     if sys.platform == "win32":
         local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
         return Path(local, "micrograd-nn", "micrograd-nn", "Cache")

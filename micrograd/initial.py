@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite, prod, sqrt
 from numbers import Real
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 
 @dataclass(frozen=True)
@@ -72,15 +72,16 @@ def resolved(what: str, initial: Initial, shape: Sequence[int]) -> Distribution:
     return low, high
 
 
-def draw(distribution: Distribution) -> float:
-    """A number from the distribution, by the module `random`. A constant draws nothing."""
+def draw(distribution: Distribution, source: random.Random | None = None) -> float:
+    """A number from the distribution, by `source` or the module `random`. A constant draws nothing."""
+    rng: Any = random if source is None else source
     if isinstance(distribution, Normal):
         while True:
-            z = random.normalvariate(0.0, 1.0)
+            z = float(rng.normalvariate(0.0, 1.0))
             if abs(z) <= distribution.limit:
                 return distribution.mean + z * distribution.deviation
     low, high = distribution
-    return low if low == high else random.uniform(low, high)
+    return low if low == high else float(rng.uniform(low, high))
 
 
 def _named(what: str, name: str, shape: Sequence[int]) -> Distribution:

@@ -15,7 +15,7 @@ from micrograd.engine import Value
 from micrograd.functional import is_sequence, softmax, total, with_constants
 from micrograd.initial import Distribution, Initial, Normal, draw
 from micrograd.module import Module, Nested
-from micrograd.noise import Bernoulli, Noise
+from micrograd.noise import Bernoulli, Noise, leaves_of
 from micrograd.schedules import finite
 
 Row = list[Value]
@@ -36,7 +36,7 @@ class TensorModule(Module):
         return tensor
 
     def parameters(self) -> Row:
-        return [value for tensor in self._tensors.values() for value in _leaves(tensor)]
+        return list(leaves_of(self._tensors.values()))
 
     def named_parameters(self) -> dict[str, Nested]:
         return dict(self._tensors)
@@ -290,10 +290,6 @@ def _drawn(distribution: Distribution, shape: Sequence[int], kind: str) -> Any:
     if not shape:
         return Value(draw(distribution), _op=kind)
     return [_drawn(distribution, shape[1:], kind) for _ in range(shape[0])]
-
-
-def _leaves(tensor: Nested) -> Row:
-    return [tensor] if isinstance(tensor, Value) else [value for inner in tensor for value in _leaves(inner)]
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:

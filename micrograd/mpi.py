@@ -136,11 +136,7 @@ class Trainer:
             "state of the optimizer": digest(self.model.optimizer_state()),
             "set of examples": self._hashed[2],
         }
-        for name, value in options.items():
-            if name not in ("threads", "progress") and not callable(
-                value
-            ):  # the numbers of a schedule: in the next call
-                mine[name] = repr(value)
+        mine |= {name: repr(value) for name, value in options.items() if not callable(value)}  # no schedule
         everyone: list[dict[str, Any]] = self.comm.allgather(mine)
         for rank, other in enumerate(everyone):
             for name in {**everyone[0], **other}:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 from micrograd.engine import Value
-from micrograd.initial import Normal
+from micrograd.initial import Normal, draw
 
 
 @dataclass(frozen=True)
@@ -62,16 +62,10 @@ def leaves_of(nested: Any) -> Iterator[Value]:
 
 def drawn(distribution: Randomness, source: random.Random | None = None) -> float:
     """One number, as Python's `random` draws it."""
-    rng: Any = random if source is None else source
     if isinstance(distribution, Bernoulli):
+        rng: Any = random if source is None else source
         return distribution.value if rng.random() < distribution.probability else 0.0
-    if isinstance(distribution, Normal):
-        while True:
-            z = float(rng.normalvariate(0.0, 1.0))
-            if abs(z) <= distribution.limit:
-                return distribution.mean + z * distribution.deviation
-    low, high = distribution
-    return float(rng.uniform(low, high))
+    return draw(distribution, source)
 
 
 def mean(distribution: Randomness) -> float:

@@ -319,9 +319,8 @@ def count_examples(model: Any, inputs: Any, targets: Any) -> int:
     Raises ValueError for things that do not have equally many, and for named ones that are all flat: pass them as rows.
     """
     info = model.info()
-    things: list[
-        tuple[str, Any, int]
-    ] = []  # a name, what a caller passes, and how many numbers an example has, 0: unknown
+    # A name, what a caller passes, and how many numbers an example has, 0 if that is unknown
+    things: list[tuple[str, Any, int]] = []
     for name, given in (("inputs", inputs), ("targets", targets)):
         if isinstance(given, Mapping):
             things += [(f"{name}[{key!r}]", part, 0) for key, part in given.items()]

@@ -117,7 +117,7 @@ from codegen import compile_program
 from codegen.build import write_sources
 from codegen.mnist import program
 from micrograd.commands import checkpoint
-from micrograd.data import mnist
+from micrograd.files import write_whole
 from micrograd.__main__ import main
 sys.path[:0] = [sys.argv[3], str(Path(sys.argv[3]).parent)]
 import models
@@ -143,7 +143,7 @@ def failed():
 write = {
     "weights": lambda: lambda: checkpoint.save(folder / "w", state, {"a": "b"}),
     "checkpoint": lambda: lambda: checkpoint.save(folder / "w", state, {"a": "b"}, keep=folder / "w.previous"),
-    "data": lambda: lambda: mnist._store(folder / "idx", bytes(1000)),
+    "data": lambda: lambda: write_whole(folder / "idx", bytes(1000)),
     "extension": lambda: compiled("extension", "m"),
     "python": lambda: compiled("python", "m"),
     "c": lambda: compiled("c", "m"),

@@ -23,6 +23,7 @@ from typing import TypeAlias
 
 import pytest
 
+from micrograd import cache
 from micrograd.data import digits, mnist
 from micrograd.data.mnist import Data, DataError, DownloadError
 
@@ -452,7 +453,7 @@ def test_without_the_variable_the_cache_is_where_the_system_keeps_caches(monkeyp
     import pooch
 
     monkeypatch.delenv("MICROGRAD_CACHE")
-    assert mnist._cache() == pooch.os_cache("micrograd-nn")
+    assert cache.home() == Path(pooch.os_cache("micrograd-nn"))
 
 
 @pytest.mark.usefixtures("small")

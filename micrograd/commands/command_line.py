@@ -55,28 +55,20 @@ def whole(low: int, high: int) -> Callable[[str], int]:
     return parse
 
 
-def rate(text: str) -> float:
-    """The type of an argument that is a positive number."""
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-    if not (math.isfinite(number) and number > 0):
-        raise argparse.ArgumentTypeError(f"expected a positive number, got {text}")
-    return number
-
-
-def share(low: int | None) -> Callable[[str], float]:
-    """The type of an argument that is a number below 1: from `low` on, or above 0 if that is None."""
+def number(is_valid: Callable[[float], bool], expected: str) -> Callable[[str], float]:
+    """The type of an argument that is a number for which this holds; `expected` is what messages call it."""
 
     def parse(text: str) -> float:
         try:
-            number = float(text)
+            found = float(text)
         except ValueError:
             raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-        if not (0 < number < 1 or number == low):
-            between = "above 0 and below 1" if low is None else f"from {low} to below 1"
-            raise argparse.ArgumentTypeError(f"expected a number {between}, got {text}")
-        return number
+        if not is_valid(found):
+            raise argparse.ArgumentTypeError(f"expected a {expected}, got {text}")
+        return found
 
     return parse
+
+
+positive = number(lambda x: 0 < x < math.inf, "positive number")
+from_zero = number(lambda x: 0 <= x < math.inf, "number from 0 on")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from micrograd.commands.build import WRITTEN, program_of, shared
+from micrograd.commands.command_line import from_zero
 from micrograd.commands.inputs import add_matching, compiler, compiling, matching_of, shapes_of
 from micrograd.data.shards import npy_header
 from micrograd.errors import UsageError, one_line
@@ -80,23 +81,13 @@ def add_parsers(commands: Any) -> None:
     add("--check-output", metavar="OUTPUT", help="that Y has the numbers of (default: the prediction, or what fits)")
     add(
         "--tolerance",
-        type=tolerance,
+        type=from_zero,
         metavar="T",
         help="exit with 1 if an output differs by more, or if narrow weights lose more accuracy, as 0.001 for 0.1 %% "
         f"(default: {TOLERANCE} for outputs of weights that are not narrow, else any)",
     )
     add_matching(add)
     parser.set_defaults(command=freeze)
-
-
-def tolerance(text: str) -> float:
-    try:
-        number = float(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"expected a number, got {text!r}") from None
-    if not 0 <= number < float("inf"):
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
-    return number
 
 
 def freeze(options: argparse.Namespace) -> int:

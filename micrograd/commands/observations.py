@@ -12,13 +12,14 @@ from array import array
 from collections.abc import Iterator, Sequence
 from math import nan
 from types import ModuleType
-from typing import Any, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from micrograd.commands.comparison import answer
 from micrograd.engine import Value
 from micrograd.functional import argmax
 from micrograd.functional import softmax as softmax_of
 from micrograd.model import LEARNING_RATE, PIXELS, SCALE, Net, perceptron
+from micrograd.noise import leaves_of
 from micrograd.order import creation, gradient_order
 
 Named: TypeAlias = "dict[str, array[float]]"
@@ -89,7 +90,7 @@ class Interpreted:
 
     def __init__(self) -> None:
         self.net = Net()
-        self.named = {name: list(_leaves(tensor)) for name, tensor in self.net.mlp.named_parameters().items()}
+        self.named = {name: list(leaves_of(tensor)) for name, tensor in self.net.mlp.named_parameters().items()}
         self.leaves = self.net.mlp.parameters()
         roots = (self.net.loss, *self.net.probabilities)
         self.forwards = creation(roots)
@@ -293,14 +294,6 @@ def observe_frozen(nn_infer: ModuleType, threads: int) -> Iterator[tuple[str, Se
 def _all(what: str, tensors: Named) -> Iterator[tuple[str, Sequence[float]]]:
     for name, numbers in tensors.items():
         yield f"{what} {name}", numbers
-
-
-def _leaves(nested: Any) -> Iterator[Value]:
-    if isinstance(nested, Value):
-        yield nested
-    else:
-        for item in nested:
-            yield from _leaves(item)
 
 
 def _cut(images: bytes) -> list[bytes]:

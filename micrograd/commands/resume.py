@@ -22,6 +22,7 @@ from micrograd.commands import checkpoint
 from micrograd.commands.checkpoint import CheckpointError, DamagedError
 from micrograd.commands.inputs import shapes
 from micrograd.commands.ranks import ORDERS, mpi_mode
+from micrograd.commands.run_log import about
 from micrograd.commands.train_model import WITHOUT_END, Recipe
 from micrograd.data.mnist import Data
 from micrograd.errors import UsageError
@@ -144,9 +145,7 @@ class Checkpoints:
 
     def write(self, nn: Any, run: Run, now: Settings, count: int) -> None:
         """Writes a checkpoint. A failure is only reported on stderr: a later write may succeed."""
-        info = nn.info()
-        metadata = {key: str(info[key]) for key in ("architecture", "digest", "version")}
-        metadata |= {"settings": json.dumps(now), "run": json.dumps(asdict(run))}
+        metadata = {**about(nn), "settings": json.dumps(now), "run": json.dumps(asdict(run))}
         try:
             checkpoint.save(self.path, {**nn.state_dict(), **kept_by_optimizer(nn)}, metadata, keep=self.previous)
         except OSError as error:

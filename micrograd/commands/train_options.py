@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.command_line import rate, share, whole
+from micrograd.commands.command_line import from_zero, number, positive, whole
 from micrograd.commands.inputs import add_matching, data_options, is_model
 from micrograd.commands.ranks import add_mpi
 from micrograd.commands.resume import Checkpoints
@@ -18,6 +18,8 @@ from micrograd.files import identity
 
 MAX_EPOCHS = 10**9
 MAX_THREADS = 64
+SHARE = number(lambda x: 0 < x < 1, "number above 0 and below 1")
+SHARE_OR_ZERO = number(lambda x: 0 <= x < 1, "number from 0 to below 1")
 
 
 def add_parsers(commands: Any, train: Any) -> None:
@@ -43,7 +45,7 @@ def add_steps(group: Any) -> None:
     add("--batch-size", type=whole(1, 2**31 - 1), default=8, metavar="N", help="images a step (default: 8)")
     add(
         "--learning-rate",
-        type=rate,
+        type=positive,
         metavar="X",
         help="the highest of the schedule (default: 0.0125 times the batch size, at most 0.5; with --momentum M, 1 - M "
         "times that; for other optimizers than sgd that of PyTorch; for --model the model's)",
@@ -57,8 +59,14 @@ def add_steps(group: Any) -> None:
         "falls to a tenth after each third of the steps (default: linear-warmup)",
     )
     add("--optimizer", choices=OPTIMIZERS, help="how a step uses the gradients (default: sgd, or what --model says)")
-    add("--momentum", type=share(0), default=0.0, metavar="X", help="of sgd or rmsprop, from 0 to below 1 (default: 0)")
-    add("--weight-decay", type=rate_or_zero, default=0.0, metavar="X", help="of any optimizer (default: 0)")
+    add(
+        "--momentum",
+        type=SHARE_OR_ZERO,
+        default=0.0,
+        metavar="X",
+        help="of sgd or rmsprop, from 0 to below 1 (default: 0)",
+    )
+    add("--weight-decay", type=from_zero, default=0.0, metavar="X", help="of any optimizer (default: 0)")
     add(
         "--threads",
         type=whole(1, MAX_THREADS),
@@ -93,7 +101,7 @@ def add_data(group: Any) -> None:
     add("--limit", type=whole(2, 2**63 - 1), metavar="N", help="use only the first N training images")
     add(
         "--validation",
-        type=share(None),
+        type=SHARE,
         metavar="X",
         help="hold out this share of the training images, from the end: they say which epoch is the best",
     )
@@ -137,17 +145,6 @@ def add_files(group: Any) -> None:
     )
     add("--hash", action="store_true", help="print the SHA-256 of the weights: the same on every platform")
     add("--quiet", action="store_true", help="print neither a bar nor a line for each epoch")
-
-
-def rate_or_zero(text: str) -> float:
-    """The type of an argument that is a number of at least 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        return rate(text)  # which says what is expected
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"expected a number from 0 on, got {text}")
-    return rate(text) if number else 0.0
 
 
 def check_options(options: argparse.Namespace) -> None:

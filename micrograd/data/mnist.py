@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 from urllib.parse import urlsplit
 
+from micrograd import cache
 from micrograd.data import digits
 from micrograd.errors import UserError
 from micrograd.files import write_whole
@@ -87,7 +88,7 @@ def load(
     named = data if data is not None else os.environ.get("MICROGRAD_MNIST")
     if named:
         return read(Path(named))
-    folder = _cache()
+    folder = cache.home()
     try:
         download(folder, mirrors, patience)
     except OSError as error:
@@ -145,7 +146,9 @@ def download(folder: Path, mirrors: Sequence[str] = MIRRORS, patience: float = P
         clock = _Clock(patience / len(mirrors))
         try:
             while missing:
-                _store(folder / missing[0], _fetch(mirror.rstrip("/") + "/", missing[0], clock))
+                content = _fetch(mirror.rstrip("/") + "/", missing[0], clock)
+                folder.mkdir(parents=True, exist_ok=True)
+                write_whole(folder / missing[0], content)
                 del missing[0]
         except DownloadError as error:
             reasons.append(f"{urlsplit(mirror).netloc}: {error}")
@@ -240,26 +243,10 @@ def _root(error: BaseException) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def _store(path: Path, content: bytes) -> None:
-    """Writes a file atomically: under another name first, so that no reader sees a part of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, content)
-
-
 def _is_whole(folder: Path, name: str) -> bool:
     digest, size = FILES[name]
     path = folder / name
     return path.is_file() and path.stat().st_size == size and hashlib.sha256(path.read_bytes()).hexdigest() == digest
-
-
-def _cache() -> Path:
-    if named := os.environ.get("MICROGRAD_CACHE"):
-        return Path(named)
-    try:
-        import pooch
-    except ImportError as error:
-        raise ImportError("finding or downloading MNIST needs pooch: pip install 'micrograd-nn[train]'") from error
-    return Path(pooch.os_cache("micrograd-nn"))
 
 
 def _read_set(folder: Path, images_name: str, labels_name: str) -> tuple[bytes, bytes]:
