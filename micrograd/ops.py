@@ -394,9 +394,9 @@ def _is_not_zero(a: Any) -> Any:
 
 
 def _normal(y: Any, a: Any) -> Any:
-    tiny = step(2.0**-100 - absolute(a))  # where y / a says nothing, the distribution function is 0.5
-    density = 0.3989422804014327 * exp(-0.5 * (a * a))  # 1 / sqrt(2 pi)
-    return divide(y + 0.5 * tiny, a + tiny) + a * density
+    tiny = step(2.0**-17 - absolute(a))  # where y / a says little, the distribution function is 0.5 + slope
+    slope = a * (0.3989422804014327 * exp(-0.5 * (a * a)))  # 1 / sqrt(2 pi)
+    return divide(y + (0.5 + slope) * tiny, a + tiny) + slope
 
 
 # The ir knows an op by its position here. In a partial, y is the result, a and b are the operands.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import runpy
 from pathlib import Path
@@ -41,6 +42,16 @@ def test_first_and_second_derivatives_of_every_op(row):
         for other in x:
             (second,) = reverse(derivative, [other])
             assert second.data == pytest.approx(difference(derivative, other), rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize("at", [0.0, 1e-320, -1e-20, 1.3e-15, -1e-12, 1e-7, 2.0**-17, -(2.0**-16)])
+def test_the_curvature_of_gelu_near_zero(at):
+    """There gelu(x) is x / 2 + x**2 / sqrt(2 pi) + O(x**4), and gelu(x) / x has lost the second term."""
+    x = Value(at, _op="weight")
+    (slope,) = reverse(x.gelu(), [x])
+    (curvature,) = reverse(slope, [x])
+    assert slope.data == pytest.approx(0.5 + at * math.sqrt(2 / math.pi), rel=1e-9)
+    assert curvature.data == pytest.approx(math.sqrt(2 / math.pi), rel=1e-9)
 
 
 def test_a_constant_exponent_and_a_detached_node():

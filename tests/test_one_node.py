@@ -109,8 +109,8 @@ OPERATIONS: list[tuple[Value, str, list[str]]] = [
         X.gelu(),
         "op_gelu(data[0])",
         [
-            "grad[0] += (((data[1]+(0x1p-1*op_step((0x1p-100+(op_abs(data[0])*-1.0)))))"
-            "/(data[0]+op_step((0x1p-100+(op_abs(data[0])*-1.0)))))"
+            "grad[0] += (((data[1]+((0x1p-1+(data[0]*(0x1.9884533d43651p-2*op_exp((-0x1p-1*(data[0]*data[0]))))))"
+            "*op_step((0x1p-17+(op_abs(data[0])*-1.0)))))/(data[0]+op_step((0x1p-17+(op_abs(data[0])*-1.0)))))"
             "+(data[0]*(0x1.9884533d43651p-2*op_exp((-0x1p-1*(data[0]*data[0]))))))*grad[1];"
         ],
     ),
