@@ -250,4 +250,5 @@ def _probabilities(model: Any, decision: Values) -> Values | None:
         return softmax(decision)
     each = [d.sigmoid() for d in decision]
     whole = total(each)
-    return [p / whole for p in each]
+    none = 1 - whole.apply("step")  # where all of them are 0, all classes are equally probable
+    return [(p + none) / (whole + none * len(each)) for p in each]

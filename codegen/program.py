@@ -36,7 +36,7 @@ from codegen.kinds import (
     values_of,
 )
 from micrograd import optim
-from micrograd.engine import Value
+from micrograd.engine import Value, value_of
 from micrograd.initial import Distribution, Initial, Normal, resolved
 from micrograd.noise import Noise
 
@@ -378,9 +378,9 @@ def _named(what: str, named: object) -> dict[str, Any]:
 
 def _output(name: str, values: object) -> list[Value]:
     values = listed(values)
-    if not isinstance(values, Sequence) or not values or not all(isinstance(value, Value) for value in values):
+    if not isinstance(values, Sequence) or not any(isinstance(value, Value) for value in values):
         raise TypeError(f"the output {name!r} must be a list of Values, with at least one")
-    return list(values)
+    return [value_of(value) for value in values]
 
 
 def _metric(name: str, value: object) -> Value:

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 
+import codegen
 from codegen import Floats, Label, Pixels, Program, compile_program
 from micrograd import ops
 from micrograd.arrays import Array, array, data, grad
@@ -333,3 +334,14 @@ def test_without_numpy_the_import_says_so():
     run = subprocess.run([sys.executable, "-c", command], capture_output=True, text=True, check=False)
     assert run.returncode == 1
     assert "micrograd.arrays needs numpy: pip install numpy" in run.stderr
+
+
+def test_numbers_among_outputs_are_constants() -> None:
+    x, w = array(np.zeros(3)), array(np.ones((2, 3)))
+    out = np.pad(w @ x, 1)
+    program = Program(Floats(x), None, {"w": w}, (w @ x).sum(), {"out": out, "mask": np.where([True, False], w @ x, 0)})
+    model = codegen.compile(program, optimize=0)
+    assert {name: list(numbers) for name, numbers in model.outputs([1.0, 2.0, 3.0]).items()} == {
+        "out": [0.0, 6.0, 6.0, 0.0],
+        "mask": [6.0, 0.0],
+    }

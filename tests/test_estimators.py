@@ -130,6 +130,15 @@ def linear_models() -> list[Any]:
     return [*found, *(make().fit(x, target) for make in more)]
 
 
+def test_where_all_sigmoids_are_zero_all_classes_are_equally_probable():
+    lm = pytest.importorskip("sklearn.linear_model")
+    x, y = data()
+    estimator = lm.SGDClassifier(loss="log_loss").fit(x, y)
+    estimator.coef_, estimator.intercept_ = np.zeros((3, 6)), np.full(3, -1000.0)
+    found = np.asarray(compiled(from_sklearn(estimator)).outputs_batch(x[:2])["probabilities"])
+    assert found.tolist() == estimator.predict_proba(x[:2]).tolist() == [[1 / 3] * 3] * 2
+
+
 @pytest.mark.parametrize("make", nightly_but([networks], [networks, linear_models]))
 def test_estimators_have_their_outputs(make):
     with warnings.catch_warnings():
