@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -70,15 +71,15 @@ def write(place: Path, key: str, module: bytes) -> None:
 
 def remove_stale(place: Path) -> None:
     """Removes what killed processes have left behind, and on Windows what was in use until its process ended."""
-    for path in place.glob("*"):
+    for path in place.glob("tmp*"):
         if path.suffix != SUFFIX:
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - STALE:
-                    path.unlink()
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
 
 
 def models(place: Path) -> list[Path]:
-    return sorted(place.glob(f"*{SUFFIX}"))
+    return sorted(place.glob("[0-9a-f]" * 64 + SUFFIX))
 
 
 def size(place: Path) -> int:

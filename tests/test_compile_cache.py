@@ -105,12 +105,12 @@ def test_a_cache_that_cannot_be_written_is_said_so(tmp_path, monkeypatch):
 
 def test_a_file_that_a_killed_process_left_goes_after_a_day(empty):
     empty.mkdir(parents=True)
-    old, new = empty / "old.so", empty / "new.tmp"
+    old, new = empty / "tmpold.so", empty / "tmpnew.tmp"
     for path in (old, new):
         path.write_bytes(b"")
     os.utime(old, (1, 1))
     cache.write(empty, "key", b"module")
-    assert sorted(path.name for path in empty.iterdir()) == ["key.model", "new.tmp"]
+    assert sorted(path.name for path in empty.iterdir()) == ["key.model", "tmpnew.tmp"]
 
 
 def test_the_cache_is_where_the_system_keeps_caches(monkeypatch):

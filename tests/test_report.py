@@ -189,6 +189,7 @@ def test_without_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
         ("run.json", "[1]", "run.json: not what micrograd train --log has written"),
         ("run.json", '{"data": null, "digits": false, "recipe": {"hidden": [3]}}', "its recipe has ['hidden']"),
         ("log.csv", "a,b\n", "log.csv: not a table that micrograd train --log has written"),
+        ("log.csv", "\udcff", "log.csv: not a table that micrograd train --log has written"),
         ("weights.safetensors", None, "no weights.safetensors: the run has not come to an end"),
         ("weights.safetensors", "damaged", "weights.safetensors: not a whole safetensors file"),
     ],
@@ -201,7 +202,7 @@ def test_damaged_runs(
     if content is None:
         (folder / name).unlink()
     else:
-        (folder / name).write_text(content)
+        (folder / name).write_bytes(content.encode(errors="surrogateescape"))
     (folder / "report.html").unlink()
     assert main(["report", str(folder)]) == 2
     said = capsys.readouterr().err

@@ -6,6 +6,7 @@ Models are compiled here with few units; the cache keeps them for the tests that
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import os
@@ -315,6 +316,9 @@ def test_without_a_compiler(train: Train, monkeypatch: pytest.MonkeyPatch) -> No
         (("--save-best", "--validation", 0.1), "--save-best needs --save FILE"),
         (("--save", "x.csv", "--log", "x.csv"), "--save and --log must be two files, got x.csv for both"),
         (("--log", "c.previous", "--checkpoint", "c"), "--log must be no file of --checkpoint c"),
+        (("--log", "r", "--checkpoint", "r/weights.safetensors"), "--log and --checkpoint must be two files"),
+        (("--log", "r", "--save", "r/log.csv"), "--save and --log must be two files, got r for both"),
+        (("--log", "r", "--save", "r/run.json"), "--save and --log must be two files, got r for both"),
         (("--log", "no/where.csv"), "no/where.csv: No such file or directory"),
     ],
 )
@@ -425,6 +429,41 @@ def test_a_resumed_log_has_each_epoch_once(tmp_path: Path) -> None:
     assert list(map(str, table.rows())) == list(map(str, epochs))
     table.begin(1)
     assert table.rows() == []
+
+
+def test_a_row_that_was_cut_off_is_none(tmp_path: Path) -> None:
+    table = Table(tmp_path / "log.csv")
+    table.begin(1)
+    epochs = [training.Epoch(i, 0.5 / i, 0.1, math.nan, math.nan, 1 / 3, 0.9, i * 1e-3) for i in (1, 2)]
+    for epoch in epochs:
+        table.add(epoch)
+    table.path.write_bytes(table.path.read_bytes()[:-4])
+    assert list(map(str, table.rows())) == [str(epochs[0])]
+    table.begin(2)
+    table.add(epochs[1])
+    assert list(map(str, table.rows())) == list(map(str, epochs))
+
+
+def test_a_log_that_is_full_costs_no_weights(train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Table, "add", full)
+    log, weights = tmp_path / "log.csv", tmp_path / "w.safetensors"
+    done = train("--log", log, "--save", weights, "--epochs", 1)
+    assert done.code == 0
+    assert done.err.endswith(f"warning: {log}: No space left on device\n")
+    assert weights.exists()
+
+
+def test_the_data_of_the_environment_is_not_replaced(
+    train: Train, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MICROGRAD_MNIST", str(data))
+    (found, *_) = data.glob("t10k-labels*")
+    done = train("--save", found)
+    assert done.code == 2
+    assert f"--save must be no file of --data {data}" in done.err
 
 
 def test_another_table_is_not_taken_for_a_log(train: Train, path: Path, tmp_path: Path) -> None:

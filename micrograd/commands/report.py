@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.inputs import data_options
-from micrograd.commands.run_log import SETTINGS, TABLE, WEIGHTS, findings
+from micrograd.commands.inputs import data_options, is_model
+from micrograd.commands.run_log import SETTINGS, TABLE, WEIGHTS, findings, read_settings, recipe_of
 from micrograd.errors import UsageError
 from micrograd.files import identity, write_whole
 
@@ -30,6 +30,8 @@ def report(options: argparse.Namespace) -> int:
     output = options.output if options.output is not None else options.run / "report.html"
     if identity(output) in {identity(options.run / name) for name in (SETTINGS, TABLE, WEIGHTS)}:
         raise UsageError(f"--output must be no file of the run, got {output}")
+    if is_model(output, recipe_of(read_settings(options.run / SETTINGS), options.run).model):
+        raise UsageError(f"--output must not be the model itself, got {output}")
     try:
         from micrograd.commands import report_page
     except ImportError as error:

@@ -9,11 +9,14 @@ run/events.out.tfevents.*    the table again for TensorBoard, if that package is
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
+import io
 import json
 import math
+import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -48,25 +51,39 @@ class Table:
     def begin(self, first: int) -> None:
         """Leaves the rows of epochs before `first`, or none. Raises OSError."""
         kept = [row for row in self.rows() if row.number < first] if first > 1 and self.path.exists() else []
-        with self.path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerow(COLUMNS)
-        for row in kept:
-            self.add(row)
+        write_whole(self.path, b"".join([line(COLUMNS), *map(cells, kept)]), is_synced=False)
 
     def add(self, epoch: Epoch) -> None:
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            csv.writer(file).writerow("" if math.isnan(x) else x for x in asdict(epoch).values())
+        """Raises OSError, and leaves no part of a row."""
+        size = self.path.stat().st_size
+        try:
+            with self.path.open("ab") as file:
+                file.write(cells(epoch))
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, size)
+            raise
 
     def rows(self) -> list[Epoch]:
         """Raises UsageError for another file, and OSError."""
-        with self.path.open(encoding="utf-8", newline="") as file:
-            header, *lines = list(csv.reader(file)) or [[]]
         try:
+            with self.path.open(encoding="utf-8", newline="") as file:
+                header, *lines = list(csv.reader(line for line in file if line.endswith("\n"))) or [[]]
             if header != COLUMNS:
                 raise ValueError
             return [Epoch(int(line[0]), *(float(text or "nan") for text in line[1:])) for line in lines]
-        except (ValueError, TypeError, IndexError):
+        except (ValueError, TypeError, IndexError, csv.Error):
             raise UsageError(f"{self.path}: not a table that micrograd train --log has written") from None
+
+
+def cells(epoch: Epoch) -> bytes:
+    return line(["" if math.isnan(x) else x for x in asdict(epoch).values()])
+
+
+def line(row: Sequence[object]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text).writerow(row)
+    return text.getvalue().encode()
 
 
 class Log:
@@ -198,7 +215,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         found = json.loads(path.read_text(encoding="utf-8"))
         return {**found, "data": found["data"], "digits": found["digits"], "recipe": dict(found["recipe"])}
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path}: not what micrograd train --log has written ({error!r})") from error
+        raise UsageError(f"{path}: not what micrograd train --log has written ({error})") from error
 
 
 def recipe_of(settings: dict[str, Any], path: Path) -> Recipe:

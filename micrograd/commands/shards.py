@@ -125,7 +125,10 @@ class Job:
         made_by = self.options.output / MADE_BY
         made_by.parent.mkdir(parents=True, exist_ok=True)
         expected = json.dumps({"results": self.results.__name__, **identity_of(model)}, indent=1).encode() + b"\n"
+        taken = next(filter(Path.exists, self.files()), None)
         if not made_by.exists():
+            if taken:
+                raise UsageError(f"{taken}: no result of this command, and would be replaced")
             write_whole(made_by, expected)
         if made_by.read_bytes() != expected:
             raise UsageError(f"{made_by.parent}: results of another command or model: {made_by.name} says which")

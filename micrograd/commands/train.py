@@ -303,7 +303,10 @@ def train_and_write(job: Job, progress: Progress) -> None:
         check_sound(job)
         progress.line(f"epoch {run.epoch}/{options.epochs}: {figures(run)}")
         if job.log is not None:
-            job.log.add(Epoch.of(training))
+            try:
+                job.log.add(Epoch.of(training))
+            except OSError as error:  # the weights exist only in memory
+                print(f"warning: {options.log}: {error.strerror}", file=sys.stderr)
         if options.save_best and run.best_epoch == run.epoch:
             save_weights(job)
         is_last = run.epoch == options.epochs or is_early_stop(run, options.early_stopping)

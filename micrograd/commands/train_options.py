@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from micrograd.commands.command_line import from_zero, number, positive, whole
 from micrograd.commands.inputs import add_matching, data_options, is_model
 from micrograd.commands.ranks import add_mpi
 from micrograd.commands.resume import Checkpoints
+from micrograd.commands.run_log import SETTINGS, TABLE, WEIGHTS
 from micrograd.commands.train_model import OPTIMIZERS, SCHEDULE, SCHEDULES, add_model
 from micrograd.data import mnist
 from micrograd.data.mnist import SIDE
@@ -157,13 +159,15 @@ def check_options(options: argparse.Namespace) -> None:
                 raise UsageError(f"{option} needs --validation X: the best epoch is that of the images held out")
     if options.save_best and options.save is None:
         raise UsageError("--save-best needs --save FILE")
+    data = options.data or os.environ.get("MICROGRAD_MNIST")
+    logs = [] if options.log is None else [Path(options.log, name) for name in ("", TABLE, SETTINGS, WEIGHTS)]
     files = (("--save", options.save), ("--checkpoint", options.checkpoint), ("--log", options.log))
     for option, path in files:
-        if path is not None and options.data is not None and is_data(Path(path), options.data):
-            raise UsageError(f"{option} must be no file of --data {options.data}, got {path}")
+        if path is not None and data is not None and is_data(Path(path), Path(data)):
+            raise UsageError(f"{option} must be no file of --data {data}, got {path}")
         if path is not None and is_model(Path(path), options.model):
             raise UsageError(f"{option} must not be the model itself, got {path}")
-    if options.log is not None and options.save is not None and identity(options.log) == identity(options.save):
+    if options.save is not None and identity(options.save) in map(identity, logs[:3]):
         raise UsageError(f"--save and --log must be two files, got {options.log} for both")
     if options.checkpoint is None:
         if options.resume or options.every is not None:
@@ -171,9 +175,9 @@ def check_options(options: argparse.Namespace) -> None:
         return
     if options.every is not None and options.every % options.batch_size:
         raise UsageError(f"--every must be a multiple of --batch-size {options.batch_size}, got {options.every}")
-    for option, path in (("--save", options.save), ("--log", options.log)):
+    for option, path in (("--save", options.save), *(("--log", path) for path in logs)):
         if path is not None:
-            Checkpoints(options.checkpoint).check_apart(Path(path), option)
+            Checkpoints(options.checkpoint).check_apart(path, option)
 
 
 def is_data(path: Path, folder: Path) -> bool:
