@@ -47,6 +47,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trained.load_state_dict({"w": array("d", [1.5, 2.5])})
     trained.save_weights(str(folder / "w.safetensors"))
     (folder / "ours" / "__init__.py").touch()
+    (folder / "raises.py").write_text("raise ValueError('boom')")
+    (folder / "exits.py").write_text("raise SystemExit(3)")
+    (folder / "lacks.py").write_text("import not_there")
     (folder / "ours" / "wrong.py").write_text(
         "from .net import *\nfrom . import net\n__version__ = '1'\n"
         "def train(*a, **k):\n    losses = net.train(*a, **k)\n    net.state_dict()['w'][1] += k['threads'] == 3\n"
@@ -85,6 +88,9 @@ def test_a_wrong_module(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("arguments", "message"),
     [
         (["ours.nothing"], "error: there is no module ours.nothing: No module named 'ours.nothing'"),
+        (["raises"], "error: raises: boom"),
+        (["exits"], "error: exits: SystemExit: 3"),
+        (["lacks"], "error: lacks: ModuleNotFoundError: No module named 'not_there'"),
         (["json"], "error: json is no compiled model: "),
         (["numpy"], "error: numpy is no compiled model: "),  # which has an info() too
         ([""], "error: expected the name of a module, as irisnet.net, got ''"),

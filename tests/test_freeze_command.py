@@ -163,6 +163,7 @@ MISTAKES = {
     ("w", "--int8", "--float16"): "argument --float16: not allowed with argument --int8",
     ("w", "--wheel", "--standalone"): "argument --standalone: not allowed with argument --wheel",
     ("w", "--wheel", "--name", "nn_infer"): "--wheel needs --name NAME: nn_infer is a module of micrograd-nn itself",
+    ("w", "--wheel", "--name", "codegen"): "--wheel needs --name NAME: codegen is a module of micrograd-nn itself",
     ("w", "--wheel-version", "1.0"): "--wheel-version needs --wheel",
     ("w", "--wheel", "--ir", "--name", "small"): "--wheel excludes --ir: no folder stays",
     ("w", "--wheel", "--wheel-version", "one"): "--wheel-version must be one as 1.2.0, got 'one'",

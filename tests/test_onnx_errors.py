@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -250,6 +251,24 @@ def test_the_fuzz_target_notices_what_is_wrong(monkeypatch):
 def test_a_loss_function_returns_two_things(tmp_path):
     with pytest.raises(TypeError, match=r"must return \(loss, targets\), not Value"):
         codegen.from_onnx(saved(tmp_path, perceptron()), loss=lambda outputs: outputs["p"].sum())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--pixels", "nan"), "--pixels: expected a positive number, got"),
+        (("--pixels", "0"), "--pixels: expected a positive number, got"),
+        (("-o", "numpy.py"), "numpy.py would hide the module numpy"),
+        (("-o", "nn.py"), "nn.py would hide the module nn"),
+    ],
+)
+def test_options_of_import(tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(tmp_path)
+    path = saved(tmp_path, perceptron())
+    with pytest.raises(SystemExit, match="2") if "--pixels" in options else nullcontext():
+        assert main(["import", str(path), *options]) == 2
+    assert message in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_the_commands_errors_are_a_line(tmp_path, monkeypatch, capsys):

@@ -29,7 +29,7 @@ from micrograd.commands.inputs import (
     shapes_of,
 )
 from micrograd.commands.observations import FROZEN_WEIGHTS, Interpreted, expected_of_frozen, observe
-from micrograd.errors import UsageError
+from micrograd.errors import UsageError, in_model
 from micrograd.matching import EXACT, Matching, matched
 
 SCRIPT = "micrograd.commands.observe_module"
@@ -91,10 +91,13 @@ def check_module(name: str, model: str | None = None, weights: Path | None = Non
     """
     if not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"expected the name of a module, as irisnet.net, got {name!r}")
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        raise UsageError(f"there is no module {name}: {error}") from error
+    with in_model(name, None, is_loading=True):
+        try:
+            module = importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if not f"{name}.".startswith(f"{error.name}."):
+                raise
+            raise UsageError(f"there is no module {name}: {error}") from error
     if not {"info", "outputs", "outputs_batch"} <= vars(module).keys():
         raise UsageError(f"{name} is no compiled model: {getattr(module, '__file__', 'it is built in')}")
     info = module.info()

@@ -18,6 +18,7 @@ from micrograd.data.shards import npy_header
 from micrograd.errors import UsageError, one_line
 from micrograd.files import identity
 from micrograd.matching import matched
+from micrograd.neighbours import NAMES
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -99,8 +100,8 @@ def freeze(options: argparse.Namespace) -> int:
         raise UsageError("--wheel excludes --ir: no folder stays")
     if options.wheel_version is not None and not options.wheel:
         raise UsageError("--wheel-version needs --wheel")
-    if options.wheel and options.name == "nn_infer":
-        raise UsageError("--wheel needs --name NAME: nn_infer is a module of micrograd-nn itself")
+    if options.wheel and options.name in NAMES:
+        raise UsageError(f"--wheel needs --name NAME: {options.name} is a module of micrograd-nn itself")
     codegen = compiler()
     program = program_of(options)
     weights = weights_of(options, program)
@@ -188,7 +189,7 @@ class Check:
             kind = "bytes (uint8)" if is_bytes else "numbers"
             got = f"{inputs.dtype} of the shape {inputs.shape}"
             raise UsageError(f"--check takes rows of {self.count} {kind} as inputs, got {got}")
-        self.inputs = inputs.reshape(len(inputs), -1).astype("u1" if is_bytes else "f8")
+        self.inputs = inputs.reshape(len(inputs), -1).astype("u1" if is_bytes else "f8", "C")
         if self.has_classes:
             if expected.size != len(inputs) or program.prediction is None:
                 raise UsageError(
@@ -313,4 +314,6 @@ def _built(output: Path) -> str:
         with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
             return str(build_meta.build_wheel(str(output)))
     except (BaseError, SystemExit) as error:
+        if isinstance(error.__context__, KeyboardInterrupt):
+            raise error.__context__ from None
         raise UsageError(one_line(error)) from error

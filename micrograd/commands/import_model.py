@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+from micrograd.commands.command_line import positive
 from micrograd.commands.inputs import compiler
 from micrograd.errors import UsageError
 from micrograd.files import write_whole
@@ -35,7 +36,7 @@ def add_parsers(commands: Any) -> None:
     )
     add(
         "--pixels",
-        type=float,
+        type=positive,
         nargs="?",
         const=1 / 255,
         metavar="SCALE",
@@ -48,6 +49,7 @@ def add_parsers(commands: Any) -> None:
 
 def import_model(options: argparse.Namespace) -> int:
     compiler()
+    from codegen.loading import KEPT
     from codegen.onnx.module import Module
     from codegen.onnx.program import imported_file, program_of
     from codegen.onnx.reader import read
@@ -56,6 +58,8 @@ def import_model(options: argparse.Namespace) -> int:
     output = options.output or Path(f"{options.file.stem}.py")
     if output.suffix != ".py" or not output.stem.isidentifier():
         raise UsageError(f"{output}: the name of a module is letters and digits, and .py: -o model.py")
+    if output.stem in KEPT | {"numpy"}:
+        raise UsageError(f"{output} would hide the module {output.stem}: -o model.py")
     limit = LIMIT if options.limit is None else options.limit
     dimensions = dict(map(_dimension, options.dimension))
     model = imported_file(read(options.file), dimensions, options.pixels, limit)
