@@ -33,11 +33,11 @@ static unsigned char nonfinite_word[TOKEN_WORDS];
 
 struct token_table {
     Py_ssize_t offset, length;
-    int words, lanes, word, rule;
+    int words, lanes, word;
 };
 
 #define TOKEN_TABLE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
-    {offset, length, words, lanes, word, rule},
+    {offset, length, words, lanes, word},
 static const struct token_table token_tables[] = {TOKEN_TABLES(TOKEN_TABLE)};
 #undef TOKEN_TABLE
 
