@@ -10,6 +10,7 @@ import math
 import random
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -197,6 +198,18 @@ def test_rows_are_not_copied_again():
     """What is a copy of all rows of a table is where they are stored; what is one of a part of them is not."""
     assert "layers.0.weight[i + 5k] * e.rows[k])" in codegen.compile_program(made(side_by_side)).explanation()
     assert "group_0[3i + j] = e.rows[3 + 3i + j]" in codegen.compile_program(made(mean)).explanation()
+
+
+def test_rows_may_be_outputs():
+    """Nothing but the caller reads what was a copy of them."""
+    words, table = tokens(3), Embedding(WORDS, WIDTH)
+    rows = [x for word in words for x in table(word)]
+    loss = total([(a * b).tanh() for a, b in pairwise(rows)])
+    model = codegen.compile(Program(Tokens(words), None, {"e": table.weight}, loss, {"rows": rows}), optimize=0)
+    examples = np.random.default_rng(1).integers(0, WORDS, (37, 3))
+    expected = np.asarray(model.state_dict()["e"])[examples].reshape(37, 9)
+    assert np.array_equal(model.outputs_batch(examples)["rows"], expected)
+    assert model.outputs(examples[5])["rows"] == tuple(expected[5])
 
 
 @pytest.mark.slow
