@@ -322,10 +322,10 @@ def _copied_to(loops: Loops, table: TokenTable) -> int | None:
     """Where a kernel copies all rows of a table, one after the other, if they alone are a region."""
     for kernel in loops.kernels:
         match [stmt for stmt in statements(kernel.nests[0]) if type(stmt) is not For]:
-            case [Store(Place(array="value", index=to), Place(index=source))]:
+            case [Store(Place(array, to), Place(index=source))] if array == VALUE and source.base == table.rows:
                 region = loops.region(VALUE, to.base)
                 is_all = kernel.roots == region.row == table.tokens * table.lanes and region.start == to.base
-                if is_all and source.base == table.rows and source.steps == to.steps:
+                if is_all and source.steps == to.steps:
                     return to.base
     return None
 
