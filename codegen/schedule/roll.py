@@ -352,6 +352,7 @@ class _Search:
     def with_tables(self, repeat: _Repeat) -> _Repeat | None:
         """The repeat with tables for what does not advance evenly, if they pay."""
         tables: set[Distances] = set()
+        size = self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]
         for place in range(repeat.period):
             items = repeat.of(self.items, place)
             counts = len(items[0].form.counts)
@@ -359,14 +360,14 @@ class _Search:
                 found = _distances(numbers)
                 if len(found) > 2 and not _is_even(found):
                     tables.add(found)
-                    if i < counts:
-                        return None
+                    if i < counts or PER_TABLE * sum(len(table) == repeat.count for table in tables) > size:
+                        return None  # whatever else needs one
         longest = max(map(len, tables), default=0)
         whole = {table for table in tables if len(table) == longest}
         short = {table for table in tables - whole if not any(table == other[: len(table)] for other in whole)}
         constants = self.constants(repeat)
         cost = PER_TABLE * len(whole | short) + PER_CONSTANTS * len(constants)
-        if any(map(_are_few, constants)) or cost > self.sizes[repeat.start + repeat.period] - self.sizes[repeat.start]:
+        if any(map(_are_few, constants)) or cost > size:
             return None
         return replace(repeat, saved=repeat.saved - cost, tables=(*sorted(whole), *sorted(short)))
 
