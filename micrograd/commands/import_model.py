@@ -11,6 +11,7 @@ from micrograd.commands.command_line import positive
 from micrograd.commands.inputs import compiler
 from micrograd.errors import UsageError
 from micrograd.files import write_whole
+from micrograd.neighbours import NAMES
 
 LOSSES = ("cross_entropy", "nll", "binary_cross_entropy", "mse")
 
@@ -49,7 +50,6 @@ def add_parsers(commands: Any) -> None:
 
 def import_model(options: argparse.Namespace) -> int:
     compiler()
-    from codegen.loading import KEPT
     from codegen.onnx.module import Module
     from codegen.onnx.program import imported_file, program_of
     from codegen.onnx.reader import read
@@ -58,7 +58,7 @@ def import_model(options: argparse.Namespace) -> int:
     output = options.output or Path(f"{options.file.stem}.py")
     if output.suffix != ".py" or not output.stem.isidentifier():
         raise UsageError(f"{output}: the name of a module is letters and digits, and .py: -o model.py")
-    if output.stem in KEPT | {"numpy"}:
+    if output.stem in (*NAMES, "numpy"):
         raise UsageError(f"{output} would hide the module {output.stem}: -o model.py")
     limit = LIMIT if options.limit is None else options.limit
     dimensions = dict(map(_dimension, options.dimension))

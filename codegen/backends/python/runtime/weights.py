@@ -9,7 +9,6 @@ import os
 import shutil
 import struct
 import sys
-import threading
 from array import array
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +52,7 @@ def save_weights(path: Any, /) -> None:
         numbers, begin = numbers + flat.tobytes(), end
     text = json.dumps(header).encode()
     text = text.ljust(-(-len(text) // 8) * 8)
-    temporary = f"{name}.{os.getpid()}-{threading.get_ident()}.tmp"
-    if os.path.lexists(temporary):  # of a process that died
-        os.unlink(temporary)
+    temporary = f"{name}.{os.urandom(8).hex()}.tmp"
     file = open(temporary, "xb")
     try:
         with file:
