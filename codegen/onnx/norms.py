@@ -36,13 +36,10 @@ def _reduction(
     def op(x: Any, axes: Any = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
         x = tensor(x)
         named = [] if axes is None else axes_of(integers("axes", axes), x.ndim)
-        if not named and noop_with_empty_axes:
-            x = x if before is None else before(x)
-            return x if after is None else after(x)
-        at = tuple(named or range(x.ndim))
+        at = tuple(named or range(0 if noop_with_empty_axes else x.ndim))
         spend(x.size, 2)
         inner = x if before is None else before(x)
-        if not x.size:
+        if at and not x.size:
             if empty is None:
                 raise ValueError(f"a reduction of no elements: the shape is {list(x.shape)}")
             found = np.full([1 if i in at else n for i, n in enumerate(x.shape)], _of_none(empty, x.dtype))

@@ -60,7 +60,12 @@ def _weight_constants(program: Program, widens: bool, stored: str) -> Constants:
 
 def stored_as(program: Program) -> str:
     """The type of the table of weights."""
-    return program.storage or ("float32" if program.dtype == "float32" or fits_float32(program) else "float64")
+    return program.storage or _exact_type(program)
+
+
+def _exact_type(program: Program) -> str:
+    """The narrowest type of floats that holds all weights."""
+    return "float32" if program.dtype == "float32" or fits_float32(program) else "float64"
 
 
 def narrow_tensors(program: Program, places: Sequence[TensorPlace]) -> list[Narrow]:
@@ -129,7 +134,7 @@ def weights_table(program: Program, kernels: Kernels) -> list[str]:
 
 def exact_weights(program: Program, kernels: Kernels) -> tuple[str, list[str]]:
     """The type of a table of weights, float if that is exact, in half the memory; and its numbers, padding included."""
-    arithmetic = Arithmetic("float32" if program.dtype == "float32" or fits_float32(program) else "float64")
+    arithmetic = Arithmetic(_exact_type(program))
     return arithmetic.type, weights_text(program, kernels, arithmetic.literal)
 
 
