@@ -71,7 +71,7 @@ def write(place: Path, key: str, module: bytes) -> None:
 
 def remove_stale(place: Path) -> None:
     """Removes what killed processes have left behind, and on Windows what was in use until its process ended."""
-    for path in place.glob("tmp*"):
+    for path in place.glob(f"{tempfile.gettempprefix()}*"):
         if path.suffix != SUFFIX:
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - STALE:

@@ -46,7 +46,7 @@ def frozen_program(program: Program, weights: Mapping[str, npt.ArrayLike]) -> Pr
     """
     expect_program(program, "freeze")
     targets = set(map(id, program.target_values))
-    if not targets.isdisjoint(_reachable(chain.from_iterable(program.outputs.values()))):
+    if targets and not targets.isdisjoint(_reachable(chain.from_iterable(program.outputs.values()))):
         name = next(name for name, values in program.outputs.items() if not targets.isdisjoint(_reachable(values)))
         raise ValueError(f"the output {name!r} depends on a target, but a prediction has none")
     set_weights(program, weights, program.storage)

@@ -51,7 +51,7 @@ class Table:
     def begin(self, first: int) -> None:
         """Leaves the rows of epochs before `first`, or none. Raises OSError."""
         kept = [row for row in self.rows() if row.number < first] if first > 1 and self.path.exists() else []
-        write_whole(self.path, b"".join([line(COLUMNS), *map(cells, kept)]), is_synced=False)
+        write_whole(self.path, b"".join([csv_row(COLUMNS), *map(cells, kept)]), is_synced=False)
 
     def add(self, epoch: Epoch) -> None:
         """Raises OSError, and leaves no part of a row."""
@@ -77,10 +77,10 @@ class Table:
 
 
 def cells(epoch: Epoch) -> bytes:
-    return line(["" if math.isnan(x) else x for x in asdict(epoch).values()])
+    return csv_row(["" if math.isnan(x) else x for x in asdict(epoch).values()])
 
 
-def line(row: Sequence[object]) -> bytes:
+def csv_row(row: Sequence[object]) -> bytes:
     text = io.StringIO(newline="")
     csv.writer(text).writerow(row)
     return text.getvalue().encode()

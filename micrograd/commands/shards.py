@@ -125,7 +125,7 @@ class Job:
         made_by = self.options.output / MADE_BY
         made_by.parent.mkdir(parents=True, exist_ok=True)
         expected = json.dumps({"results": self.results.__name__, **identity_of(model)}, indent=1).encode() + b"\n"
-        taken = next(filter(Path.exists, self.files()), None)
+        taken = next(filter(Path.exists, self.files()), None)  # first: another process may write made_by, then results
         if not made_by.exists():
             if taken:
                 raise UsageError(f"{taken}: no result of this command, and would be replaced")
