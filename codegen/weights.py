@@ -8,28 +8,32 @@ the safetensors package, in micrograd/commands/checkpoint.py.
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
 from collections.abc import Mapping
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from micrograd.checksum import CHECKSUM, difference
 from micrograd.matching import DTYPES, EXPECTED_DTYPES, widened
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
+MAX_DEPTH = 127  # brackets within brackets, likewise
 
 
 def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.floating[Any]]]:
     """The tensors of a file: float64 as it is stored, all others as float32.
 
-    Raises OSError if it cannot be read and ValueError for anything that is not a whole safetensors file of floats.
+    Raises OSError if it cannot be read and ValueError for anything that is not a whole safetensors file of floats, or
+    whose checksum, if it has one, is not that of its bytes.
     """
     if not isinstance(path, str | os.PathLike):  # a number would be an open file
         raise TypeError(f"the path of a weight file must be a string or a path, not {type(path).__name__}")
@@ -40,11 +44,14 @@ def read_weights(path: str | os.PathLike[str]) -> dict[str, npt.NDArray[np.float
     if len(content) < 8 or not 2 <= length <= min(len(content) - 8, MAX_HEADER):
         raise ValueError(f"{path}: not a safetensors file: {len(content)} bytes with a header of {length}")
     try:
-        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_members, parse_constant=_no_number)
-        header.pop("__metadata__", None)
+        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_members)
+        _check_json(header)
+        metadata = _metadata(header.pop("__metadata__", None))
         entries = {str(name): _entry(entry) for name, entry in header.items()}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError) as error:
         raise ValueError(f"{path}: not a safetensors file: its header is damaged ({error!r})") from error
+    if wrong := difference(io.BytesIO(content), metadata.get(CHECKSUM)):
+        raise ValueError(f"{path}: {wrong}")
     numbers = memoryview(content)[8 + length :]
     place = 0
     tensors = {}
@@ -81,8 +88,31 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return members
 
 
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} is no number of JSON")
+def _check_json(value: object, depth: int = MAX_DEPTH) -> None:
+    """Raises ValueError or OverflowError for what Python reads as JSON and the format's own reader does not.
+
+    That is NaN, numbers beyond all floats, halves of surrogate pairs and more brackets within brackets.
+    """
+    if isinstance(value, dict | list):
+        if not depth:
+            raise ValueError(f"more than {MAX_DEPTH} brackets within brackets")
+        for member in value:
+            _check_json(member, depth - 1)
+        if isinstance(value, dict):
+            _check_json(list(value.values()), depth)
+    elif isinstance(value, str):
+        value.encode()
+    elif isinstance(value, int | float) and not isfinite(value):
+        raise ValueError(f"{value} is no number of JSON")
+
+
+def _metadata(metadata: object) -> dict[str, str]:
+    """The metadata, texts by their names. Raises ValueError for anything else."""
+    if metadata is None:
+        return {}
+    if not isinstance(metadata, dict) or not all(isinstance(text, str) for text in metadata.values()):
+        raise ValueError(f"__metadata__ must be an object of texts, got {metadata!r}")
+    return metadata
 
 
 def _entry(entry: dict[str, Any]) -> tuple[str, tuple[int, ...], int, int]:

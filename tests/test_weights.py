@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 
 import numpy as np
 import pytest
 
 from codegen.weights import read_weights
+from micrograd.commands.checkpoint import load, save
 
 
 def test_read_weights_reads_what_safetensors_writes(tmp_path):
@@ -40,7 +42,7 @@ HUGE = ENTRY | {"shape": [0, 2**64], "data_offsets": [0, 0]}
     [
         (f'{{"a": {json.dumps(ENTRY)}, "a": {json.dumps(ENTRY)}}}', "stands there twice, among .'a', 'a'"),
         ('{"a": {"dtype": "F64", "dtype": "F64", "shape": [1], "data_offsets": [0, 8]}}', "stands there twice"),
-        (json.dumps({"a": ENTRY | {"more": math.nan}}), "NaN is no number of JSON"),
+        (json.dumps({"a": ENTRY | {"more": math.nan}}), "nan is no number of JSON"),
         (json.dumps({"a": HUGE, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 18446744073709551616\)"),
         (json.dumps({"a": HUGE | {"shape": [0] * 65}, "b": ENTRY}), r"the tensor 'a' has the shape \(0, 0, "),
     ],
@@ -51,6 +53,46 @@ def test_read_weights_refuses_what_no_array_can_be_and_names_that_stand_twice(he
     with pytest.raises(ValueError, match=message) as caught:
         read_weights(path)
     assert str(path) in str(caught.value)
+
+
+DEEPEST = 125  # within the header, a tensor's entry and a member of it
+
+
+@pytest.mark.parametrize(
+    ("metadata", "more", "is_right"),
+    [
+        ("null", "0", True),
+        ('{"a": "\\ud83d\\ude00"}', '{"a": [null, 1e308, -0, "\\u0000"]}', True),
+        ("{}", "[" * DEEPEST + "]" * DEEPEST, True),
+        ("{}", "1" * 309, True),
+        *((metadata, "0", False) for metadata in ("[]", "0", "false", '""', '{"a": 1}', '{"a": null}', '{"a": ["b"]}')),
+        *((f'{{"{key}": "{text}"}}', "0", False) for key, text in (("\\ud800", "b"), ("a", "\\udc00"))),
+        *((f'{{"sha256": "{text}"}}', "0", False) for text in ("", "0" * 64, "\\ud800")),
+        *(("null", more, False) for more in ("1e400", "-1e400", "1" * 310, "Infinity", '"\\ud800"', '{"\\udc00": 1}')),
+        ("null", "[" * (DEEPEST + 1) + "]" * (DEEPEST + 1), False),
+        ("null", '{"a":' * (DEEPEST + 1) + "1" + "}" * (DEEPEST + 1), False),
+    ],
+)
+def test_both_readers_take_the_headers_that_the_format_allows(metadata, more, is_right, tmp_path):
+    """The format's own reader does not know of our checksum, nor ask for metadata that fit it."""
+    path = tmp_path / "w.safetensors"
+    header = f'{{"a": {json.dumps(ENTRY)[:-1]}, "more": {more}}}, "__metadata__": {metadata}}}'.encode()
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(8))
+    for read in (read_weights, lambda path: load(path, {"a": (1,)})):
+        if is_right:
+            assert read(path) == {"a": [0]}
+        else:
+            with pytest.raises(ValueError, match=re.escape(str(path))):
+                read(path)
+
+
+def test_read_weights_notices_a_number_that_changed_since_it_was_saved(tmp_path):
+    path = tmp_path / "w.safetensors"
+    save(path, {"w": np.arange(4.0)}, {"epochs": "1"})
+    assert read_weights(path)["w"].tolist() == [0, 1, 2, 3]
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    with pytest.raises(ValueError, match=r"damaged: its SHA-256 is [0-9a-f]{64}, but it says [0-9a-f]{64}"):
+        read_weights(path)
 
 
 def test_read_weights_never_takes_a_damaged_file_for_another(tmp_path):

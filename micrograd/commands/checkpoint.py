@@ -7,7 +7,6 @@ itself taken as 64 zeros: safetensors has no checksum of its own, and a flipped 
 from __future__ import annotations
 
 import errno
-import hashlib
 import io
 import json
 import math
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from micrograd.checksum import CHECKSUM, NO_DIGEST, difference, digest, written
 from micrograd.errors import UserError
 from micrograd.files import temporary, write_whole
 from micrograd.matching import DTYPES, EXACT, EXPECTED_DTYPES, MatchError, Matching, matched, widened
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-CHECKSUM = "sha256"  # its key in the metadata
-NO_DIGEST = "0" * 64
 MOST_KEPT = 8  # numbers for each parameter, itself included
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 OPTIMIZER = "optimizer."  # before the names of what an optimizer keeps
@@ -150,9 +148,8 @@ def _metadata(path: str | Path, file: BinaryIO) -> dict[str, str]:
 
 def _verify(path: str | Path, file: BinaryIO, metadata: Mapping[str, str]) -> None:
     """Raises DamagedError for a file whose checksum is not that of its content."""
-    noted = metadata.get(CHECKSUM)
-    if noted is not None and noted != (found := _digest(file, noted)):
-        raise DamagedError(f"{path}: damaged: its SHA-256 is {found}, but it says {noted}")
+    if wrong := difference(file, metadata.get(CHECKSUM)):
+        raise DamagedError(f"{path}: {wrong}")
 
 
 def _tensors(path: str | Path, most: int) -> dict[str, dict[str, Any]]:
@@ -180,25 +177,8 @@ def _sealed(content: bytes, metadata: Mapping[str, str]) -> bytes:
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)  # the format wants the numbers aligned
     unsealed = len(text).to_bytes(8, "little") + text + content[8 + length :]
-    place = unsealed.index(_noted(NO_DIGEST)) + len(_noted(""))
-    digest = hashlib.sha256(unsealed).hexdigest().encode()
-    return unsealed[:place] + digest + unsealed[place + len(digest) :]
-
-
-def _digest(file: BinaryIO, noted: str) -> str:
-    """The SHA-256 of a file, 64 zeros taken for the `noted` digest in its header."""
-    file.seek(0)
-    start = file.read(8)
-    header = file.read(int.from_bytes(start, "little"))
-    state = hashlib.sha256(start + header.replace(_noted(noted), _noted(NO_DIGEST), 1))
-    while block := file.read(2**20):
-        state.update(block)
-    return state.hexdigest()
-
-
-def _noted(digest: str) -> bytes:
-    """The checksum as it is written in the header."""
-    return f'"{CHECKSUM}":"{digest}'.encode()
+    place = unsealed.index(written(NO_DIGEST)) + len(written(""))
+    return unsealed[:place] + digest(io.BytesIO(unsealed), NO_DIGEST).encode() + unsealed[place + len(NO_DIGEST) :]
 
 
 def _check_packages() -> None:

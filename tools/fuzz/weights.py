@@ -44,6 +44,16 @@ ODD: list[object] = [
     ),
     *([6], [0, 48], [0, 16], [48, 64], [64, 48], [0, 2**64], [0, 0], [0], [2**33, 2**33], "[0, 16]", {"0": 1}, [True]),
 ]
+ODD_METADATA: list[object] = [
+    None,
+    [],
+    1,
+    {"a": 1},
+    {"a": "\ud800"},
+    {"\udc00": "a"},
+    {"sha256": "a"},
+    {"sha256": None},
+]
 FORMATS = {"F64": "d", "F32": "f", "F16": "e", "BF16": "H"}
 
 
@@ -198,8 +208,12 @@ def seeds() -> list[bytes]:
                 found.append(how + bytes([1, 0]) + header.rstrip() + b"\n\n" + numbers)
                 found.append(how + bytes([2, len(numbers)]) + header.rstrip())
                 found.append(how + bytes([3, len(numbers)]) + header.rstrip())
-    entries = {"w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}, "b": None, "__metadata__": {"a": 1}}
-    return [*found, bytes([0, 0, 0, 2, 40]) + json.dumps(entries).encode(), b"", bytes([0, 0, 0, 2, 0]) + b"{}"]
+    whole: dict[str, object] = {"w": {"dtype": "BF16", "shape": [2, 3], "data_offsets": [0, 12]}}
+    whole["b"] = {"dtype": "F16", "shape": [2], "data_offsets": [12, 16]}
+    for odd in ODD_METADATA:
+        found.append(bytes([0, 0, 0, 2, 16]) + json.dumps(whole | {"__metadata__": odd}).encode())
+    found.append(bytes([0, 0, 0, 2, 40]) + json.dumps(whole | {"b": None, "__metadata__": {"a": 1}}).encode())
+    return [*found, b"", bytes([0, 0, 0, 2, 0]) + b"{}"]
 
 
 DICTIONARY = [
