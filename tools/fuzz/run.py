@@ -12,7 +12,9 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from tools.fuzz.common import memory
 from tools.fuzz.models import ROOT, build_all
 from tools.fuzz.targets import TARGETS, prepare
 
@@ -64,7 +66,8 @@ def fuzz(name: str, seconds: int, corpus: Path | None = None) -> Report:
         settings["LD_PRELOAD"] = str(Path(atheris.path()) / "asan_with_fuzzer.so")
     command = [*_command(name, seconds, home, modules), *_inputs(name, home, corpus)]
     start, used = time.monotonic(), _cpu_seconds()
-    with (home / "log").open("w") as log:
+    with TemporaryDirectory(prefix="fuzz-", dir=memory()) as scratch, (home / "log").open("w") as log:
+        settings["TMPDIR"] = scratch  # libFuzzer ends its process without a chance to tidy up
         code = subprocess.call(command, cwd=ROOT, env=os.environ | settings, stdout=log, stderr=subprocess.STDOUT)
     return _report(name, home / "log", code, time.monotonic() - start, _cpu_seconds() - used)
 
