@@ -8,8 +8,6 @@ A wrong type is a TypeError, a wrong value a ValueError. What comes out has none
 override, so that generated text shows the number itself.
 """
 
-from __future__ import annotations
-
 import operator
 import os
 import struct

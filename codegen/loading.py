@@ -1,7 +1,5 @@
 """A Program from a Python file, which may import what lies beside it, or from a module."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import inspect

@@ -1,7 +1,5 @@
 """The compiler, pass by pass."""
 
-from __future__ import annotations
-
 import gc
 import hashlib
 import keyword

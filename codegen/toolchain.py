@@ -4,8 +4,6 @@ On Linux and macOS the compiler runs directly. On Windows setuptools finds Visua
 compiler for all three, which is used where there is no other.
 """
 
-from __future__ import annotations
-
 import functools
 import importlib.util
 import json

@@ -1,7 +1,5 @@
 """python -m micrograd, which the console script `micrograd` is too: the commands are in micrograd/commands."""
 
-from __future__ import annotations
-
 import contextlib
 import sys
 from collections.abc import Sequence

@@ -11,8 +11,6 @@ The order of operations decides bits, so it is defined here, whatever the memory
 over their indices in C order, from left to right, and begin with the first term. This module alone needs NumPy.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce

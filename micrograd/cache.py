@@ -5,8 +5,6 @@ the rest, an extension module. Files appear by os.replace(), so that several pro
 file that is cut off or damaged counts as absent.
 """
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import os

@@ -3,8 +3,6 @@
 It is that of the whole file, the digest itself taken as 64 zeros.
 """
 
-from __future__ import annotations
-
 import hashlib
 from typing import BinaryIO
 

@@ -11,8 +11,6 @@ each_exp(), which staged_definitions() defines for each SIMD level. Everything e
 always copied. Generated Python contains the source of micrograd.ieee's exp() itself.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import re

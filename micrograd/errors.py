@@ -7,8 +7,6 @@ Example: of a model.py whose third line uses a name that is missing comes
 `--traceback` shows the traceback too. An error that is nobody's mistake but this program's keeps its traceback.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

@@ -4,8 +4,6 @@ Example: write_whole("w", new) where w exists writes `.w.0123456789abcdef`, sync
 the disk is full, the error is raised, the new file deleted, and w is as it was.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Losses and the functions around them, on lists or arrays of `Value`s. Everything is made of Value's own operators."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import cast

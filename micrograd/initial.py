@@ -13,8 +13,6 @@ of outputs that see one input, each times the size of the kernel.
     lecun            variance 1 / fan-in                LeCun et al., Efficient BackProp, 1998
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Each takes and returns nested lists of Values, and works on whatever can be inde
 the bias and go on from left to right, as those of a Neuron.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from operator import index

@@ -3,8 +3,6 @@
 codegen/mnist.py makes the Program of it that is compiled to `nn`, and `micrograd check` interprets it.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

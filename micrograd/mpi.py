@@ -9,8 +9,6 @@ Run it with `mpiexec -n 4 python -m mpi4py script.py`, so that an exception on o
 all of the data and all of the parameters, and takes every step.
 """
 
-from __future__ import annotations
-
 import hashlib
 import signal
 import threading

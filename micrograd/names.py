@@ -8,8 +8,6 @@ Notebooks draw an operation for a node `if n._op:`, and the essay asks whether `
 right about a leaf's kind. What decides is `_prev` for a leaf, and `_exponent` for a power; the texts are for readers.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 

@@ -7,8 +7,6 @@ Example: in a folder with a file nn.py, `python -m micrograd train` finds that f
 This file imports nothing of this project: it must work where the rest of it does not.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Mapping, Sequence

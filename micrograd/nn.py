@@ -3,8 +3,6 @@
 PyTorch's layers are in micrograd.layers, and can be had from here.
 """
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Iterable, Sequence

@@ -8,8 +8,6 @@ an evaluation, they are the means of their distributions. draw() sets the Values
 codegen draw the same numbers after the same seed, since both use Python's generator, MT19937.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass

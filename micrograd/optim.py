@@ -22,8 +22,6 @@ The formulas and defaults are those of torch.optim (PyTorch 2), whose documentat
 of its authors. Some are rearranged: what depends on the step alone is computed once for all parameters.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace

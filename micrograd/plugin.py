@@ -4,8 +4,6 @@ A project without the table [tool.micrograd-nn] in its pyproject.toml notices no
 NumPy, is not imported then, and no file is touched but read.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from pathlib import Path

@@ -23,8 +23,6 @@ What takes one operation on numbers that a later stage has anyway is computed th
 vector a cycle.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -6,8 +6,6 @@ is `P_LAYERS_1_WEIGHT + 10 * k`, if the tensor of that name starts at 39250.
 C and Python read sums, products and indices alike. Literals and all other ops differ, so each printer brings its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from ctypes import c_float
 from dataclasses import dataclass

@@ -9,8 +9,6 @@ what a caller can observe has a bold border. A picture of groups has at most MAX
 whatever the graph.
 """
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections import Counter

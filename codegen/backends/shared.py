@@ -1,7 +1,5 @@
 """What backends share: tensor layouts, which kernels make a function, text in comments, the hand-written C."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Iterator, Sequence

@@ -8,8 +8,6 @@ i, j, ... walk over the roots of the group, k, u, ... over the terms of a sum. `
 prints this for the Program that MODEL.py declares by a function program(), and generated C has it as comments.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, apply_text, bound

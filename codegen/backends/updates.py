@@ -11,8 +11,6 @@ p[] and state_0[], state_1[], ... begin where the tensor does; g is the gradient
 the numbers that a step computes once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from codegen.backends.expressions import PRIMARY, Bound, apply_text

@@ -10,8 +10,6 @@ Example: the kernel of 50 x relu(sum(P, 784 x mul(P, X))) is printed as
             value[800 + i] = relu(sum)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from codegen.ir.graph import Op, op_name

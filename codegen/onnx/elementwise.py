@@ -1,7 +1,5 @@
 """Ops of one element at a time: arithmetic, activations, comparisons."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable

@@ -5,8 +5,6 @@ places [[(1, 0), (2, 1)], [(0, 1), (1, 2), (2, 3)]]: of each output, which eleme
 input. Padding is with zeros, whose terms the sums leave out. A transposed convolution has places too, and pooling.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 import operator

@@ -1,7 +1,5 @@
 """ai.onnx.ml: what scikit-learn's scalers and linear models are written as."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

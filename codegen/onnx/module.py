@@ -14,8 +14,6 @@ What is constant and larger than a line is in a third file, iris.npz. Names in t
 they are strings, and names of variables are made of them.
 """
 
-from __future__ import annotations
-
 import keyword
 import math
 import re

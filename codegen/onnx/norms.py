@@ -1,7 +1,5 @@
 """Sums over axes, and what is divided by them: reductions, softmax and normalisations."""
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable

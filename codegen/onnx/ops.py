@@ -4,8 +4,6 @@ An op takes what the ONNX op takes, in its order, and its attributes by name. Wh
 and is an input now has one name, so one function serves both. Where a version changed the meaning, `OPS` has two.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import FunctionType
 from typing import Any

@@ -8,8 +8,6 @@ below 27, one-hot, and
 which the compiler finds to be a look-up again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any

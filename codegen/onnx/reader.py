@@ -5,8 +5,6 @@ shapes need, and tensors in files of their own must lie in the model's folder an
 OnnxError that names the file, and the tensor or node.
 """
 
-from __future__ import annotations
-
 import math
 import os
 import stat

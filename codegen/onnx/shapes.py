@@ -1,7 +1,5 @@
 """Ops that move elements without looking at them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ Example: `each(operator.add, x, b)`, with x of the Values a and b and the consta
 two constants it is one again. Before anything is made, its elements are counted: `spend`.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ Example: with w of two elements, and loss = (w[0] * x[0] + bias - y)**2, where n
     nothing reads 1 of 2 inputs: inputs[1]
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import tracemalloc

@@ -20,8 +20,6 @@ an image that was made larger: see windows.py.
 All values of an array come before all products that read it: each state of a recurrence is an array of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -20,8 +20,6 @@ micrograd.ieee's power() defines these exponents so. Divisions by powers of 2, w
 too, become products. Operations on constants are folded before, as an exponent or a divisor may be one.
 """
 
-from __future__ import annotations
-
 import math
 from array import array
 from collections.abc import Callable

@@ -18,8 +18,6 @@ terms is that of its terms. A *place* is what the users of one colour read as on
 terms, of three, and of one or of four, it is a place of sums, and what is no sum there is one of one term.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass

@@ -19,8 +19,6 @@ instance: p - rate * 0.0 is p, but for p = -0.0 only if the rate is not negative
 None, as with momentum.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass

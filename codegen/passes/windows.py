@@ -19,8 +19,6 @@ reads, use after use, is a box, and the others read the same shifted, and beyond
 element on the other side, the nearest one, or the mirrored one. There, elements may be in several places.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

@@ -12,8 +12,6 @@ Where the progression ends, another piece begins; rows that need too many pieces
 a shorter one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -8,8 +8,6 @@ becomes two parts, whose instances follow the numbers that they read: value[140 
 value[300 + i] * value[8] for i < 4. Where groups are stored as one array, a family, their readers stay one part.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 from itertools import combinations

@@ -26,8 +26,6 @@ So score[3t + i] reads key[t + i - 2], and before the first key there must be tw
 group of the keys writes too. Windows of what comes next need one behind the last key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 

@@ -10,8 +10,6 @@ becomes the family (3, 4, 5, 6). Its members are stored one after the other, in 
 distance apart, so one index formula serves group 7: value[base + 8 * token + k].
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

@@ -9,8 +9,6 @@ value[base + 10r + s], whichever group computes it. So what reads pixels has one
 table, or be a group for each side and each corner.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

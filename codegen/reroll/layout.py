@@ -13,8 +13,6 @@ becomes:
 A group whose instances read from different arrays is split first, so that one index formula serves each part.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field

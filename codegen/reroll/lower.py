@@ -10,8 +10,6 @@ Instances whose terms advance differently (a border, a gather) are separate nest
 come from one array and then from another has a loop for each, and one over terms that alternate: see runs.py.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable, Container, Hashable
 from dataclasses import dataclass, replace

@@ -9,8 +9,6 @@ of their libraries or of the rest of the generated code, it gets a number too. I
 characters.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence, Set
 

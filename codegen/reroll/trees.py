@@ -19,8 +19,6 @@ A root's *shape* is its tree with the leaves replaced by their kinds (P paramete
 C constant, R another root), equal neighbours in a sum counted. Shapes are interned: equal shape, equal number.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby

@@ -28,8 +28,6 @@ Images side by side are lanes themselves. So there are two such passes: one for 
 batches share, and one for all else that single images compute, where columns may be those of parameters too.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial

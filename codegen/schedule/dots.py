@@ -31,8 +31,6 @@ Terms that fill no vector are added when no more parts than they are left: 13 of
 kept, see schedule.transpose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

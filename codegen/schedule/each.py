@@ -31,8 +31,6 @@ place. No kernel reads what it writes itself, so nothing sees the number in betw
 before: whether there are enough numbers may differ from step to step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -9,8 +9,6 @@ have one form. Their counts of terms are (3) and (4), the bases of their indices
 (-0.0) as constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 

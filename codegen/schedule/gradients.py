@@ -73,8 +73,6 @@ thread as a whole: it becomes the body of a parallel loop of one iteration. One 
 the same order as a single thread would.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -30,8 +30,6 @@ lanes fill a vector register too, they need no additions at the end, and the gra
 that it needs take longer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import replace
 from itertools import product

@@ -53,8 +53,6 @@ becomes:
 C compilers give up on vectors where they see the stride, and the function takes ten times as long as the copy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import count
 

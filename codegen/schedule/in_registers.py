@@ -24,8 +24,6 @@ And of an address that is two, four or eight times another one plus something gc
 to the sums. So it is not told that both are in the same array.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from codegen.ir.loops import (

@@ -38,8 +38,6 @@ A padding lane may read anything, even past an array's end, but writes only padd
 brings C of its own are not padded: it may call a function, and each padding lane would be a call more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -61,8 +61,6 @@ both for each lane. So C compares all arguments of such a loop first. If one of 
 function, lane by lane.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from codegen.ir.loops import (

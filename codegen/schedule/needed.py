@@ -19,8 +19,6 @@ others do, as those at the end of a window, are loops of their own. Of a single 
 fill a vector.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What passes share: which loops of a nest run over roots, where its result goes, and how to rebuild it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from math import prod

@@ -50,8 +50,6 @@ becomes one:
 An addition has to wait for the one before in its own sum, but not for those of other sums. Each sum keeps its order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 

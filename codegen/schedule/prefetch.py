@@ -31,8 +31,6 @@ tile of sums, which is less than the second-level cache takes. So large matrices
 several sums for each line; lanes of one image read a line for each, and small models stay in the first-level cache.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

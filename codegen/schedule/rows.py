@@ -23,8 +23,6 @@ by one nest of gradients alone. Its gradient is then an outer product, inputs ti
 when it is read: csrc/rows.h can take a step with the two vectors.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from codegen.ir.graph import Op

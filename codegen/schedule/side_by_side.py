@@ -28,8 +28,6 @@ some roots are kept in registers together, because roots share what their terms 
 depends on parameters alone is read from shared[], without an image.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain

@@ -77,8 +77,6 @@ order. As with a tile of gradients, the sums fill half the vector registers. Whe
 kernels of more images too.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from codegen.ir.loops import (

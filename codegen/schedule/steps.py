@@ -22,8 +22,6 @@ it stays: its terms take the time then, and C compilers minutes, for what would 
 the gradients of row tensors and of tables of tokens: see csrc/rows.h and tokens.h.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from codegen.ir.graph import Op

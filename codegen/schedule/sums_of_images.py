@@ -22,8 +22,6 @@ So the way back through what depends on parameters alone (a norm of weights, a p
 filter, a penalty) costs as little as the way there.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import cast

@@ -1,7 +1,5 @@
 """What loops are scheduled for: the type of numbers, relaxations of strict mode that a Program allows, registers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 from typing import Self
 

@@ -82,8 +82,6 @@ becomes:
 If no width divides the lanes, a shorter block follows the loop. Lanes that accumulate nothing need no blocks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product

@@ -30,8 +30,6 @@ Only 0 * inf and 0 * nan are not 0, so the run-time code knows which rows and wh
 Tokens of which anything else is read stay 1 among zeros in value[]: `refused` says which.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

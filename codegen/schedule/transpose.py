@@ -30,8 +30,6 @@ halves of a vector each, and interleaved with one shuffle a vector: by transpose
 gcc's own interleaving takes three times as long. Plain C leaves it to the compiler. The sums keep their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain, count

@@ -26,8 +26,6 @@ becomes:
     sum = multiply_add(data[k], value[k], sum)
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from codegen.ir.graph import Op

@@ -11,8 +11,6 @@ becomes, with the scales of the rows of all tensors in a table, if data[] holds 
 and of float16 or bfloat16 mul(widened(data[i + 50k]), x_k). The products with scales are exact: see passes/freeze.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate

@@ -5,8 +5,6 @@ irisnet/net.abi3.so, irisnet/net.pyi and irisnet/py.typed. The stub of a module 
 net-stubs, as PEP 561 asks.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """A ModelSpec -> C, and the type stub of its module, made again only if something that they depend on has changed."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import os

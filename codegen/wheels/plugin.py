@@ -4,8 +4,6 @@ setuptools calls add_models() before it has read pyproject.toml itself, through 
 later, as the packages and the version, is for codegen/wheels/build.py.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import sysconfig

@@ -12,8 +12,6 @@ becomes
 Help texts are left out: they are the module's own, which the C compiler puts together.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Mapping
 from pathlib import Path

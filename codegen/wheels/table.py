@@ -14,8 +14,6 @@ becomes
 Paths are relative to the project's folder and inside it, so that source distributions can have the files.
 """
 
-from __future__ import annotations
-
 import difflib
 import keyword
 import sys

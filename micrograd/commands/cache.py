@@ -1,7 +1,5 @@
 """micrograd cache: the compiled models that codegen.compile() keeps."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

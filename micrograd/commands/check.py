@@ -5,8 +5,6 @@ of threads are compared: with the model that it was built from, with those of th
 `codegen.build(target="python")` generates; else with its own at the lowest level, with one thread.
 """
 
-from __future__ import annotations
-
 import argparse
 import importlib
 import platform

@@ -1,7 +1,5 @@
 """Shared by all commands: a parser that explains an error in one line, and argument types."""
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import math

@@ -3,8 +3,6 @@
 Each level and number of threads has a process of its own, because a module chooses its level when it is imported.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

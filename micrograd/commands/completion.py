@@ -1,7 +1,5 @@
 """micrograd completion SHELL: a script that completes commands, options, choices and names of files."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """micrograd draw: pictures of a model, from its scalar graph to the loops of its C."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """micrograd export: a model becomes plain C or a web page, which predict or train without Python."""
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections.abc import Callable

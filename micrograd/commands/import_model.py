@@ -1,7 +1,5 @@
 """micrograd import: an ONNX file becomes model.py, which makes the Program, with its weights beside it."""
 
-from __future__ import annotations
-
 import argparse
 import io
 from pathlib import Path

@@ -5,8 +5,6 @@ or nn_infer computes, as JSON: {what: its float64 numbers, their bytes in hexade
 that the processor does not have.
 """
 
-from __future__ import annotations
-
 import random
 from array import array
 from collections.abc import Iterator, Sequence

@@ -5,8 +5,6 @@ its float64 numbers, their bytes in hexadecimal digits}, or null at a SIMD level
 needs only the standard library, and runs a generated Python module just as well.
 """
 
-from __future__ import annotations
-
 import ast
 import random
 import re

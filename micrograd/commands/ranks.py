@@ -4,8 +4,6 @@ An error on one rank leaves the others waiting for it, for ever. So what needs n
 rank learns how it went; after that, whatever a rank raises alone ends all of them, as under `python -m mpi4py`.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """micrograd report RUN: one page about a run that `micrograd train --log RUN` has written."""
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The options of `micrograd train`: their help, their defaults, and which of them exclude one another."""
 
-from __future__ import annotations
-
 import argparse
 import os
 from pathlib import Path

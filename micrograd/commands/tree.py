@@ -3,8 +3,6 @@
 A command's file is imported when it is asked for: the list of commands comes at once, without NumPy.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import importlib

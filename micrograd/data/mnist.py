@@ -4,8 +4,6 @@ An idx file is a header of big-endian 32-bit numbers, the magic number and the s
 items: one byte per pixel or label.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import math

@@ -3,8 +3,6 @@
 history = training.fit(nn, images, labels, augment=shift.by(1))
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 

@@ -3,8 +3,6 @@
 Nothing raises. Where Python would, for 1 / 0, the result is C's.
 """
 
-from __future__ import annotations
-
 import math
 import struct
 

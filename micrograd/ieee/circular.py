@@ -1,7 +1,5 @@
 """Sine and cosine, with a reduced argument that is exact enough for every float."""
 
-from __future__ import annotations
-
 import math
 
 from micrograd.ieee.arithmetic import INF, NAN, from_bits, to_bits

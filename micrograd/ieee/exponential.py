@@ -4,8 +4,6 @@ An unevaluated sum of floats, `high + low`, stands for a value that needs more t
 factors have 26 bits, as MASK leaves them. tools/functions derives the constants and measures the errors.
 """
 
-from __future__ import annotations
-
 import math
 
 from micrograd.ieee.arithmetic import INF, NAN, from_bits, to_bits

@@ -7,8 +7,6 @@ In Python these take numpy.float32 of NumPy 2. A constant that starts a computat
 float32 and not as float.
 """
 
-from __future__ import annotations
-
 from micrograd.ieee.float32_circular import INF, MASK, NAN, ROUND, TWO_23, TWO_23_BITS
 from micrograd.ieee.float32_circular import cos as cos
 from micrograd.ieee.float32_circular import sin as sin

@@ -1,7 +1,5 @@
 """Sine and cosine of float32 numbers, in float32 operations and 32-bit integers: see `float32`."""
 
-from __future__ import annotations
-
 import math
 
 from micrograd.ieee.float32_operations import fabs, from_bits, to_bits

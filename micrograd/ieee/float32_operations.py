@@ -1,7 +1,5 @@
 """The float32 operations that are not operators in Python, on numpy.float32 scalars: what C's sqrtf and so on do."""
 
-from __future__ import annotations
-
 from typing import cast
 
 import numpy

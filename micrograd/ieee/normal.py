@@ -1,7 +1,5 @@
 """The error function, and GELU: a number times the normal distribution function."""
 
-from __future__ import annotations
-
 import math
 
 from micrograd.ieee.arithmetic import from_bits, to_bits

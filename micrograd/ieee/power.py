@@ -1,7 +1,5 @@
 """x**y, by a logarithm and an exponential of unevaluated sums."""
 
-from __future__ import annotations
-
 import math
 
 from micrograd.ieee.arithmetic import INF, NAN, divide, from_bits, square_root, to_bits

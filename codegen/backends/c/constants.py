@@ -1,7 +1,5 @@
 """What csrc/ requires of a module as constants: images of a block, threads, and the parts of inputs and targets."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from codegen.backends.c.kernels import Kernels

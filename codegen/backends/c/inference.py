@@ -10,8 +10,6 @@ on each load, which would halve their speed on some processors. Weights of the m
 itself. Those that Program.storage makes narrow are tables of each tensor's elements, without padding, in C order.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
 

@@ -18,8 +18,6 @@ is printed as
 The passes in `schedule` take all decisions; this only prints them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

@@ -6,8 +6,6 @@ calls them in order; nn_kernels_narrow.h has the same for levels whose registers
 Together they are one translation unit, in which everything is static.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

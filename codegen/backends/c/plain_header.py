@@ -1,7 +1,5 @@
 """NAME.h of plain C that trains: the struct that a model is, and the functions that it has."""
 
-from __future__ import annotations
-
 import textwrap
 from dataclasses import dataclass
 

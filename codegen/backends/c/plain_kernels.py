@@ -14,8 +14,6 @@ and the loop over the rows of a gradient in the same way, with the condition tha
 of active inputs and rows that are computed later, a model needs little memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 

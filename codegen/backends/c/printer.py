@@ -11,8 +11,6 @@ is printed as
         sum[i] += data[P_LAYERS_1_WEIGHT + i + 12 * k] * x;
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace

@@ -14,8 +14,6 @@ gives a word of the source itself, such as `op_relu`, or of a C library, such as
 says so if another header, windows.h say, has made one of its names a macro.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path

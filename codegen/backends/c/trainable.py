@@ -13,8 +13,6 @@ and more of the kind. All that a model has is in the struct, which belongs to th
 as in standalone.py. It is small rather than fast: one level, few passes, no loop twice; lanes still become vectors.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby

@@ -15,8 +15,6 @@ and prepare_step() sets number_0 to the learning rate. What a step computes once
 of floats; the learning rate of Adam would have few right digits otherwise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -13,8 +13,6 @@ The loops run over lists: PyPy compiles them to machine code, and CPython runs t
 comprehensions. The built-in sum() is not used: from Python 3.12 on it compensates the rounding errors of floats.
 """
 
-from __future__ import annotations
-
 import textwrap
 from collections.abc import Iterator
 from math import isinf, isnan

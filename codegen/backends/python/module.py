@@ -5,8 +5,6 @@ Example input: the MNIST program becomes nn.py, from top to bottom: the model's 
 (runtime/). It imports only the standard library and runs on CPython and PyPy from 3.9 on.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

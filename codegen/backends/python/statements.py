@@ -5,8 +5,6 @@ Example input: the root relu(sum(P, 3 x mul(P, X))) becomes
     r0 = value[4] = relu(p12 + p0 * x0 + p1 * x1 + p2 * x2)
 """
 
-from __future__ import annotations
-
 from codegen.backends.python.kernels import INDENT, PASSES, assigned, expr_text, parameters, wrapped
 from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import GRAD, VALUE, Apply, Const, Expr, Index, Name, Pass, Place

@@ -13,8 +13,6 @@ Example: sgd(momentum=0.9) becomes
             state_0[i] = next_0
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from struct import pack
 
