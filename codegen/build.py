@@ -1,14 +1,13 @@
 """Program -> importable extension, or plain C: writes the sources and runs the C compiler."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING
+
+import numpy.typing as npt
 
 from codegen import checks
 from codegen.ir.graph import graph_lines
@@ -17,9 +16,6 @@ from codegen.pipeline import TARGETS, Compiled, compile_program
 from codegen.program import Program
 from codegen.toolchain import compile_extension
 from micrograd.files import write_if_changed
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 
 def write_sources(compiled: Compiled, directory: Path, name: str, *, ir: bool = False) -> Path:

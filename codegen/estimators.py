@@ -7,20 +7,16 @@ Example: of a LogisticRegression for three classes behind a StandardScaler come
 with coef_ and intercept_ as parameters, and mean_ and scale_ as constants.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from codegen.kinds import Floats
 from codegen.program import Program
 from micrograd.engine import Value
 from micrograd.functional import softmax, total
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 Values = list[Value]
 

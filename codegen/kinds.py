@@ -18,17 +18,15 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 
 from codegen import checks
 from micrograd.engine import Value
 from micrograd.initial import Normal
+from micrograd.module import Nested
 from micrograd.noise import Bernoulli, Noise, Randomness
-
-if TYPE_CHECKING:
-    from micrograd.nn import Nested
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"  # of Values, as micrograd.arrays makes them
 Shaped: TypeAlias = Mapping[str, tuple[tuple[int, ...], Sequence[Value]]]  # name -> shape, and elements in C order

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 
@@ -38,10 +38,8 @@ from codegen.kinds import (
 from micrograd import optim
 from micrograd.engine import Value, value_of
 from micrograd.initial import Distribution, Initial, Normal, resolved
+from micrograd.module import Nested
 from micrograd.noise import Noise
-
-if TYPE_CHECKING:
-    from micrograd.nn import Nested
 
 __all__ = ["MAX_CLASSES", "Array", "Floats", "Label", "Part", "Pixels", "Program", "Tensor", "Tokens"]
 

@@ -6,8 +6,6 @@ which maps each name to its dtype, shape and place; then the numbers. Everything
 the safetensors package, in micrograd/commands/checkpoint.py.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import os
@@ -15,15 +13,13 @@ import stat
 from collections.abc import Mapping
 from math import isfinite, prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from micrograd.checksum import CHECKSUM, difference
 from micrograd.matching import DTYPES, EXPECTED_DTYPES, widened
-
-if TYPE_CHECKING:
-    import numpy.typing as npt
 
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 MAX_DEPTH = 127  # brackets within brackets, likewise

@@ -29,9 +29,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from codegen import checks
 from codegen.backends.expressions import Arithmetic
@@ -45,10 +46,7 @@ from codegen.toolchain import CompilerError, run_compiler, zig_command
 from micrograd.engine import Value
 from micrograd.files import write_if_changed
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Rows = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.float64]
 
 MAX_FIELDS = 256  # of a form
 MIN_SIDE = 5  # pixels of a picture that one can draw

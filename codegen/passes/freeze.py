@@ -17,23 +17,19 @@ A scale has 17 bits, so that its product with an integer is exact in float32 and
 numbers wherever they are widened. Rounding them again changes nothing, so a Program needs the weights, and no scales.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from codegen.passes.mistakes import expect_program
 from codegen.program import Pixels, Program
 from micrograd.engine import Value
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Weights = npt.NDArray[np.float64]
+Weights = npt.NDArray[np.float64]
 
 FLOATS = {"float16": (11, -24, 65504.0), "bfloat16": (8, -133, float.fromhex("0x1.fep127"))}  # bits, smallest, largest
 SCALE_BITS, SMALLEST_SCALE, LARGEST_INT = 17, -149, 127
