@@ -31,11 +31,9 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
-    expressions,
-    reads,
+    all_expressions,
+    places,
     statements,
-    subexpressions,
-    writes,
 )
 from codegen.ir.print_loops import index_text
 from codegen.reroll.loops import is_neutral
@@ -187,11 +185,11 @@ def work(loops: Loops, nodes: int) -> Work:
     for kernel in loops.kernels:
         for nest in kernel.nests:
             roots = root_loops(nest)
-            for operations, loops_around, places in _operations(nest, []):
+            for operations, loops_around, used in _operations(nest, []):
                 inner = roots[-1:] or loops_around[-1:]
                 total += operations
                 in_loops += operations * bool(inner)
-                unit_stride += operations * (bool(inner) and all(_has_unit_stride(p, inner[0]) for p in places))
+                unit_stride += operations * (bool(inner) and all(_has_unit_stride(p, inner[0]) for p in used))
     return Work(nodes, len(loops.kernels), total, in_loops, unit_stride)
 
 
@@ -205,16 +203,13 @@ def _operations(body: Body, around: list[For]) -> list[tuple[int, list[For], lis
         if isinstance(stmt, For):
             found += _operations(stmt.body, [*around, stmt])
             continue
-        target = writes(stmt)
-        places = [*reads(stmt), *([target] if target is not None else [])]
-        count = sum(isinstance(part, Apply) for expr in expressions(stmt) for part in subexpressions(expr))
-        count += isinstance(stmt, Accumulate)
+        count = sum(isinstance(part, Apply) for part in all_expressions(stmt)) + isinstance(stmt, Accumulate)
         if isinstance(stmt, Let) and any(is_neutral(stmt.value, op) for op in REDUCTIONS):
             # n terms are added by n - 1 additions
             terms = _operations(tuple([loop for loop in body if isinstance(loop, For)][:1]), around)
-            found += [(-times, loops, places) for _, loops, places in terms[:1]]
+            found += [(-times, loops, used) for _, loops, used in terms[:1]]
             continue
-        found.append((times * count, around, places))
+        found.append((times * count, around, [*places((stmt,))]))
     return found
 
 

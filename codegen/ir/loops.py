@@ -381,14 +381,17 @@ def expressions(stmt: Stmt) -> Iterator[Expr]:
         yield stmt.value  # type: ignore[union-attr]
 
 
+def all_expressions(stmt: Stmt) -> Iterator[Expr]:
+    """The expressions that a statement itself evaluates, with all inside of them."""
+    for expr in expressions(stmt):
+        yield from subexpressions(expr)
+
+
 def reads(stmt: Stmt) -> Iterator[Place]:
     """The places that a statement itself reads, except the target of an Accumulate; or prefetches."""
     if type(stmt) is Prefetch:
         yield stmt.place
-    for expr in expressions(stmt):
-        for part in subexpressions(expr):
-            if type(part) is Place:
-                yield part
+    yield from (part for part in all_expressions(stmt) if type(part) is Place)
 
 
 def writes(stmt: Stmt) -> Place | None:

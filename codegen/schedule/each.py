@@ -53,7 +53,7 @@ from codegen.ir.loops import (
     Regions,
     Stmt,
     Store,
-    expressions,
+    all_expressions,
     map_expr,
     statements,
     subexpressions,
@@ -206,5 +206,4 @@ def _with_value(loop: For, value: Expr) -> For:
 
 
 def _reads_name(body: Body, name: str) -> bool:
-    exprs = [part for stmt in statements(body) for expr in expressions(stmt) for part in subexpressions(expr)]
-    return any(type(part) is Name and part.name == name for part in exprs)
+    return any(type(part) is Name and part.name == name for stmt in statements(body) for part in all_expressions(stmt))

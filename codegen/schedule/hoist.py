@@ -74,7 +74,7 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
-    expressions,
+    all_expressions,
     map_body,
     map_expr,
     subexpressions,
@@ -128,8 +128,7 @@ def _read(expr: Expr) -> list[Expr]:
 
 def _functions(stmt: Stmt) -> list[Expr]:
     """The functions in a statement that take many operations."""
-    parts = [part for expr in expressions(stmt) for part in subexpressions(expr)]
-    return [part for part in parts if _is_long_function(part)]
+    return [part for part in all_expressions(stmt) if _is_long_function(part)]
 
 
 def name_addresses(loops: Loops) -> Loops:
@@ -199,10 +198,7 @@ def _split(index: Index, counter: str) -> tuple[Index, Index]:
 def collect(loops: Loops) -> Loops:
     arrays = {*loops.tables, DATA, VALUE, SHARED}
 
-    def change(kernel: Kernel, nest: Body) -> Body:
-        return _collected(nest, arrays, _names("far"))
-
-    return each_nest(loops, change)
+    return each_nest(loops, lambda _, nest: _collected(nest, arrays, _names("far")))
 
 
 def _collected(body: Body, arrays: set[str], names: Iterator[str]) -> Body:

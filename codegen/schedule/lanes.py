@@ -49,10 +49,9 @@ from codegen.ir.loops import (
     Kind,
     Loops,
     Stmt,
-    expressions,
+    all_expressions,
     places,
     statements,
-    subexpressions,
 )
 from codegen.reroll.layout import padded
 from codegen.schedule.nest import around, distributed, each_nest, result, root_loops, with_lanes
@@ -102,5 +101,4 @@ def _padded(loops: Loops, nest: Body, lanes: For, target: Target) -> int:
 
 
 def _has_own_c(stmt: Stmt) -> bool:
-    parts = (part for expr in expressions(stmt) for part in subexpressions(expr))
-    return any(type(part) is Apply and ops.row(part.op).c_definition is not None for part in parts)
+    return any(type(part) is Apply and ops.row(part.op).c_definition is not None for part in all_expressions(stmt))

@@ -70,7 +70,6 @@ from codegen.ir.loops import (
     Body,
     Expr,
     For,
-    Kernel,
     Kind,
     Let,
     Loops,
@@ -79,11 +78,11 @@ from codegen.ir.loops import (
     Place,
     Stmt,
     Store,
-    expressions,
+    all_expressions,
+    places,
     reads,
     statements,
     subexpressions,
-    writes,
 )
 from codegen.schedule.nest import each_nest
 from micrograd import ops
@@ -95,10 +94,7 @@ MAX_UNROLLED = 16  # lanes or images: gcc unrolls at most this many before it lo
 
 
 def keep_order(loops: Loops) -> Loops:
-    def change(kernel: Kernel, nest: Body) -> Body:
-        return tuple([_in_order(stmt) for stmt in nest])
-
-    return each_nest(loops, change)
+    return each_nest(loops, lambda _, nest: tuple(map(_in_order, nest)))
 
 
 def _in_order(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
@@ -112,8 +108,8 @@ def _in_order(stmt: Stmt, around: tuple[str, ...] = ()) -> Stmt:
     lanes = [inner for inner in stmt.body if isinstance(inner, For)]
     if not is_over_terms or max((inner.count for inner in lanes), default=1) > MAX_UNROLLED:
         return stmt
-    places = [place for inner in statements(stmt.body) for place in reads(inner)]
-    walks_back = any(place.index.stride(counter) < 0 for place in places for counter in counters)
+    read = [place for inner in statements(stmt.body) for place in reads(inner)]
+    walks_back = any(place.index.stride(counter) < 0 for place in read for counter in counters)
     goes_back = walks_back or any(map(_is_unrolled, lanes)) or _goes_back(stmt.body)
     return replace(stmt, kind=Kind.IN_ORDER) if goes_back else stmt
 
@@ -159,10 +155,7 @@ MAX_LANES = 16  # gcc does not unroll more before it makes vectors
 
 
 def mark_vectors(loops: Loops) -> Loops:
-    def change(kernel: Kernel, nest: Body) -> Body:
-        return _with_vectors(nest)
-
-    return each_nest(loops, change)
+    return each_nest(loops, lambda _, nest: _with_vectors(nest))
 
 
 def _with_vectors(body: Body) -> Body:
@@ -176,13 +169,9 @@ def _loop(loop: For) -> For:
 
 
 def _fill_vectors(lanes: For) -> bool:
-    return MIN_LANES <= lanes.count <= MAX_LANES and all(_is_contiguous(stmt, lanes.counter) for stmt in lanes.body)
-
-
-def _is_contiguous(stmt: Stmt, lane: str) -> bool:
-    target = writes(stmt)
-    places = [*reads(stmt), *([target] if target is not None else [])]
-    return all(place.index.is_contiguous(lane) for place in places)
+    return MIN_LANES <= lanes.count <= MAX_LANES and all(
+        place.index.is_contiguous(lanes.counter) for place in places(lanes.body)
+    )
 
 
 def mark_near(loops: Loops) -> Loops:
@@ -203,5 +192,4 @@ def _near_statement(stmt: Stmt) -> Stmt:
 
 def _arguments(stmt: Stmt) -> tuple[Expr, ...]:
     """Of a single statement: nothing that its loop computes is in them."""
-    parts = [part for expr in expressions(stmt) for part in subexpressions(expr)]
-    return tuple(dict.fromkeys([p.operands[0] for p in parts if type(p) is Apply and p.op in NEAR_OPS]))
+    return tuple(dict.fromkeys([p.operands[0] for p in all_expressions(stmt) if type(p) is Apply and p.op in NEAR_OPS]))

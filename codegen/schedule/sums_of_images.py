@@ -51,6 +51,7 @@ from codegen.ir.loops import (
     Stmt,
     Store,
     expressions,
+    reads,
     statements,
     subexpressions,
     substituted,
@@ -290,8 +291,7 @@ def _places(stmt: Stmt, counts: Counts) -> Iterator[tuple[Place, Counts]]:
     if isinstance(stmt, For):
         for inner in stmt.body:
             yield from _places(inner, {**counts, stmt.counter: stmt.count})
-    for expr in expressions(stmt):
-        yield from ((place, counts) for place in subexpressions(expr) if type(place) is Place)
+    yield from ((place, counts) for place in reads(stmt))
 
 
 def _split(stmt: Stmt, loops: list[For], codes: Ints, degrees: Ints) -> Iterator[tuple[Stmt, int]]:

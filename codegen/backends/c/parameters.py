@@ -21,9 +21,8 @@ from codegen.ir.loops import (
     VALUES,
     Body,
     Name,
-    expressions,
+    all_expressions,
     statements,
-    subexpressions,
     uses,
     writes,
 )
@@ -110,5 +109,4 @@ def array_lines(parameters: Parameters, nests: list[Body], arithmetic: Arithmeti
 
 
 def _counts_images(nest: Body) -> bool:
-    found = (part for stmt in statements(nest) for expr in expressions(stmt) for part in subexpressions(expr))
-    return Name(IMAGE_COUNT) in found
+    return any(Name(IMAGE_COUNT) in all_expressions(stmt) for stmt in statements(nest))
