@@ -39,7 +39,7 @@ from codegen.ir.print_loops import index_text
 from codegen.reroll.loops import is_neutral
 from codegen.schedule.copies import Batch
 from codegen.schedule.forms import OVER_TERMS, with_counts
-from codegen.schedule.nest import root_loops
+from codegen.schedule.nest import root_loops, roots_and_body
 from codegen.schedule.phases import once_first, with_phases
 from codegen.schedule.roll import roll
 
@@ -227,9 +227,8 @@ class _Words:
         self.ranges: list[str] = []
 
     def formula(self, nest: Body) -> Formula:
-        found = root_loops(nest)
+        found, body = roots_and_body(nest)
         self.ranges = [_range(loop) for loop in found]
-        body = found[-1].body if found else nest
         last = body[-1]
         if isinstance(body[0], Let):
             assert isinstance(last, Store)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from codegen.ir.loops import Body, Const, Expr, For, Index, Kind, Loops, Name, Nest, Place, Stmt, map_body, statements
-from codegen.schedule.nest import root_loops
+from codegen.schedule.nest import roots_and_body
 
 MIN_COUNTS = 3  # from which on sums of different numbers of terms stay alike
 Steps = tuple[tuple[int, str], ...]
@@ -87,8 +87,7 @@ class Growing:
 
 def _sums(nest: Body) -> bool:
     """Whether there is a loop inside of those over roots, or beside a number that it adds to."""
-    found = root_loops(nest)
-    return any(type(stmt) is For for stmt in (found[-1].body if found else nest))
+    return any(type(stmt) is For for stmt in roots_and_body(nest)[1])
 
 
 def with_counts(body: Body, change: Callable[[For], For]) -> Body:

@@ -100,7 +100,7 @@ from codegen.ir.loops import (
     statements,
     uses,
 )
-from codegen.schedule.nest import around, counts_of, each_nest, result, root_loops
+from codegen.schedule.nest import around, counts_of, each_nest, result, root_loops, roots_and_body
 from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target
 
@@ -155,10 +155,9 @@ def keep_in_registers(loops: Loops) -> Loops:
 
 def interchange_loops(loops: Loops, target: Target) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
-        found = root_loops(nest)
+        found, body = roots_and_body(nest)
         if kernel.passes != Pass.DENSE_GRADIENTS or any(loop.kind != Kind.SEQUENTIAL for loop in found):
             return nest
-        body = found[-1].body if found else nest
         long = [loop for loop in reversed(found) if loop.count >= target.cache_line]
         best = min(long, key=lambda loop: _vectors(loop, body, target), default=None)
         if best is None or GAIN * _vectors(best, body, target) > _vectors(found[-1], body, target):
@@ -181,8 +180,8 @@ def _inside_roots(loops: Loops, change: Callable[[Body], Body], straight: bool =
     def changed(kernel: Kernel, nest: Body) -> Body:
         if kernel.passes not in (Pass.DENSE_GRADIENTS, Pass.SUM_GRADIENTS):
             return nest
-        found = root_loops(nest)
-        return around(found, change(found[-1].body if found else nest))
+        found, body = roots_and_body(nest)
+        return around(found, change(body))
 
     return each_nest(loops, changed, straight)
 

@@ -54,13 +54,12 @@ from codegen.ir.loops import (
     Stmt,
     Store,
     map_body,
-    moved,
 )
-from codegen.schedule.nest import around, result, root_loops
+from codegen.schedule.nest import around, result, roots_and_body
 from codegen.schedule.phases import COPY_OPERATIONS, indices_read, kernel_cost, marked, written_in
 from codegen.schedule.side_by_side import IMAGE, places_of
 from codegen.schedule.target import Target
-from codegen.schedule.tile import Part, parts_of
+from codegen.schedule.tile import Part, even_size, in_parts, parts_of
 
 GROUPS = 4  # in a block, about
 FEWEST_GROUPS = 2  # whose gradients are added: csrc/passes.h has the same
@@ -117,8 +116,7 @@ def _copied(batch: Loops, loops: Loops, gradients: Iterable[Kernel]) -> int:
 
 def _tiled(nest: Body, images: int) -> Iterator[Body]:
     """The nest as nests of tiles: of whole ones, and of the rests at the ends of its loops."""
-    found = root_loops(nest)
-    body = found[-1].body if found else nest
+    found, body = roots_and_body(nest)
     for parts in product(*_choices(found)):
         yield _nest(found, parts, body, images)
 
@@ -128,8 +126,7 @@ def _choices(found: list[For]) -> list[list[Part]]:
     choices: list[list[Part]] = []
     most = MAX_COLUMNS if len(found) > 1 and found[-2].count > 1 else MAX_SUMS
     for loop, inside in zip(reversed(found), ("column", "row"), strict=False):
-        size = min(loop.count, most)
-        size = next((n for n in range(size, size // 2, -1) if loop.count % n == 0), size)
+        size = even_size(loop, most)
         choices.insert(0, parts_of(loop, loop.counter, inside, size))
         most = MAX_SUMS // size
     return choices
@@ -147,10 +144,7 @@ def _nest(found: list[For], parts: tuple[Part, ...], body: Body, images: int) ->
     def change(expr: Expr) -> Expr:
         if type(expr) is not Place or expr == element:
             return expr
-        index = expr.index
-        for part in parts:
-            index = moved(index, part.loop.counter, part.index)
-        return replace(expr, index=index)
+        return replace(expr, index=in_parts(expr.index, parts))
 
     def tile(stmt: Store | Accumulate) -> Body:
         return map_body(around([*inside, For(IMAGE, images, (), Kind.SIDE_BY_SIDE)], (stmt,)), change)

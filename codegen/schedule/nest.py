@@ -49,6 +49,12 @@ def root_loops(nest: Body) -> list[For]:
     return loops
 
 
+def roots_and_body(nest: Body) -> tuple[list[For], Body]:
+    """The loops over roots, outermost first, and what is done for each root."""
+    found = root_loops(nest)
+    return found, found[-1].body if found else nest
+
+
 def counts_of(nest: Body) -> dict[str, int]:
     return {stmt.counter: stmt.count for stmt in statements(nest) if type(stmt) is For}
 

@@ -53,7 +53,7 @@ from codegen.ir.loops import (
     substituted,
 )
 from codegen.schedule.forms import Growing
-from codegen.schedule.nest import around, distributed, root_loops
+from codegen.schedule.nest import around, distributed, roots_and_body
 from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target
 
@@ -90,8 +90,7 @@ def _nests(nest: Body, target: Target, grows: bool) -> list[Body]:
     `grows`: the number of terms differs from token to token, and processors mispredict the end of each loop over them.
     These are fewer if the sums of several rows are kept together.
     """
-    found = root_loops(nest)
-    body = found[-1].body if found else nest
+    found, body = roots_and_body(nest)
     side_by_side = For(IMAGE, target.cache_line, (), Kind.SIDE_BY_SIDE)
     row = _row(found, body) if any(type(stmt) is Let for stmt in body) else None
     if row is None:

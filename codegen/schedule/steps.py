@@ -49,7 +49,7 @@ from codegen.ir.loops import (
     reads,
     statements,
 )
-from codegen.schedule.nest import around, result, root_loops
+from codegen.schedule.nest import around, result, roots_and_body
 
 MOST_TERMS = 16  # that no loop adds
 SUM = "sum"
@@ -81,13 +81,13 @@ def _can_step(kernel: Kernel) -> bool:
 
 
 def _from_zero(nest: Body) -> Body:
-    found = root_loops(nest)
+    found, body = roots_and_body(nest)
     place = result(nest)
 
     def to_sum(expr: Expr) -> Expr:
         return Name(SUM) if expr == place else expr
 
-    terms = map_body(found[-1].body if found else nest, to_sum)
+    terms = map_body(body, to_sum)
     return around(found, (Let(SUM, Const(0.0)), *terms, Store(place, Name(SUM))))
 
 

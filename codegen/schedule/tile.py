@@ -82,7 +82,7 @@ becomes:
 If no width divides the lanes, a shorter block follows the loop. Lanes that accumulate nothing need no blocks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -158,6 +158,19 @@ def parts_of(loop: For, outside: str, inside: str, size: int) -> list[Part]:
     return [*parts, Part(loop, outside, inside, tiles * size, 1, rest)] if rest else parts
 
 
+def in_parts(index: Index, parts: Iterable[Part]) -> Index:
+    """The index with the counters of loops replaced by those of their parts."""
+    for part in parts:
+        index = moved(index, part.loop.counter, part.index)
+    return index
+
+
+def even_size(loop: For, most: int) -> int:
+    """How many iterations a tile has: at most so many, and rather those of which all tiles have as many."""
+    size = min(loop.count, most)
+    return next((n for n in range(size, size // 2, -1) if loop.count % n == 0), size)
+
+
 def _inside(nest: Body) -> tuple[list[For], Body]:
     """The loops around the statements of a nest, outermost first, and these statements."""
     outer: list[For] = []
@@ -220,8 +233,7 @@ def _rows(outer: list[For], body: Body, lane: For, most: int) -> list[tuple[For,
     dependents = {loop.counter: sum(index.depends_on(loop.counter) for index in operands) for loop in outer}
     sizes: list[tuple[For, int]] = []
     for loop in sorted(outer, key=lambda loop: (dependents[loop.counter], -outer.index(loop))):
-        size = min(loop.count, most)
-        size = next((n for n in range(size, size // 2, -1) if loop.count % n == 0), size)
+        size = even_size(loop, most)
         sizes.append((loop, size))
         if size < loop.count:
             break
@@ -254,10 +266,7 @@ def _tile(body: Body, lanes: Part, rows: Sequence[Part], parts: Sequence[Part], 
             return expr
         if expr.array in locals_:
             return Place(expr.array, element)
-        index = expr.index
-        for part in parts:
-            index = moved(index, part.loop.counter, part.index)
-        return Place(expr.array, index)
+        return Place(expr.array, in_parts(expr.index, parts))
 
     def visit(body: Body) -> Iterator[For | Local]:
         for stmt in body:

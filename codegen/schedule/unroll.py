@@ -53,7 +53,7 @@ from codegen.ir.loops import (
 )
 from codegen.reroll.loops import is_neutral
 from codegen.schedule.forms import Growing
-from codegen.schedule.nest import around, each_nest, root_loops
+from codegen.schedule.nest import around, each_nest, roots_and_body
 
 MAX_TERMS = 8
 
@@ -64,8 +64,7 @@ def unroll(loops: Loops, single_roots_only: bool = True) -> Loops:
     def change(kernel: Kernel, nest: Body) -> Body:
         if nest in growing:
             return nest
-        found = root_loops(nest)
-        body = found[-1].body if found else nest
+        found, body = roots_and_body(nest)
         has_lanes = single_roots_only and bool(found) and has_loop([body], Kind.SEQUENTIAL)
         if has_lanes or len(body) < 2 or type(body[0]) is not Let:
             return nest
