@@ -18,7 +18,6 @@ WRITTEN = (".c", ".h", ".ir", "_kernels.h", "_kernels_narrow.h")  # the ends of 
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "build",
         parents=[shared("nn")],

@@ -7,7 +7,6 @@ from micrograd import cache
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "cache",
         description="codegen.compile() keeps the models that it has compiled, in $MICROGRAD_CACHE or in the user's "

@@ -34,7 +34,6 @@ SCRIPT = "micrograd.commands.observe_module"
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "check",
         description="Runs the net as a graph of Values, and nn at every SIMD level of this processor with one thread "

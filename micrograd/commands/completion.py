@@ -18,7 +18,6 @@ FILES = ("MODEL", "PATH")
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "completion",
         description="Print a script for a shell, which then completes commands, options, choices and names of files. "

@@ -14,7 +14,6 @@ SUFFIXES = [".dot", *(f".{format}" for format in dot.FORMATS)]
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "draw",
         description="Draw what a model is made of, and what the compiler makes of it. A graph of many nodes is drawn "

@@ -18,7 +18,6 @@ PAGE_OPTIONS = ("title", "classes", "features", "picture", "data", "compiler")
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "export",
         description="Write a model as plain C, NAME.h and NAME.c, and print their paths. It needs no Python and no "

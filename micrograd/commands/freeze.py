@@ -53,7 +53,6 @@ def program():
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "freeze",
         parents=[shared("nn_infer")],

@@ -15,7 +15,6 @@ LOSSES = ("cross_entropy", "nll", "binary_cross_entropy", "mse")
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "import",
         description="Make a model of an ONNX file: MODEL.py, readable Python, whose program() every command takes, and "

@@ -31,7 +31,6 @@ BAR = 30  # characters of a certain prediction
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     eval_parser = commands.add_parser(
         "eval",
         parents=[data_options()],

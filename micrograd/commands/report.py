@@ -11,7 +11,6 @@ from micrograd.files import identity, write_whole
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     parser = commands.add_parser(
         "report",
         parents=[data_options()],

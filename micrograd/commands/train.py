@@ -33,7 +33,6 @@ TERMINATED = 143  # what shells report for a program that SIGTERM ended
 
 
 def add_parsers(commands: Any) -> None:
-    """`commands`: what the tree adds parsers to."""
     add_options(commands, train)
 
 

@@ -23,7 +23,7 @@ SHARE_OR_ZERO = number(lambda x: 0 <= x < 1, "number from 0 to below 1")
 
 
 def add_parsers(commands: Any, train: Any) -> None:
-    """`commands`: what the tree adds parsers to; `train`: what runs."""
+    """`train`: what runs."""
     parser = commands.add_parser(
         "train",
         parents=[data_options()],
