@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,11 +40,15 @@ def shared(name: str) -> Parser:
     add_model_argument(parser.add_argument, "model")
     add = parser.add_argument
     add("--name", default=name, help=f"of the module (default: {name})")
-    add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
-    add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
+    add_output(add)
     add("--ir", action="store_true", help="write NAME.ir too: one line for each scalar operation")
     add("--compiler", metavar="COMMAND", help="a C compiler other than Python's own")
     return parser
+
+
+def add_output(add: Callable[..., Any]) -> None:
+    add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
+    add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
 
 
 def build(options: argparse.Namespace) -> int:

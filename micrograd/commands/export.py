@@ -7,10 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from micrograd.commands.build import program_of
-from micrograd.commands.freeze import STORAGES, array_of, weights_of
+from micrograd.commands.build import add_output, program_of
+from micrograd.commands.freeze import STORAGES, array_of, narrowed, weights_of
 from micrograd.commands.inputs import add_matching, add_model_argument, compiler, compiling, is_model, matching_of
-from micrograd.commands.train_model import DTYPES
 from micrograd.errors import UsageError
 from micrograd.files import identity
 
@@ -39,8 +38,7 @@ def add_parsers(commands: Any) -> None:
         help="with --train: a function for the gradients of an output by the inputs, which shows what a net looks at",
     )
     add("--name", help="of the files and the functions (default: that of the model)")
-    add("-o", "--output", type=Path, default=Path("build"), metavar="DIR", help="where the files go (default: build)")
-    add("--dtype", choices=DTYPES, help="of the numbers (default: what the model says)")
+    add_output(add)
     add_storage(parser.add_mutually_exclusive_group().add_argument)
     add_matching(add)
     add_page_options(parser)
@@ -116,9 +114,7 @@ def export(options: argparse.Namespace) -> int:
             set_weights(program, weights)
             program = replace(program, initial=None)
         elif weights is not None:
-            if options.storage is not None:
-                program = replace(program, storage=options.storage, dtype=options.dtype or "float32")
-            program = frozen_program(program, weights)
+            program = frozen_program(narrowed(options, program), weights)
         path = codegen.build(program, options.output, options.name, target="c", gradients_of=options.input_gradients)
     print(path.with_suffix(".h"))
     print(path)
@@ -140,10 +136,8 @@ def export_page(options: argparse.Namespace) -> int:
     weights = None if options.weights is None else weights_of(options, program)
     data = None if options.data is None else array_of(options.data)
     with compiling(options.model):
-        if options.storage is not None:
-            program = replace(program, storage=options.storage, dtype=options.dtype or "float32")
         path = write_page(
-            program,
+            narrowed(options, program),
             options.html,
             weights,
             title=options.title,

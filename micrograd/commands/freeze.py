@@ -105,10 +105,9 @@ def freeze(options: argparse.Namespace) -> int:
     program = program_of(options)
     weights = weights_of(options, program)
     check = Check.of(options, program)
-    if options.storage is not None:
-        if check is not None and check.has_classes:
-            check.before = check.classes_of(_compiled(options, program, weights))
-        program = replace(program, storage=options.storage, dtype=options.dtype or "float32")
+    if options.storage is not None and check is not None and check.has_classes:
+        check.before = check.classes_of(_compiled(options, program, weights))
+    program = narrowed(options, program)
     if options.wheel:
         path = wheel(options, program, weights)
     else:
@@ -134,6 +133,13 @@ def freeze(options: argparse.Namespace) -> int:
         print(path.with_suffix(".h"))
     print(path)
     return 0 if passed else 1
+
+
+def narrowed(options: argparse.Namespace, program: Program) -> Program:
+    """The Program with weights of the type that is asked for, to compute with in float32."""
+    if options.storage is None:
+        return program
+    return replace(program, storage=options.storage, dtype=options.dtype or "float32")
 
 
 def _compiled(options: argparse.Namespace, program: Program, weights: dict[str, Any]) -> Any:
