@@ -21,8 +21,6 @@ this order.
     8.0
 """
 
-from __future__ import annotations
-
 import ast
 import math
 import numbers
@@ -31,7 +29,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from micrograd import ieee
 from micrograd.names import exponent_of
@@ -279,7 +277,7 @@ class _Probe(Operand):
     __eq__ = __ne__ = Operand._refuse
     __hash__ = object.__hash__
 
-    def _from_op(self, op: Row, operands: Sequence[Any]) -> _Probe:
+    def _from_op(self, op: Row, operands: Sequence[Any]) -> Self:
         if any(not isinstance(x, _Probe | numbers.Real) for x in operands):
             raise TypeError(f"{op.name} of {', '.join(type(x).__name__ for x in operands)}")
         for x in operands:

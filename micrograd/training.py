@@ -9,8 +9,6 @@
 `model` is `nn` or whatever codegen.compile() returns. `micrograd train` is a Training with options, logs and files.
 """
 
-from __future__ import annotations
-
 import copy
 import math
 import random
@@ -18,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from micrograd.schedules import Schedule, finite, whole
 
@@ -199,7 +197,7 @@ class Epoch:
     seconds: float  # of training, since the start of the run
 
     @classmethod
-    def of(cls, job: Training) -> Epoch:
+    def of(cls, job: Training) -> Self:
         run = job.run
         rate = job.rate_at(run.epoch * job.steps - 1)
         tested = (run.validation_loss, run.validation_accuracy, run.test_loss, run.test_accuracy)

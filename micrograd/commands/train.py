@@ -1,7 +1,5 @@
 """micrograd train: epochs of training, with a test after each, checkpoints and logs."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import hashlib
@@ -13,7 +11,7 @@ from array import array
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from micrograd.commands import checkpoint
 from micrograd.commands.inputs import load_data, load_weights, matching_of
@@ -49,7 +47,7 @@ class Progress:
                 raise ImportError("the progress bar needs tqdm: pip install 'micrograd-nn[train]'") from error
             self.bar = tqdm(total=total, unit=" images", unit_scale=True, leave=False, dynamic_ncols=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
