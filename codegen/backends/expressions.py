@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ctypes import c_float
 from dataclasses import dataclass
 
-from codegen.ir.graph import Op
+from codegen.ir.graph import Op, op_name
 from codegen.ir.loops import DATA, GRAD, VALUES, Index, Loops
 from codegen.schedule.target import Target
 from micrograd.statements import c_literal
@@ -45,6 +45,12 @@ def apply_text(op: int, operands: Sequence[Bound], template: str) -> Bound:
         sign = "*" if op == Op.MUL else "/"
         return f"{bound(operands[0], PRODUCT)} {sign} {bound(operands[1], PRIMARY)}", PRODUCT
     return template.format(*(text for text, _ in operands)), PRIMARY
+
+
+def words_text(op: int, operands: Sequence[Bound]) -> Bound:
+    """An op applied to printed operands, as people write it."""
+    call = f"{op_name(op)}({', '.join('{}' for _ in operands)})"
+    return apply_text(op, operands, "{} / {}" if op == Op.DIV else call)
 
 
 def bound(part: Bound, at_least: int) -> str:

@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -78,6 +78,22 @@ def walk(shape: tuple[int, ...], strides: Sequence[int]) -> Ints:
     for axis, stride in enumerate(strides):
         total += (np.arange(shape[axis]) * stride).reshape([-1 if a == axis else 1 for a in range(len(shape))])
     return total.ravel()
+
+
+def indices(place: TensorPlace) -> Ints:
+    """The index in data[] of each element of a tensor, in C order."""
+    return place.offset + walk(place.tensor.shape, place.strides)
+
+
+def weights_text(
+    program: Program, tensors: Iterable[TensorPlace], count: int, literal: Callable[[float], str]
+) -> list[str]:
+    """The present data of the parameters, in the order of data[], padding included."""
+    data = ["0"] * count
+    for place in tensors:
+        for number, index in zip(place.tensor.numbers, indices(place).tolist(), strict=True):
+            data[index] = literal(program.parameter_values[number].data)
+    return data
 
 
 def number_strides(tensor: Tensor) -> tuple[int, tuple[int, ...]] | None:

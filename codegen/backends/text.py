@@ -10,8 +10,8 @@ prints this for the Program that MODEL.py declares by a function program(), and 
 
 from dataclasses import dataclass, replace
 
-from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, apply_text, bound
-from codegen.ir.graph import Op, op_name
+from codegen.backends.expressions import ADDITION, PRIMARY, PRODUCT, Bound, bound, words_text
+from codegen.ir.graph import Op
 from codegen.ir.loops import (
     GRAD,
     IMAGE_COUNT,
@@ -283,8 +283,7 @@ class _Words:
             case Const():
                 return f"{expr.value:g}", PRIMARY
         operands = [self.expr(operand, total) for operand in expr.operands]
-        call = f"{op_name(expr.op)}({', '.join('{}' for _ in operands)})"
-        return apply_text(expr.op, operands, "{} / {}" if expr.op == Op.DIV else call)
+        return words_text(expr.op, operands)
 
     def place(self, place: Place | Name) -> str:
         if isinstance(place, Name):

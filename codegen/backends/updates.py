@@ -13,8 +13,8 @@ the numbers that a step computes once.
 
 from collections.abc import Sequence
 
-from codegen.backends.expressions import PRIMARY, Bound, apply_text
-from codegen.ir.graph import Graph, Op, op_name
+from codegen.backends.expressions import PRIMARY, Bound, words_text
+from codegen.ir.graph import Graph, Op
 from codegen.ir.loops import Apply, Const, Expr, Index, Let, Loops, Name, Place, Stmt, Store
 from codegen.passes.updates import CONDITIONS, NUMBERS, PARAMETER, STATE, Update, Updates, operands
 
@@ -89,8 +89,7 @@ def _words(expr: Expr, update: Update) -> Bound:
         case Const():
             return f"{expr.value:g}", PRIMARY
     operands = [_words(operand, update) for operand in expr.operands]
-    call = f"{op_name(expr.op)}({', '.join('{}' for _ in operands)})"
-    return apply_text(expr.op, operands, "{} / {}" if expr.op == Op.DIV else call)
+    return words_text(expr.op, operands)
 
 
 def _number_or_state(op: int, i: int, here: Index) -> Expr:

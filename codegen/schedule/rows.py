@@ -23,6 +23,7 @@ by one nest of gradients alone. Its gradient is then an outer product, inputs ti
 when it is read: csrc/rows.h can take a step with the two vectors.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from codegen.ir.graph import Op
@@ -125,15 +126,17 @@ def _row(loop: For, lane: For, loops: Loops) -> Rows | None:
 
 
 def _product_with_input(expr: Expr, loops: Loops) -> tuple[Place, Place] | None:
-    """The operands of a product of an input and something else, the input first."""
+    return factors(expr, lambda place: is_input(place, loops))
+
+
+def factors(expr: Expr, is_first: Callable[[Place], bool]) -> tuple[Place, Place] | None:
+    """The operands of a product of a place of which that is true and one of which it is not, in this order."""
     if type(expr) is not Apply or expr.op != Op.MUL:
         return None
     a, b = expr.operands
-    if type(a) is not Place or type(b) is not Place:
+    if type(a) is not Place or type(b) is not Place or is_first(a) == is_first(b):
         return None
-    if is_input(b, loops) and not is_input(a, loops):
-        return b, a
-    return (a, b) if is_input(a, loops) and not is_input(b, loops) else None
+    return (a, b) if is_first(a) else (b, a)
 
 
 def is_input(place: Place, loops: Loops) -> bool:

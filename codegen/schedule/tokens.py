@@ -45,7 +45,6 @@ from codegen.ir.loops import (
     Apply,
     Body,
     Const,
-    Expr,
     For,
     Index,
     Kernel,
@@ -67,6 +66,7 @@ from codegen.kinds import Part
 from codegen.reroll.layout import FIRST_TOKEN, Layout, TensorPlace, aligned
 from codegen.reroll.loops import SUM, is_neutral, neutral
 from codegen.schedule.nest import around, counts_of, result, root_loops
+from codegen.schedule.rows import factors
 
 Ints = npt.NDArray[np.int64]
 Counts = Mapping[str, int]  # of iterations, by counter
@@ -169,7 +169,7 @@ class _Finder:
         term = loop.body[0] if len(loop.body) == 1 else None
         if type(term) is not Accumulate or type(term.target) is not Name or term.op != Op.ADD:
             return None
-        places = _factors(term.value)
+        places = factors(term.value, _is_token)
         if places is None or places[1].array != DATA or any(place.index.tables for place in places):
             return None
         token, weight = (place.index for place in places)
@@ -239,7 +239,7 @@ class _Finder:
         word, lane_counter = row[0].counter, lane[0].counter if lane else ""
         found = []
         for term, at in _terms(roots[-1].body, {word: 0, lane_counter: 0}):
-            places = _factors(term.value)
+            places = factors(term.value, _is_token)
             if places is None or not self.is_factor(places[1], word, lane_counter):
                 return None
             token, factor = (place.index for place in places)
@@ -365,14 +365,8 @@ def _simplified(body: Body) -> Body:
     return body
 
 
-def _factors(expr: Expr) -> tuple[Place, Place] | None:
-    """The operands of a product of a token and something else, the token first."""
-    if type(expr) is not Apply or expr.op != Op.MUL:
-        return None
-    a, b = expr.operands
-    if type(a) is not Place or type(b) is not Place or (a.array == TOKEN) == (b.array == TOKEN):
-        return None
-    return (a, b) if a.array == TOKEN else (b, a)
+def _is_token(place: Place) -> bool:
+    return place.array == TOKEN
 
 
 def _values(index: Index, counts: Counts) -> Ints:

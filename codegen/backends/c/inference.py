@@ -17,15 +17,9 @@ import numpy as np
 
 from codegen.backends.c.constants import Constants, string
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, batch_passes_of
-from codegen.backends.c.module import (
-    files,
-    includes,
-    output_tables,
-    shared_constants,
-    table,
-    weights_text,
-)
+from codegen.backends.c.module import SLACK, files, includes, output_tables, shared_constants, table
 from codegen.backends.expressions import Arithmetic
+from codegen.backends.shared import weights_text
 from codegen.passes.freeze import FLOATS, Narrow, narrow, rounded
 from codegen.program import Program
 from codegen.reroll.layout import TensorPlace
@@ -133,7 +127,7 @@ def weights_table(program: Program, kernels: Kernels) -> list[str]:
 def exact_weights(program: Program, kernels: Kernels) -> tuple[str, list[str]]:
     """The type of a table of weights, float if that is exact, in half the memory; and its numbers, padding included."""
     arithmetic = Arithmetic(_exact_type(program))
-    return arithmetic.type, weights_text(program, kernels, arithmetic.literal)
+    return arithmetic.type, weights_text(program, kernels.tensors, kernels.data_count + SLACK, arithmetic.literal)
 
 
 def fits_float32(program: Program) -> bool:

@@ -7,7 +7,7 @@ Together they are one translation unit, in which everything is static.
 """
 
 import textwrap
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,16 @@ from codegen.backends.c.constants import (
 from codegen.backends.c.kernels import PASSES, Functions, Kernels, batch_functions, batch_passes_of, pass_functions
 from codegen.backends.c.updates import gradient_rows, rule_constants, rule_functions, step_functions
 from codegen.backends.expressions import Arithmetic
-from codegen.backends.shared import comment_text, drawn_from, input_noun, noise_rows, number_strides, targets_noun, walk
+from codegen.backends.shared import (
+    comment_text,
+    drawn_from,
+    indices,
+    input_noun,
+    noise_rows,
+    number_strides,
+    targets_noun,
+    weights_text,
+)
 from codegen.passes.updates import Updates
 from codegen.program import Label, Program
 from codegen.reroll.groups import Ints
@@ -377,7 +386,7 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
     if None in numbers:
         places = np.zeros(len(program.parameter_values), dtype=np.int64)
         for place in kernels.tensors:
-            places[list(place.tensor.numbers)] = place.offset + walk(place.tensor.shape, place.strides)
+            places[list(place.tensor.numbers)] = indices(place)
         lines += table("static const int32_t parameter_places", [str(x) for x in places.tolist()])
     rows: list[str] = []
     for place, name, found in zip(kernels.tensors, kernels.tensor_names, numbers, strict=True):
@@ -463,18 +472,11 @@ def _initial_data(program: Program, kernels: Kernels) -> list[str]:
     """Without declared distributions: the weights of the traced parameters, in the order of data[]."""
     if program.initial is not None:
         return []
-    weights = table("static const real initial_data", weights_text(program, kernels, Arithmetic.of(program).literal))
+    literal = Arithmetic.of(program).literal
+    weights = table(
+        "static const real initial_data", weights_text(program, kernels.tensors, kernels.data_count + SLACK, literal)
+    )
     return ["#if INSTANCES", "static real initial_data[DATA_COUNT];", "#else", *weights[:-1], "#endif", ""]
-
-
-def weights_text(program: Program, kernels: Kernels, literal: Callable[[float], str]) -> list[str]:
-    """The present data of the parameters, in the order of data[], padding and SLACK included."""
-    data = ["0"] * (kernels.data_count + SLACK)
-    for place in kernels.tensors:
-        where = place.offset + walk(place.tensor.shape, place.strides)
-        for number, index in zip(place.tensor.numbers, where.tolist(), strict=True):
-            data[index] = literal(program.parameter_values[number].data)
-    return data
 
 
 def table(declaration: str, values: list[str]) -> list[str]:

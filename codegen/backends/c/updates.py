@@ -21,7 +21,7 @@ import numpy as np
 
 from codegen.backends.c.printer import INDENT, expression_text, statement_lines
 from codegen.backends.expressions import PRIMARY, Arithmetic
-from codegen.backends.shared import comment_text, walk
+from codegen.backends.shared import comment_text, indices
 from codegen.backends.updates import conditions, each_body, once_body
 from codegen.ir.graph import used_rows
 from codegen.passes.updates import Update, Updates
@@ -44,9 +44,9 @@ def rule_functions(updates: Updates, arithmetic: Arithmetic) -> list[str]:
 
 def _rule(update: Update, arithmetic: Arithmetic) -> list[str]:
     states, (lets, stores) = range(len(update.slots)), each_body(update)
-    name, first = f"AT_LEVEL(rule_{update.number})", update.first_number
+    name = f"AT_LEVEL(rule_{update.number})"
     parameters = "".join(f" real *restrict state_{k}," for k in states)
-    numbers = [f"const real number_{k} = step->number[{first + k}];" for k in range(update.numbers)]
+    numbers = number_lines(update, "step->number")
     body = [
         "const real g = divides ? gradient[i] / batch : gradient[i] * share;",
         "(void)g;",
@@ -61,7 +61,7 @@ def _rule(update: Update, arithmetic: Arithmetic) -> list[str]:
         f"{INDENT * 6}ptrdiff_t count, const struct step *step, int divides)",
         "{",
         f"{INDENT}const real share = (real)step->share, batch = (real)step->batch;",
-        *(INDENT + line for line in [*numbers, *(f"(void)number_{k};" for k in range(update.numbers))]),
+        *(INDENT + line for line in numbers),
         f"{INDENT}real_bits nonfinite = 0;",
         f"{INDENT}for (ptrdiff_t i = 0; i < count; i++) {{",
         *(INDENT * 2 + line for line in body),
@@ -78,6 +78,13 @@ def _rule(update: Update, arithmetic: Arithmetic) -> list[str]:
         "}",
         "",
     ]
+
+
+def number_lines(update: Update, array: str) -> list[str]:
+    """The numbers that a rule computes once a step, from an array of those of all rules."""
+    numbers = range(update.numbers)
+    lines = [f"const real number_{k} = {array}[{update.first_number + k}];" for k in numbers]
+    return [*lines, *(f"(void)number_{k};" for k in numbers)]
 
 
 def step_functions(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[int]) -> list[str]:
@@ -137,8 +144,7 @@ def _rows_stay(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[i
             body, tests = [], ["0"]
             break
         statements, equal = conditions(update)
-        numbers = [f"const real number_{k} = number[{update.first_number + k}];" for k in range(update.numbers)]
-        inner = [*numbers, *(f"(void)number_{k};" for k in range(update.numbers))]
+        inner = number_lines(update, "number")
         inner += statement_lines(statements, arithmetic)
         for value, constant in equal:
             text = expression_text(value, arithmetic)
@@ -161,7 +167,7 @@ def gradient_rows(tensors: Sequence[TensorPlace]) -> list[str]:
     """The gradients of all tensors as rows, without the padding between them: for csrc/update.h."""
     rows = []
     for place in tensors:
-        where = np.sort(place.offset + walk(place.tensor.shape, place.strides))
+        where = np.sort(indices(place))
         starts = np.flatnonzero(np.diff(where, prepend=where[0] - 2) != 1)
         counts = np.diff(starts, append=len(where))
         pitch = int(where[starts[1]] - where[starts[0]]) if len(starts) > 1 else 0

@@ -22,7 +22,7 @@ from codegen.backends.shared import (
     noise_rows,
     number_strides,
     targets_noun,
-    walk,
+    weights_text,
 )
 from codegen.ir.graph import Graph
 from codegen.ir.loops import DATA, VALUE, Loops
@@ -236,12 +236,7 @@ def _initial_data(program: Program, kernels: PythonKernels) -> list[str]:
     """Without declared distributions the weights of the traced parameters, in the order of data[]."""
     if program.initial is not None:
         return []
-    data = [0.0] * len(program.parameter_values)
-    for place in kernels.tensors:
-        where = place.offset + walk(place.tensor.shape, place.strides)
-        for number, index in zip(place.tensor.numbers, where.tolist(), strict=True):
-            data[index] = program.parameter_values[number].data
-    return [literal(x) for x in data]
+    return weights_text(program, kernels.tensors, len(program.parameter_values), literal)
 
 
 def _dense_spans(kernels: PythonKernels) -> list[tuple[int, int]]:
