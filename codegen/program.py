@@ -150,10 +150,10 @@ class Program:
             raise ValueError("a model without a loss has outputs, and neither targets nor initial distributions")
         if self.prediction is None:
             self.prediction = self._default_prediction()
-        elif checks.text("the prediction", self.prediction) not in self.outputs:
-            raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
         else:
             self.prediction = checks.text("the prediction", self.prediction)
+            if self.prediction not in self.outputs:
+                raise ValueError(f"the prediction {self.prediction!r} is none of the outputs {list(self.outputs)}")
         self._check_threshold()
         self._check_leaves()
 

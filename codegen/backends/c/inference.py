@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from codegen.backends.c.constants import Constants, string
+from codegen.backends.c.constants import string
 from codegen.backends.c.kernels import PREDICTION_PASSES, Kernels, batch_passes_of
 from codegen.backends.c.module import SLACK, files, includes, output_tables, shared_constants, table
 from codegen.backends.expressions import Arithmetic
@@ -35,7 +35,11 @@ def inference_files(
     groups = shared_constants(program, kernels, name, version, digest, operations)
     stored = stored_as(program)
     widens = kernels.lowering == "loops" and stored != program.dtype
-    groups["Weights"] = _weight_constants(program, widens, stored)
+    groups["Weights"] = [
+        ("WEIGHTS", string(weights_digest(program))),
+        ("WEIGHT_TYPE", string(stored)),
+        ("WIDENS", int(widens)),
+    ]
     tables = [
         *(_narrow_tables(program, kernels) if program.storage else weights_table(program, kernels)),
         *(_widening(program, kernels) if widens else ["#define data weights", ""]),
@@ -44,10 +48,6 @@ def inference_files(
     ]
     batch_names = batch_passes_of(program)
     return files(program, kernels, name, digest, groups, tables, list(PREDICTION_PASSES), batch_names, "level")
-
-
-def _weight_constants(program: Program, widens: bool, stored: str) -> Constants:
-    return [("WEIGHTS", string(weights_digest(program))), ("WEIGHT_TYPE", string(stored)), ("WIDENS", int(widens))]
 
 
 def stored_as(program: Program) -> str:
@@ -87,14 +87,9 @@ def _narrow_tables(program: Program, kernels: Kernels) -> list[str]:
 
 def _widening(program: Program, kernels: Kernels) -> list[str]:
     """data[], and the function that fills it from the table."""
-    body = (
-        _widening_loops(program, kernels)
-        if program.storage
-        else [
-            "    for (ptrdiff_t i = 0; i < DATA_COUNT; i++)",
-            "        data[i] = weights[i];",
-        ]
-    )
+    body = ["    for (ptrdiff_t i = 0; i < DATA_COUNT; i++)", "        data[i] = weights[i];"]
+    if program.storage:
+        body = _widening_loops(program, kernels)
     return ["static ALIGNED real data[DATA_COUNT];", "", "static void widen_weights(void)", "{", *body, "}", ""]
 
 
@@ -107,13 +102,12 @@ def _widening_loops(program: Program, kernels: Kernels) -> list[str]:
             index += f" + {stride} * i{axis}"
             indent += "    "
         row = f"{scale} + i0" if len(shape) > 1 else str(scale)
-        lines.append(f"{indent}data[{index}] = {_widened(program, 'weights[at++]', row)};")
+        widened = f"widen_{program.storage}(weights[at++])"
+        if program.storage not in FLOATS:
+            widened = f"(float)weights[at++] * scales[{row}]"
+        lines.append(f"{indent}data[{index}] = {widened};")
         scale += row_count(shape)
     return lines
-
-
-def _widened(program: Program, weight: str, row: str) -> str:
-    return f"widen_{program.storage}({weight})" if program.storage in FLOATS else f"(float){weight} * scales[{row}]"
 
 
 def weights_table(program: Program, kernels: Kernels) -> list[str]:

@@ -137,11 +137,10 @@ def _in_double(updates: Updates, lines: list[str], header: str) -> list[str]:
 def _rows_stay(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[int]) -> list[str]:
     """Whether rows whose gradients are 0 stay as they are."""
     rules = sorted({updates.of_tensor[tensor] for tensor in row_tensors})
-    body: list[str] = []
-    tests: list[str] = []
+    body, answer = list[str](), "1"
     for update in (updates.rules[k] for k in rules):
         if update.kept is None:
-            body, tests = [], ["0"]
+            body, answer = [], "0"
             break
         statements, equal = conditions(update)
         inner = number_lines(update, "number")
@@ -157,7 +156,7 @@ def _rows_stay(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[i
         "{",
         f"{INDENT}(void)number;",
         *(INDENT + line for line in body),
-        f"{INDENT}return {tests[0] if tests else '1'};",
+        f"{INDENT}return {answer};",
         "}",
         "",
     ]
