@@ -2,8 +2,8 @@
 
 Building a wheel reads one, and must need no more than NumPy and a C compiler on any platform. The format
 (https://huggingface.co/docs/safetensors) is eight bytes with the length of a JSON header, little-endian; the header,
-which maps each name to its dtype, shape and place; then the numbers. Everything else reads and writes such files with
-the safetensors package, in micrograd/commands/checkpoint.py.
+which maps each name to its dtype, shape and place; then the numbers. Training reads and writes such files with the
+safetensors package, in micrograd/commands/checkpoint.py, and modules with their own C, in csrc/weights.h.
 """
 
 import io

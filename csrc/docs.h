@@ -241,7 +241,7 @@
 
 #define DOC_FLAT_GRAD \
     "flat_grad($module, /)\n--\n\n" \
-    "The gradients, as a memoryview like flat_data(), in the same places. micrograd.mpi uses the spare bytes."
+    "The gradients, as a memoryview like flat_data(), in the same places."
 
 #define DOC_LOAD_STATE_DICT \
     "load_state_dict($module, mapping, /)\n--\n\n" \

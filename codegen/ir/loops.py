@@ -2,13 +2,13 @@
 
     kernel = nest*                           one group: roots of one shape
     nest   = stmt*
-    stmt   = For(counter, count, body, kind) kind: sequential | in order | lanes | vectors | images | side by side
-                                                   | each | active | parallel | groups | added
+    stmt   = For(counter, count, body, kind) kind: see below
            | Let(name, expr)                 a number; Accumulate may change it
            | Local(name, length, images)     an array in registers, filled before it is read
            | Store(target, expr)
            | Accumulate(target, op, expr)    target = target op expr, where op is add or max
            | Nest(number, body)              a nest of that kernel, in a loop over kernels: see schedule.roll
+           | Prefetch(place, counter, ahead) into the cache, for an iteration to come
     target = place | name
     place  = array[base + sum(stride * counter) + sum(table[index])], and [image] where images lie side by side
     expr   = place | name | constant | op(expr, ...)
@@ -27,6 +27,7 @@ The kind of a loop says what is known about its iterations:
     in order     the same, and the C compiler must not vectorise them
     lanes        they are independent: elements of a vector register
     vectors      the same, side by side in memory: the C compiler must not unroll them before it makes vectors
+    transposed   the same, of columns that C transposes in registers
     each         they apply a long function to numbers that lie side by side, in place: see schedule.each
     images       they are the images of a batch, in order; `value` is the array of the image
     few images   the same, as many as the loop says, which share its body's other loops
