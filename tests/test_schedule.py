@@ -280,7 +280,7 @@ def test_what_depends_on_parameters_alone_runs_once():
 def test_images_lie_side_by_side_where_so_many_pay():
     """Units at many points fill vectors without other images, few units do not, and 20 leave one half empty. Steps of a
     recurrence fill them, but wait for one another. What is read once fills them too, and would come from the
-    second-level cache.
+    second-level cache, as many weights would for each image.
     """
 
     def batch(points, units, steps, products=0):
@@ -294,9 +294,10 @@ def test_images_lie_side_by_side_where_so_many_pay():
         loss = models.total([unit for one in h for unit in one])
         return compile_program(Program(Floats([xi for one in x for xi in one]), None, {"w": layer}, loss)).batch
 
-    few, at_points, recurrence = batch(1, 3, 2), batch(16, 20, 2), batch(1, 16, 6)
+    few, at_points, recurrence, wide = batch(1, 3, 2), batch(16, 20, 2), batch(1, 16, 6), batch(1, 72, 6)
     assert few.fewest < 6 <= at_points.fewest <= at_points.images
     assert recurrence is not None
+    assert wide.fewest < recurrence.fewest
     assert batch(16, 16, 2) is None
     assert batch(16, 16, 1, products=8) is None
 

@@ -24,6 +24,7 @@ from codegen.schedule.phases import (
     STARTED,
     Cost,
     Marks,
+    are_far,
     indices_read,
     indices_written,
     kernel_cost,
@@ -146,7 +147,8 @@ def plan_batch(
     alone = copy_columns(plain, images, phases)
     instead = [kernel for kernel in alone.kernels if kernel.number in beside or kernel.number not in before]
     started = STARTED * images * sum(len(kernel.nests) for kernel in instead)
-    by_image = {kernel.number: kernel_cost(kernel, target).by_image for kernel in instead}
+    is_far = are_far(loops, instead, target)
+    by_image = {kernel.number: kernel_cost(kernel, target, is_far).by_image for kernel in instead}
     total = Cost(sum(by_image.values(), start=started), copies.cost)
     costs = {}
     for kernel in loops.kernels:

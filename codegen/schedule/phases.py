@@ -52,6 +52,8 @@ MANY_BYTES = 2**18  # of rows: a part of a second-level cache
 SHARED_ROWS = 1.25  # so many times more vector operations are worth it that rows are shared by a few images
 IN_FLIGHT = 5  # vectors at a time: additions take 4 cycles, of which processors begin one or two in each
 STREAMED = 2  # so many times longer operations take on what is read once: images side by side fill more than L1
+FIRST_LEVEL = 2**15  # bytes that stay in a first-level cache
+FROM_SECOND = 3  # so many times longer a vector takes to load that does not
 STARTED = 5  # operations in the time that it takes to start the loops of a nest
 STORED = 20  # operations in the time that it takes to store a number and load it again
 COPY_OPERATIONS = 8  # for one element of as many images as fill a vector: loads, shuffles, stores
@@ -138,15 +140,15 @@ def once_first(loops: Loops) -> Loops:
     return loops.with_kernels(kernels)
 
 
-def indices_read(loops: Loops, kernel: Kernel) -> Iterator[Ints]:
-    """The elements of value[] that each place of a kernel reads; some may come more than once."""
+def indices_read(loops: Loops, kernel: Kernel, array: str = VALUE) -> Iterator[Ints]:
+    """The elements of value[], or data[], that each place of a kernel reads; some may come more than once."""
     for nest in kernel.nests:
         counts = counts_of(nest)
         for stmt in statements(nest):
-            if type(stmt) is For and stmt.input:
+            if type(stmt) is For and stmt.input and array == VALUE:
                 yield np.arange(stmt.count)
             for place in reads(stmt):
-                if place.array == VALUE:
+                if place.array == array:
                     yield indices_of(loops, place.index, counts).ravel()
 
 
@@ -206,11 +208,22 @@ def _row_bytes(kernel: Kernel, target: Target) -> int:
     return sum([loop.count for loop in loops if loop.kind == Kind.ACTIVE]) * lanes * target.bytes
 
 
-def kernel_cost(kernel: Kernel, target: Target) -> Cost:
-    """Operations of all nests. Gradients of parameters are sums over images."""
+def are_far(loops: Loops, kernels: Iterable[Kernel], target: Target) -> bool:
+    """Whether the parameters that these kernels read are more than a first-level cache holds from image to image."""
+    marks = np.zeros(loops.lengths[DATA], bool)
+    for kernel in kernels:
+        for found in indices_read(loops, kernel, DATA):
+            marks[found] = True
+    return int(marks.sum()) * target.bytes > FIRST_LEVEL
+
+
+def kernel_cost(kernel: Kernel, target: Target, is_far: bool = False) -> Cost:
+    """Operations of all nests. Gradients of parameters are sums over images. `is_far`: so are_far(), which by image
+    counts wherever a nest reads each parameter once; images side by side share what they load.
+    """
     total = Cost()
     for nest in kernel.nests:
-        cost = _operations(nest, target)
+        cost = _operations(nest, target, is_far)
         side_by_side = cost.side_by_side * (1 if kernel.is_gradient or _has_sums(nest) else STREAMED)
         total += Cost(cost.by_image, side_by_side)
     return total
@@ -243,7 +256,7 @@ def _has_sums(nest: Body) -> bool:
     return sum(type(stmt) is For for stmt in statements(nest)) > len(root_loops(nest))
 
 
-def _operations(nest: Body, target: Target) -> Cost:
+def _operations(nest: Body, target: Target, is_far: bool = False) -> Cost:
     """Operations of a nest. Lanes fill vectors, and what they read contiguously, or transpose_rows() copies, is loaded
     as vectors; all else one by one.
     """
@@ -255,7 +268,8 @@ def _operations(nest: Body, target: Target) -> Cost:
 
     def weight(place: Place) -> float:
         is_near = lane is None or place.array not in (DATA, VALUE) or place.index.is_contiguous(lane.counter)
-        return 1.0 if is_near else apart
+        is_once = is_far and place.array == DATA and all(place.depends_on(loop.counter) for loop in found)
+        return max(1.0 if is_near else apart, FROM_SECOND if is_once else 1.0)
 
     by_image = _work(nest, target.density, weight) / lanes * vectors * width
     return Cost(by_image, _work(nest, 1.0, lambda place: 1.0))
