@@ -25,6 +25,7 @@ to the sums. So it is not told that both are in the same array.
 """
 
 from dataclasses import replace
+from math import prod
 
 from codegen.ir.loops import (
     APART,
@@ -51,23 +52,27 @@ FACTORS = (2, 4, 8)  # of an index in an address of x86
 
 
 def mark_tiles(loops: Loops) -> Loops:
-    return each_nest(loops, lambda _, nest: _marked(nest, False))
+    return each_nest(loops, lambda _, nest: _marked(nest, ()))
 
 
-def _marked(body: Body, has_terms: bool) -> Body:
-    """`has_terms`: whether it is that of a loop over many terms."""
-    return tuple([_tile(stmt, has_terms) for stmt in body])
+def _marked(body: Body, around: tuple[For, ...]) -> Body:
+    """`around`: the loops over terms that it is in, or the loop next to it."""
+    return tuple([_tile(stmt, around) for stmt in body])
 
 
-def _tile(stmt: Stmt, has_terms: bool) -> Stmt:
+def _tile(stmt: Stmt, around: tuple[For, ...]) -> Stmt:
     if isinstance(stmt, Nest):
-        return stmt.with_body(_marked(stmt.body, False))
+        return stmt.with_body(_marked(stmt.body, ()))
     if not isinstance(stmt, For) or stmt.kind in BESIDE:
         return stmt
-    if has_terms and stmt.kind in (Kind.SEQUENTIAL, Kind.IN_ORDER) and _adds_to_tile(stmt):
-        return replace(stmt, unrolled=True, kind=Kind.SEQUENTIAL, body=_marked(stmt.body, True))
-    has_terms = stmt.kind == Kind.GROUPS or stmt.count > FEW_TERMS or bool(stmt.steps)
-    return stmt.with_body(_marked(stmt.body, has_terms))
+    if _are_many(around) and stmt.kind in (Kind.SEQUENTIAL, Kind.IN_ORDER) and _adds_to_tile(stmt):
+        return replace(stmt, unrolled=True, kind=Kind.SEQUENTIAL, body=_marked(stmt.body, around))
+    return stmt.with_body(_marked(stmt.body, (*filter(is_over_terms, around), stmt)))
+
+
+def _are_many(loops: tuple[For, ...]) -> bool:
+    """Whether loops have many terms, or so many that gcc does not know."""
+    return any(loop.kind == Kind.GROUPS or loop.steps for loop in loops) or prod(x.count for x in loops) > FEW_TERMS
 
 
 def _adds_to_tile(loop: For) -> bool:
