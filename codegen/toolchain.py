@@ -20,12 +20,15 @@ from pathlib import Path
 
 from codegen.backends.shared import csrc
 
+# The environment's CFLAGS may have -ffast-math or parts of it. The last two flags undo that, and at linking they keep
+# gcc from making the process flush subnormals. They turn errno and traps on, so they come before what turns those off.
+EXACT_FLAGS = ["-O3", "-fno-fast-math", "-fno-unsafe-math-optimizations"]
 # Contraction to fused multiply-add would round differently from the interpreted engine, and with -std=c11 gcc for s390x
 # computes float32 in float64. gcc makes no vectors of a selection that might trap. What the C of a registered op calls
 # has to be there. The rest is hygiene and speed.
 UNIX_FLAGS = [
     "-std=gnu11",
-    "-O3",
+    *EXACT_FLAGS,
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
@@ -90,12 +93,14 @@ def compile_flags(compiler_type: str) -> list[str]:
 def wheel_flags(compiler_type: str) -> tuple[list[str], list[str]]:
     """What a module of a wheel is compiled and linked with: smaller and as fast, without stubs for calls of libraries,
     and without what only debuggers read, names and unwind tables, unless the environment's CFLAGS ask for it."""
-    flags = [*compile_flags(compiler_type), *([] if compiler_type == "msvc" else SMALL_FLAGS)]
+    if compiler_type == "msvc":
+        return MSVC_FLAGS, []
+    flags = [*UNIX_FLAGS, *SMALL_FLAGS]
     compiler = _of_setuptools()
     if sys.platform != "linux" or "-g" in os.environ.get("CFLAGS", "").split() or "tcc" in compiler:
-        return flags, []
+        return flags, EXACT_FLAGS
     for_compiler, for_linker = GCC_WHEEL_FLAGS if "gcc" in compiler else ([], [])
-    return [*flags, *WHEEL_FLAGS, *for_compiler], ["-Wl,-s", *for_linker]
+    return [*flags, *WHEEL_FLAGS, *for_compiler], [*EXACT_FLAGS, "-Wl,-s", *for_linker]
 
 
 def find_toolchain(compiler: str | None = None) -> Toolchain:

@@ -6,6 +6,11 @@
 #ifndef MODULE_H
 #define MODULE_H
 
+#if defined(__FAST_MATH__) || (defined(__FLT_EVAL_METHOD__) && __FLT_EVAL_METHOD__ == 2)
+#error "compile without -ffast-math and -mfpmath=387"
+#endif
+_Static_assert(sizeof 0.1 == sizeof(double), "compile without -fsingle-precision-constant");
+
 #include "arguments.h"
 #include "docs.h"
 #include "images.h"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import platform
 import sys
 from array import array
 from pathlib import Path
@@ -136,6 +137,44 @@ def test_gcc_divides_a_file_among_processors_unless_it_is_told_not_to(tmp_path, 
         assert not [flag for flag in alone if flag.startswith("-flto")]
     asked = command(CFLAGS="-fno-lto")
     assert asked.index("-flto=4") < asked.index("-fno-lto")
+
+
+INEXACT = [
+    ("gcc", "-ffast-math"),
+    ("clang", "-ffast-math"),
+    ("gcc", "-Ofast"),
+    ("gcc", "-funsafe-math-optimizations"),
+    ("gcc", "-fassociative-math -fno-signed-zeros -fno-trapping-math -freciprocal-math"),
+    ("clang", "-fassociative-math -fno-signed-zeros -freciprocal-math"),
+    ("tcc", "-ffast-math"),
+]
+
+
+@gcc
+@pytest.mark.slow
+@pytest.mark.parametrize(("compiler", "flags"), INEXACT, ids=str)
+def test_the_environments_flags_change_no_numbers(compiler, flags, tmp_path, monkeypatch):
+    if toolchain.shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler}")
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path / "cache"))
+    data = array("d", [0.1 * i for i in range(80)]), array("d", [0.3] * 40)
+    found = []
+    for asked in ("", flags):
+        monkeypatch.setenv("CFLAGS", asked)
+        model = codegen.compile(models.xor(), compiler=compiler)
+        losses = model.train(*data, batch_size=7, epochs=9)
+        found.append([losses, [model.data(i).hex() for i in range(model.info()["parameters"])]])
+        assert sys.float_info.min / 2 > 0, "subnormal numbers are flushed"
+    assert found[0] == found[1]
+
+
+@gcc
+@pytest.mark.parametrize("flag", ["-ffast-math", "-fsingle-precision-constant", "-mfpmath=387"])
+def test_flags_that_cannot_be_undone_are_refused(flag, tmp_path):
+    if flag.startswith("-m") and platform.machine() != "x86_64":
+        pytest.skip("of x86")
+    with pytest.raises(CompilerError, match=f"compile without .*{flag}"):
+        codegen.build(line(), tmp_path, "inexact", compiler="gcc", flags=["-O0", flag])
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere wheels have no flags of their own")
