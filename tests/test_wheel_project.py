@@ -182,10 +182,14 @@ def test_only_what_has_changed_is_made_again(tmp_path: Path) -> None:
     content = bytearray(weights.read_bytes())
     content[-1] ^= 1
     weights.write_bytes(content)
+    (module,) = source.glob("build/lib*/irisnet/frozen.*so")
+    os.utime(module, (4e9, 4e9))  # of a clock that was wrong
+    old = module.read_bytes()
     changed = {name for name, time in build().items() if time != first[name]}
     assert {name.partition(".")[0] for name in changed} == {"frozen"}
     assert len(changed) == 3
-    (module,) = source.glob("build/lib*/irisnet/frozen.*so")
+    assert module.read_bytes() != old
+    assert module.stat().st_mtime < 4e9
     others = [module.with_name(f"frozen{suffix}") for suffix in EXTENSION_SUFFIXES]
     for other in others:
         other.touch()  # as it was left by a build for another ABI, which would be imported first

@@ -69,18 +69,22 @@ class BuildModels(build_ext):  # type: ignore[misc]
             super().build_extension(ext)
             return
         made = self.generate(ext.micrograd_model)
+        target = Path(self.get_ext_fullpath(ext.name))
+        if made.is_new:
+            target.unlink(missing_ok=True)  # it is older, whatever the clock says
         declared = ext.sources, ext.depends
         headers = [path for path in ext.depends if os.path.isabs(path)]
         ext.sources, ext.depends = [str(made.source)], [*headers, *map(str, made.kernels), str(made.stamp)]
         try:
             self.compile(ext, made.source)
+            if not target.is_file():
+                raise CompilerError("it wrote no module.")
         except (CompileError, LinkError, CompilerError) as error:
             kind = CompileError if isinstance(error, CompilerError) else type(error)
             text = NO_COMPILER.format(name=ext.name, error=error, help=HOW_TO_GET_A_COMPILER, source=made.source)
             raise kind(text) from error
         finally:
             ext.sources, ext.depends = declared
-        target = Path(self.get_ext_fullpath(ext.name))
         for other in target.parent.glob(f"{ext.name.rpartition('.')[2]}.*"):
             if other.suffix == target.suffix and other.name != target.name:
                 other.unlink()  # of another ABI: it would be imported first

@@ -24,6 +24,7 @@ class Generated:
     """NAME.c, its two files of kernels, NAME.pyi and NAME.inputs, the digest of what they were made from."""
 
     source: Path
+    is_new: bool = False
 
     @property
     def kernels(self) -> tuple[Path, Path]:
@@ -60,7 +61,7 @@ def generate(spec: ModelSpec, root: Path, folder: Path, version: str) -> Generat
     write_sources(compile_program(program, spec.stem, version=version), folder, spec.stem, ir=True)
     write_if_changed(found.stub, stub_text(program, spec.name))
     write_if_changed(found.stamp, digest)
-    return found
+    return replace(found, is_new=True)
 
 
 def program_of(spec: ModelSpec, root: Path) -> Program:
