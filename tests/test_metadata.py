@@ -117,3 +117,9 @@ def test_wheels_are_tested_on_every_python():
     tags = {f"cp{version.replace('.', '')}" for version in VERSIONS} | {"cp314t", "cp315t"}
     listed = [{line.partition("-")[0] for line in part.split()} for part in done.stdout.split("#\n")[1:]]
     assert listed == [tags] * 5
+
+
+def test_the_oldest_setuptools_reads_the_table_of_data():
+    """Before 83 it refuses names that are no modules, as those of stub packages, whose files it takes anyway."""
+    names = PROJECT["tool"]["setuptools"]["package-data"]
+    assert [name for name in names if not name.replace(".", "_").isidentifier()] == []
