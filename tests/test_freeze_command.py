@@ -164,6 +164,7 @@ MISTAKES = {
     ("w", "--wheel", "--standalone"): "argument --standalone: not allowed with argument --wheel",
     ("w", "--wheel", "--name", "nn_infer"): "--wheel needs --name NAME: nn_infer is a module of micrograd-nn itself",
     ("w", "--wheel", "--name", "codegen"): "--wheel needs --name NAME: codegen is a module of micrograd-nn itself",
+    ("w", "--wheel", "--name", "_x"): "--wheel needs a --name without _ at its ends, got _x",
     ("w", "--wheel-version", "1.0"): "--wheel-version needs --wheel",
     ("w", "--wheel", "--ir", "--name", "small"): "--wheel excludes --ir: no folder stays",
     ("w", "--wheel", "--wheel-version", "one"): "--wheel-version must be one as 1.2.0, got 'one'",
@@ -188,21 +189,48 @@ def test_a_mistake_is_one_line_and_writes_nothing(arguments: tuple[str, ...], ru
     assert not Path("build").exists()
 
 
-USE = "import small, json; print(json.dumps([small.outputs([1.0, 2.0, 3.0]), small.info(), small.__version__]))"
+WITHOUT_PACKAGING = """
+import sys
+class Finder:
+    def find_spec(name, path=None, target=None):
+        if name == "packaging" and "setuptools" not in sys.modules:
+            raise ModuleNotFoundError("No module named 'packaging'", name=name)
+sys.meta_path.insert(0, Finder)
+from micrograd.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_setuptools_own_packaging_is_enough(folder: Path) -> None:
+    command = ("freeze", "model.py", "w", "--wheel", "--wheel-version", "one", "--name", "small")
+    done = subprocess.run([sys.executable, "-c", WITHOUT_PACKAGING, *command], capture_output=True, text=True)
+    assert done.stderr == "error: --wheel-version must be one as 1.2.0, got 'one'\n"
+
+
+@pytest.mark.slow
+def test_what_setuptools_says_of_a_wheel_is_one_error(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CC", "false")
+    code, out, err = run("w", "--wheel", "--name", "small")
+    assert (code, out) == (2, "")
+    assert err.startswith("error: small is compiled while it is installed, and the C compiler failed: ")
+
+
+USE = "import model, json; print(json.dumps([model.outputs([1.0, 2.0, 3.0]), model.info(), model.__version__]))"
 
 
 @pytest.mark.slow
 def test_a_wheel_in_one_command(run: Run, folder: Path) -> None:
-    code, out, err = run("keras", "--match", "--wheel", "--int8", "--name", "small", "--wheel-version", "1.2")
+    Path("model.py").write_text(f"{MODEL}\nopen('x.npy', 'rb').close()\n")  # a file of the user's folder
+    code, out, err = run("keras", "--match", "--wheel", "--int8", "--name", "model", "--wheel-version", "1.2")
     assert code == 0, err
     size, path = out.splitlines()
     assert size == "weights   36 bytes (int8)"
     assert Path(path).parent == folder / "build"
-    assert Path(path).name.startswith("small-1.2-cp3")
+    assert Path(path).name.startswith("model-1.2-cp3")
     with zipfile.ZipFile(path) as wheel:
         wheel.extractall("installed")
         assert not any("model.py" in name or "weights" in name for name in wheel.namelist())
-    stub = Path("installed/small-stubs/__init__.pyi").read_text()
+    stub = Path("installed/model-stubs/__init__.pyi").read_text()
     assert "def predict(inputs: _Buffer | Sequence[Any], /) -> int:" in stub
     done = subprocess.run([sys.executable, "-c", USE], cwd="installed", capture_output=True, text=True, check=True)
     outputs, info, version = json.loads(done.stdout)

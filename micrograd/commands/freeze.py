@@ -42,13 +42,16 @@ description = "A trained model that only predicts"
 requires-python = ">=3.11"
 
 [tool.micrograd-nn.models]
-{name} = {{ program = "model.py", weights = "weights.safetensors"{storage}, dtype = "{dtype}" }}
+{name} = {{ program = "the-model.py", weights = "weights.safetensors"{storage}, dtype = "{dtype}" }}
 """
+# In the user's folder, whose files the model may read. The file's name is that of no module.
 MODEL = """\
+from contextlib import chdir
 from codegen import load
 
 def program():
-    return load({model!r})
+    with chdir({folder!r}):
+        return load({model!r})
 """
 
 
@@ -101,6 +104,8 @@ def freeze(options: argparse.Namespace) -> int:
         raise UsageError("--wheel-version needs --wheel")
     if options.wheel and options.name in NAMES:
         raise UsageError(f"--wheel needs --name NAME: {options.name} is a module of micrograd-nn itself")
+    if options.wheel and options.name.strip("_") != options.name:
+        raise UsageError(f"--wheel needs a --name without _ at its ends, got {options.name}")
     codegen = compiler()
     program = program_of(options)
     weights = weights_of(options, program)
@@ -285,6 +290,7 @@ def array_of(path: Path) -> Array:
 
 def wheel(options: argparse.Namespace, program: Program, weights: dict[str, Any]) -> Path:
     """Builds the wheel of a Program with these weights in the folder of --output. Raises UsageError."""
+    import setuptools  # noqa: F401 - which has packaging, if nothing else has
     from packaging.version import InvalidVersion, Version
 
     from codegen.loading import named
@@ -304,7 +310,8 @@ def wheel(options: argparse.Namespace, program: Program, weights: dict[str, Any]
         project = Path(folder)
         text = PROJECT.format(name=name, version=version, storage=storage, dtype=program.dtype)
         (project / "pyproject.toml").write_text(text, encoding="utf-8")
-        (project / "model.py").write_text(MODEL.format(model=named(options.model).whole), encoding="utf-8")
+        text = MODEL.format(folder=os.getcwd(), model=named(options.model).whole)
+        (project / "the-model.py").write_text(text, encoding="utf-8")
         write_weights(project / "weights.safetensors", weights)
         with compiling(options.model), chdir(project):
             return output / _built(output)
@@ -321,4 +328,4 @@ def _built(output: Path) -> str:
     except (BaseError, SystemExit) as error:
         if isinstance(error.__context__, KeyboardInterrupt):
             raise error.__context__ from None
-        raise UsageError(one_line(error)) from error
+        raise UsageError(one_line(error).removeprefix("error: ")) from error
