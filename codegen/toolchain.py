@@ -8,6 +8,7 @@ import functools
 import importlib.util
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -181,7 +182,9 @@ def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[s
     platform = sysconfig.get_path("platinclude")
     asked = shlex.split(os.environ.get("CFLAGS", "")), shlex.split(os.environ.get("LDFLAGS", ""))
     jobs = 1 if toolchain.is_zig or "-O0" in flags else min(JOBS, _processors())
-    is_divided = jobs > 1 and _divides_files((*toolchain.command, *asked[0], *asked[1]))
+    # gcc writes a Makefile, and quotes no names in it.
+    is_safe = re.fullmatch(r"[\w ./+,@%-]*", tempfile.gettempdir()) is not None
+    is_divided = jobs > 1 and is_safe and _divides_files((*toolchain.command, *asked[0], *asked[1]))
     return [
         *toolchain.command,
         *([f"-flto={jobs}"] if is_divided else []),

@@ -135,6 +135,10 @@ def test_gcc_divides_a_file_among_processors_unless_it_is_told_not_to(tmp_path, 
         *([command(LDFLAGS="-fuse-ld=lld")] if toolchain.shutil.which("ld.lld") else []),
     ):
         assert not [flag for flag in alone if flag.startswith("-flto")]
+    for character in "'$#:;=\n":  # gcc would write it into a Makefile as it is
+        monkeypatch.setattr(toolchain.tempfile, "tempdir", f"/tmp/a{character}b")
+        assert "-flto=4" not in command()
+    monkeypatch.setattr(toolchain.tempfile, "tempdir", "/tmp/a b-c")
     asked = command(CFLAGS="-fno-lto")
     assert asked.index("-flto=4") < asked.index("-fno-lto")
 
