@@ -112,8 +112,10 @@ def find_toolchain(compiler: str | None = None) -> Toolchain:
     if compiler is not None and not isinstance(compiler, str):
         raise TypeError(f"compiler must be the command of a C compiler, not {compiler!r}")
     if asked := compiler or os.environ.get("CC"):
-        command = shlex.split(asked, posix=os.name == "posix")
-        if command and shutil.which(command[0]):
+        command = _words(asked, "compiler" if compiler else "the environment's CC", os.name == "posix")
+        if command and (found := shutil.which(command[0])):
+            if os.path.dirname(command[0]):  # the compiler runs in another folder
+                command[0] = os.path.abspath(found)
             return Toolchain(tuple(command), is_zig=_is_zig(command))
         where = "" if compiler else ", which the environment's CC names"
         raise CompilerError(f"there is no C compiler {asked!r}{where}.\n{HOW_TO_GET_A_COMPILER}")
@@ -148,7 +150,10 @@ def compile_extension(source: Path, name: str, compiler: str | None, flags: Sequ
 
 def compile_to(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[str]) -> None:
     """Makes a module of one generated file by a compiler that has a command. Raises CompilerError if it fails."""
-    _run(_command(toolchain, source, target, flags), str(target.parent), source)
+    command = _command(toolchain, source, target, flags)
+    _run(command, str(target.parent), source)
+    if not target.is_file():
+        raise CompilerError(f"compiling {source} wrote no module:\n{shlex.join(command)}")
 
 
 def zig_command() -> tuple[str, ...]:
@@ -165,9 +170,16 @@ def zig_toolchain() -> Toolchain | None:
     return found if found.is_zig else None
 
 
+def _words(text: str, name: str, posix: bool = True) -> list[str]:
+    try:
+        return shlex.split(text, posix=posix)
+    except ValueError as error:
+        raise CompilerError(f"{name} has an open quote or a last backslash: {text!r}") from error
+
+
 def _of_setuptools() -> str:
     """What the compiler is called that setuptools runs; "" for its own choice."""
-    command = shlex.split(os.environ.get("CC") or str(sysconfig.get_config_var("CC") or ""))
+    command = _words(os.environ.get("CC") or str(sysconfig.get_config_var("CC") or ""), "the environment's CC")
     return Path(command[0]).name if command else ""
 
 
@@ -180,7 +192,7 @@ def _command(toolchain: Toolchain, source: Path, target: Path, flags: Sequence[s
     """Compiles and links in one step."""
     include = sysconfig.get_path("include")
     platform = sysconfig.get_path("platinclude")
-    asked = shlex.split(os.environ.get("CFLAGS", "")), shlex.split(os.environ.get("LDFLAGS", ""))
+    asked = [_words(os.environ.get(name, ""), f"the environment's {name}") for name in ("CFLAGS", "LDFLAGS")]
     jobs = 1 if toolchain.is_zig or "-O0" in flags else min(JOBS, _processors())
     # gcc writes a Makefile, and quotes no names in it.
     is_safe = re.fullmatch(r"[\w ./+,@%-]*", tempfile.gettempdir()) is not None
@@ -212,7 +224,10 @@ def _divides_files(command: Sequence[str]) -> bool:
     if sys.platform != "linux":
         return False
     asking = [*command, "-v", "-Wl,--version"]
-    said = subprocess.run(asking, capture_output=True, text=True, errors="replace", check=False)
+    try:
+        said = subprocess.run(asking, capture_output=True, text=True, errors="replace", check=False)
+    except OSError:
+        return False
     is_linked_by_gnu = "GNU ld" in said.stdout or "GNU gold" in said.stdout
     return "Supported LTO compression" in said.stderr and is_linked_by_gnu
 
@@ -238,7 +253,10 @@ def _run(command: Sequence[str], folder: str, source: Path) -> None:
 
 def run_compiler(command: Sequence[str], folder: str, source: str, hints: Mapping[str, str]) -> None:
     """Raises CompilerError with what the compiler says if it fails, and with the hints for what stands in that."""
-    run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    try:
+        run = subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
+    except OSError as error:
+        raise CompilerError(f"the C compiler {command[0]!r} does not run: {error.strerror}") from error
     if run.returncode == 0:
         return
     said = f"{run.stdout}{run.stderr}"

@@ -100,6 +100,39 @@ def test_the_package_ziglang_is_used_where_there_is_no_other(no_compiler, tmp_pa
     assert all("-mcpu=baseline" in command for command in commands)
 
 
+@posix
+def test_a_compiler_with_a_relative_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mycc").write_text('#!/bin/sh\nexec cc "$@"\n')
+    Path("mycc").chmod(0o755)
+    monkeypatch.setenv("CC", "./mycc -O0")
+    assert find_toolchain().command == (str(tmp_path / "mycc"), "-O0")
+    codegen.build(line(), tmp_path / "build", "relative", flags=["-O0"])
+
+
+@posix
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("CC", "gcc '", "the environment's CC has an open quote or a last backslash: \"gcc '\""),
+        ("CFLAGS", '-D"x', "the environment's CFLAGS has an open quote or a last backslash: '-D\"x'"),
+        ("LDFLAGS", "-L'x", "the environment's LDFLAGS has an open quote or a last backslash: \"-L'x\""),
+        ("CC", "./garbage", "garbage' does not run: "),
+        ("CC", "true", "wrote no module:\ntrue "),
+        ("CFLAGS", "-fsyntax-only", "wrote no module:\n"),
+    ],
+)
+def test_what_the_environment_names_fails(name, text, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("garbage").write_text("garbage")
+    Path("garbage").chmod(0o755)
+    monkeypatch.setenv(name, text)
+    monkeypatch.setattr(toolchain, "_processors", lambda: 2)
+    with pytest.raises(CompilerError) as error:
+        codegen.build(line(), tmp_path / "build", "failing", flags=["-O1"])
+    assert message in str(error.value)
+
+
 def test_another_compiler_is_another_identity(tmp_path):
     one, two = tmp_path / "cc", tmp_path / "cc2"
     for path in (one, two):
