@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -195,6 +196,24 @@ def test_a_project_gets_its_modules(project: Path, monkeypatch: pytest.MonkeyPat
     assert sorted(set(files)) == ["layers.py", "model.py", "trained.safetensors"]
     models(dist)
     assert len(dist.ext_modules) == 2
+
+
+def test_a_folder_that_cannot_be_written_leaves_nothing_behind(project: Path, tmp_path: Path) -> None:
+    script = """
+import os
+os.access = lambda *arguments: False
+from setuptools import Distribution
+from micrograd.plugin import models
+models(found := Distribution())
+print(os.path.isdir(found.get_option_dict("build")["build_base"][1]))
+"""
+    (temporary := tmp_path / "temporary").mkdir()
+    variables = os.environ | {"TMPDIR": str(temporary), "TEMP": str(temporary)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=project, env=variables, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "True\n"
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize(

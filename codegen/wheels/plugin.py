@@ -4,7 +4,9 @@ setuptools calls add_models() before it has read pyproject.toml itself, through 
 later, as the packages and the version, is for codegen/wheels/build.py.
 """
 
+import atexit
 import os
+import shutil
 import sys
 import sysconfig
 import tempfile
@@ -53,6 +55,7 @@ def add_models(dist: Distribution) -> None:
         _default(dist, "bdist_wheel", "py_limited_api", f"cp3{abi3}")
     if not os.access(root, os.W_OK):  # setuptools would write metadata and results beside the sources
         elsewhere = tempfile.mkdtemp(prefix="micrograd-nn-")
+        atexit.register(shutil.rmtree, elsewhere, ignore_errors=True)
         _default(dist, "egg_info", "egg_base", elsewhere)
         _default(dist, "build", "build_base", elsewhere)
     if dist.packages is None and dist.py_modules is None and not {"packages", "py-modules"} & set(tool):
