@@ -44,6 +44,7 @@ from codegen.program import Program
 from codegen.schedule.target import NARROW, WIDE
 from codegen.toolchain import SMALL_FLAGS, Toolchain, compile_extension, find_toolchain
 from micrograd import cache
+from micrograd.errors import one_line
 
 Progress = Callable[[int, int, Any], object]
 Rate = float | Sequence[float] | Callable[[int], float]  # a number, one of each step, or a schedule
@@ -170,13 +171,11 @@ def compile(
         start = start_of(program)
         model = claim(key, start)
         if model is None:
-            place = writable_folder()
-            module = cache.read(place, key)
-            model = load(key, module, place, start) if module is not None else None
-            if model is None:
-                module = build_module(program, graph, lowering, compiler, options, place)
-                store(place, key, module)
-                model = load(key, module, place, start, is_fresh=True)
+            model = cached(key, start)
+        if model is None:
+            module = build_module(program, graph, lowering, compiler, options)
+            model = load(key, module, start, is_fresh=True)
+            store(key, module)
     assert model is not None
     return model
 
@@ -253,33 +252,15 @@ def generator_version() -> str:
 
 
 def build_module(
-    program: Program, graph: Graph, lowering: str | None, compiler: str | None, options: list[str], place: Path
+    program: Program, graph: Graph, lowering: str | None, compiler: str | None, options: list[str]
 ) -> bytes:
     """Everything after the trace."""
     level = only_level()
     registers = () if level is None else (WIDE if level == LEVELS - 1 else NARROW,)
     compiled = compile_traced(graph, program, NAME, lowering, "extension", registers=registers)
-    with tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True) as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         source = write_sources(compiled, Path(folder), NAME)
         return compile_extension(source, NAME, compiler, [*options, "-DINSTANCES=1"]).read_bytes()
-
-
-def writable_folder() -> Path:
-    """The cache; a folder of this process if that cannot be written."""
-    place = cache.folder()
-    try:
-        place.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=place):
-            return place
-    except OSError as error:
-        other = _temporary_folder()
-        warnings.warn(
-            f"compiled models are not kept: the cache {place} cannot be written ({error.strerror}). "
-            "$MICROGRAD_CACHE names another folder",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-        return other
 
 
 @functools.cache
@@ -289,11 +270,16 @@ def _temporary_folder() -> Path:
     return Path(folder)
 
 
-def store(place: Path, key: str, module: bytes) -> None:
+def store(key: str, module: bytes) -> None:
     try:
-        cache.write(place, key, module)
+        cache.write(cache.folder(), key, module)
     except OSError as error:  # as of a full disk: the model is there all the same
-        warnings.warn(f"the compiled model is not kept: {error}", RuntimeWarning, stacklevel=3)
+        warnings.warn(
+            f"compiled models are not kept: the cache cannot be written: {one_line(error)}. "
+            "$MICROGRAD_CACHE names another folder",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def claim(key: str, start: Start) -> Model | None:
@@ -307,12 +293,21 @@ def claim(key: str, start: Start) -> Model | None:
     return None
 
 
-def load(key: str, module: bytes, place: Path, start: Start, is_fresh: bool = False) -> Model | None:
+def cached(key: str, start: Start) -> Model | None:
+    """A Model of a module in the cache; None if there is none."""
+    try:
+        module = cache.read(cache.folder(), key)
+    except OSError:
+        return None
+    return load(key, module, start) if module is not None else None
+
+
+def load(key: str, module: bytes, start: Start, is_fresh: bool = False) -> Model | None:
     """Loads a copy of a module and returns its Model. If this system cannot, raises ImportError, or returns None for a
     module of the cache: another system may have written it there."""
     with _lock:
         try:
-            library = _load_copy(module, place)
+            library = _load_copy(module)
         except ImportError:
             if is_fresh:
                 raise
@@ -322,8 +317,17 @@ def load(key: str, module: bytes, place: Path, start: Start, is_fresh: bool = Fa
         return claim(key, start)
 
 
-def _load_copy(module: bytes, place: Path) -> ModuleType:
+def _load_copy(module: bytes) -> ModuleType:
+    """In the cache; in a folder of this process if that is full, or cannot be written, or may not be loaded from."""
+    try:
+        return _load_in(cache.folder(), module)
+    except (OSError, ImportError):
+        return _load_in(_temporary_folder(), module)
+
+
+def _load_in(place: Path, module: bytes) -> ModuleType:
     """The file has to go, and another file must never be taken for it, so it has a name and an inode of its own."""
+    place.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=place, suffix=sysconfig.get_config_var("EXT_SUFFIX"))
     try:
         with open(descriptor, "wb") as file:
@@ -353,9 +357,7 @@ def _restore(
 ) -> Model:
     model: Any = claim(key, start)
     if model is None and level == processor_level():
-        place = writable_folder()
-        module = cache.read(place, key)
-        model = load(key, module, place, start) if module is not None else None
+        model = cached(key, start)
     if model is None:
         raise RuntimeError(
             f"the code of this pickled model is not in the cache {cache.folder()}: codegen.compile() its Program here "

@@ -25,16 +25,22 @@ def folder() -> Path:
 
 
 def home() -> Path:
-    """$MICROGRAD_CACHE, or where the system keeps a user's caches, as platformdirs has it; MNIST's files are in it."""
+    """$MICROGRAD_CACHE, or where the system keeps a user's caches, as platformdirs has it; MNIST's files are in it.
+
+    Raises OSError for a user without a home.
+    """
     if named := os.environ.get("MICROGRAD_CACHE"):
         return Path(named).absolute()
-    if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
-        return Path(local, "micrograd-nn", "micrograd-nn", "Cache")
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "micrograd-nn"
-    named = os.environ.get("XDG_CACHE_HOME", "").strip()
-    return (Path(named) if named else Path.home() / ".cache") / "micrograd-nn"
+    try:
+        if sys.platform == "win32":
+            local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+            return Path(local, "micrograd-nn", "micrograd-nn", "Cache")
+        if sys.platform == "darwin":
+            return Path.home() / "Library" / "Caches" / "micrograd-nn"
+        named = os.environ.get("XDG_CACHE_HOME", "").strip()
+        return (Path(named) if named else Path.home() / ".cache") / "micrograd-nn"
+    except RuntimeError as error:
+        raise OSError("the user has no home folder, and $MICROGRAD_CACHE names none for the cache") from error
 
 
 def read(place: Path, key: str) -> bytes | None:

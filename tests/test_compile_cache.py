@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
 
 import pytest
 from test_compile import line, step
@@ -98,9 +101,58 @@ def test_a_cache_that_cannot_be_written_is_said_so(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path / "file"))
     monkeypatch.setattr(instances, "_libraries", {})
-    with pytest.warns(RuntimeWarning, match="not kept: the cache .*file.* cannot be written .*MICROGRAD_CACHE"):
+    with pytest.warns(RuntimeWarning, match="not kept: the cache cannot be written: .*file.*: .*MICROGRAD_CACHE"):
         step(codegen.compile(line(), optimize=0))
     assert (tmp_path / "file").read_bytes() == b""
+
+
+def fail(*arguments: object, **options: object) -> NoReturn:
+    raise AssertionError("it is built again")
+
+
+def test_a_user_without_a_home(unoptimized, monkeypatch, tmp_path):
+    def no_home() -> NoReturn:
+        raise RuntimeError("Could not determine home directory.")
+
+    for name in ("MICROGRAD_CACHE", "XDG_CACHE_HOME", "LOCALAPPDATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(cache.Path, "home", no_home)
+    monkeypatch.setattr(instances, "_libraries", {})
+    with pytest.raises(OSError, match=r"no home folder, and \$MICROGRAD_CACHE names none"):
+        cache.folder()
+    with pytest.warns(RuntimeWarning, match=r"not kept: .* no home folder, and \$MICROGRAD"):
+        step(codegen.compile(line(), optimize=0))
+
+
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), ImportError("failed to map segment")], ids=str
+)
+def test_a_cache_from_which_nothing_loads(error, empty, monkeypatch):
+    """It is full, or mounted noexec. What is in it, as in one that cannot be written, is used all the same."""
+    load_in = instances._load_in
+
+    def load_elsewhere(place: Path, module: bytes) -> ModuleType:
+        if place == empty:
+            raise error
+        return load_in(place, module)
+
+    monkeypatch.setattr(instances, "_load_in", load_elsewhere)
+    model = codegen.compile(line(), optimize=0)
+    step(model)
+    pickled = pickle.dumps(model)
+    monkeypatch.setattr(instances, "build_module", fail)
+    for again in (lambda: codegen.compile(line(), optimize=0), lambda: pickle.loads(pickled)):
+        instances._libraries.clear()
+        step(again())
+
+
+def test_a_cache_that_is_full(empty, monkeypatch):
+    def full(*arguments: object) -> NoReturn:
+        raise OSError(28, "No space left on device", "models")
+
+    monkeypatch.setattr(cache, "write", full)
+    with pytest.warns(RuntimeWarning, match="not kept: the cache cannot be written: models: No space left"):
+        step(codegen.compile(line(), optimize=0))
 
 
 def test_a_file_that_a_killed_process_left_goes_after_a_day(empty):

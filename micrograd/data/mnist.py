@@ -86,8 +86,8 @@ def load(
     named = data if data is not None else os.environ.get("MICROGRAD_MNIST")
     if named:
         return read(Path(named))
-    folder = cache.home()
     try:
+        folder = cache.home()
         download(folder, mirrors, patience)
     except OSError as error:
         print(
