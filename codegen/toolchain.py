@@ -21,6 +21,8 @@ from pathlib import Path
 
 from codegen.backends.shared import csrc
 
+sysconfig.get_config_vars()  # now: in older Pythons, threads that come first at once would see only some of them
+
 # The environment's CFLAGS may have -ffast-math or parts of it. The last two flags undo that, and at linking they keep
 # gcc from making the process flush subnormals. They turn errno and traps on, so they come before what turns those off.
 EXACT_FLAGS = ["-O3", "-fno-fast-math", "-fno-unsafe-math-optimizations"]

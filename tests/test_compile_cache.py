@@ -48,6 +48,13 @@ def test_threads_compile_one_program(empty):
     assert len(cache.models(empty)) == 1
 
 
+def test_pythons_variables_are_there_before_threads_are():
+    """Who came second saw no EXT_SUFFIX, and compiled the same Program under another key."""
+    script = "import codegen, sysconfig; print(bool(sysconfig._CONFIG_VARS))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout == "True\n"
+
+
 RACE = """
 import sys
 sys.path[:0] = sys.argv[1:3]
