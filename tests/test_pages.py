@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
+import os
 import re
 import shutil
 from collections.abc import Callable
@@ -153,6 +154,14 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch):
         wasm_of({})
     with pytest.raises(codegen.CompilerError, match="there is no C compiler 'nope'"):
         wasm_of({}, "nope")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="a shell script")
+def test_a_compiler_with_a_relative_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("mycc").write_text("#!/bin/sh\ntouch model.wasm\n")
+    Path("mycc").chmod(0o755)
+    assert wasm_of({"page.c": ""}, "./mycc") == b""
 
 
 @pytest.mark.parametrize(

@@ -418,9 +418,9 @@ def wasm_of(files: Mapping[str, str], compiler: str | None = None) -> bytes:
 
 def _compiler(asked: str | None) -> list[str]:
     if asked is not None:
-        if shutil.which(asked) is None:
+        if (found := shutil.which(asked)) is None:
             raise CompilerError(f"there is no C compiler {asked!r}.\n{HOW_TO_GET_CLANG}")
-        return [asked, "--target=wasm32"]
+        return [os.path.abspath(found), "--target=wasm32"]  # it runs in another folder
     if shutil.which("clang") and shutil.which("wasm-ld"):
         return ["clang", "--target=wasm32"]
     if zig := zig_command():
