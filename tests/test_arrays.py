@@ -345,3 +345,10 @@ def test_numbers_among_outputs_are_constants() -> None:
         "out": [0.0, 6.0, 6.0, 0.0],
         "mask": [6.0, 0.0],
     }
+
+
+@pytest.mark.parametrize("text", ["ji", "kj,ij", "ba,...b"])
+def test_an_einsum_without_a_result_orders_its_indices_by_the_alphabet(text):
+    a = NUMBERS["a"]
+    operands = [a, a][: text.count(",") + 1] if "..." not in text else [a, a.T]
+    np.testing.assert_allclose(data(np.einsum(text, *map(array, operands))), np.einsum(text, *operands), rtol=1e-12)

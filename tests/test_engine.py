@@ -383,3 +383,10 @@ def test_recompute_gives_the_bits_of_a_new_graph(seed):
             node.data = 123.0
     assert bits(out.recompute()) == expected[-1]
     assert [bits(node.data) for node in out.topo()] == expected
+
+
+def test_every_new_node_has_the_gradient_zero():
+    """Also one that no backward() has reached."""
+    x, y = Value(2.0), Value(3.0)
+    nodes = [x + y, x - y, x * y, x / y, x**y, x**2, -x, x.exp(), x.max(y), x.detach(), 1 + x, 2 * x]
+    assert [node.grad for node in nodes] == [0.0] * len(nodes)

@@ -246,3 +246,8 @@ def test_numbers_among_the_values_are_constants():
     x = [1.0, np.float32(2.0), Value(3.0), np.int64(4)]
     assert [p.data for p in softmax(x)] == [p.data for p in softmax([*map(Value, (1, 2, 3, 4))])]
     assert cross_entropy(x, np.array(1)).data == cross_entropy(x, 1).data
+
+
+def test_there_is_no_largest_of_nothing():
+    with pytest.raises(ValueError, match="the argmax of no values"):
+        argmax([])

@@ -215,6 +215,9 @@ def test_first_weights_are_drawn_from_what_initial_says():
             "do not fit: 1, 2 and 2",
         ),
         (lambda: LayerNorm(3)(values(np.zeros(2))), "has 3 inputs, got 2"),
+        (lambda: Conv2d(1, 1, 1, padding=(0, -1)), "padding at least 0"),
+        (lambda: Conv2d(1, 1, 1, stride=(1, 0)), "stride must be at least 1"),
+        (lambda: Conv2d(2, 1, 1)([[[1.0]], [[1.0], [2.0]]]), "all channels of an image must be 1 x 1"),
         (lambda: Embedding(3, 2)(3), r"must be 0..2, got 3"),
         (lambda: Embedding(3, 2)(-1), r"must be 0..2, got -1"),
         (lambda: Embedding(3, 2)(values(np.zeros(2))), "must be 3 Values, got 2"),
@@ -372,3 +375,25 @@ def test_a_state_needs_all_names():
         Layer(2, 2).load_state_dict({"weight": GOOD["weight"]})
     with pytest.raises(TypeError, match="maps names to tensors, and is not a list"):
         Layer(2, 2).load_state_dict([])
+
+
+def test_a_kernel_as_large_as_its_image_has_one_place():
+    module, x = Conv2d(2, 3, (4, 5)), RNG.normal(size=(2, 4, 5))
+    weight, bias = weights(module).values()
+    close(module(values(x)), (np.einsum("ocij,cij->o", weight, x) + bias)[:, None, None])
+
+
+def test_layers_have_biases_unless_told_otherwise():
+    assert list(LSTM(1, 1).named_parameters()) == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"]
+    assert list(Conv2d(1, 1, 1).named_parameters()) == ["weight", "bias"]
+    assert list(Attention(2, 1).named_parameters())[1::2] == ["in_proj_bias", "out_proj.bias"]
+
+
+def test_a_vector_without_variance_is_divided_by_the_root_of_pytorchs_eps():
+    assert LayerNorm(2)([Value(1.0), Value(1.0 + 2**-20)])[1].data == pytest.approx(2**-21 / 1e-5**0.5, rel=1e-6)
+
+
+def test_leaves_of_layers_say_what_they_are():
+    module = Conv2d(1, 1, 1)
+    assert (module.weight[0][0][0][0]._op, module.bias[0]._op) == ("weight", "bias")
+    assert {value._op for value in LSTM(1, 1).layers[0][2]} == {"bias"}

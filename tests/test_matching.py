@@ -9,6 +9,7 @@ from micrograd.matching import MatchError, Matching, matched, parsed_map
 
 EXPECTED = {"layers.0.weight": (3, 4), "layers.0.bias": (3,), "layers.1.weight": (2, 3), "layers.1.bias": (2,)}
 OURS = ["layers.0.weight", "layers.0.bias", "layers.1.weight", "layers.1.bias"]
+OFFERS = Matching({}, offers=True)
 PYTORCH = ["0.weight", "0.bias", "3.weight", "3.bias"]
 
 
@@ -145,3 +146,48 @@ def test_other_shapes_name_tensor_found_and_expected():
     assert refusal(given) == "w: 'layers.1.bias' has the shape (5,), expected (2,)"
     assert refusal(given, Matching({}, offers=True)) == refusal(given)
     assert refusal({}, expected={"a": (1,)}) == "w: no tensor 'a' of the shape (1,), got none"
+
+
+def test_two_tensors_may_be_dropped():
+    names = parsed_map(["steps=", "epoch="])
+    given = {"a": np.ones(2), "steps": np.zeros(9), "epoch": np.zeros(1)}
+    assert list(matched(given, {"a": (2,)}, Matching(names))) == ["a"]
+
+
+def test_tensors_that_are_longer_than_wide_are_offered_too():
+    """As of a layer with more outputs than inputs."""
+    given = {"fc.weight": np.arange(12.0).reshape(4, 3)}
+    assert (matched(given, {"w": (4, 3)}, OFFERS)["w"] == given["fc.weight"]).all()
+    assert (matched(given, {"w": (3, 4)}, OFFERS)["w"] == given["fc.weight"].T).all()
+
+
+def test_names_that_differ_in_more_than_numbers_are_not_told_apart():
+    given = {"encoder.1": np.zeros((4, 4)), "decoder.2": np.ones((4, 4))}
+    said = refusal(given, OFFERS, {"layers.0": (4, 4), "layers.1": (4, 4)})
+    assert "--map OLD=NEW says which of 'encoder.1' (4, 4), 'decoder.2' (4, 4) it is" in said
+
+
+def test_what_is_more_than_the_model_has_is_refused():
+    given = {"a": np.zeros(2), "b": np.zeros(2)}
+    for how in (Matching({}), OFFERS):
+        assert refusal(given, how, {"a": (2,)}) == "w: unexpected tensor 'b', expected 'a'"
+
+
+def test_shapes_of_equal_lengths_that_no_layout_turns_are_told_apart():
+    """Convolutions from 3 planes to 8 and back."""
+    given = {"a": np.zeros((8, 3, 3, 3)), "b": np.ones((3, 8, 3, 3))}
+    found = matched(given, {"up": (3, 8, 3, 3), "down": (8, 3, 3, 3)}, OFFERS)
+    assert (found["up"] == 1).all()
+    assert (found["down"] == 0).all()
+
+
+def test_kernels_of_other_dimensions():
+    """Keras has length x in x out; and a model may be declared in its layout, for a file of PyTorch's."""
+    line, plane = np.arange(24.0).reshape(2, 3, 4), np.arange(120.0).reshape(5, 4, 2, 3)
+    assert matched({"k": line}, {"k": (4, 3, 2)}, OFFERS)["k"][3, 2, 1] == line[1, 2, 3]
+    assert matched({"k": plane}, {"k": (2, 3, 4, 5)}, OFFERS)["k"][1, 2, 3, 4] == plane[4, 3, 1, 2]
+
+
+def test_transposed_ones_of_different_orientations_are_no_one_way():
+    given = {"0.w": np.zeros((3, 5)), "1.w": np.ones((3, 5))}
+    assert "no tensor 'layers.0'" in refusal(given, OFFERS, {"layers.0": (3, 5), "layers.1": (5, 3)})

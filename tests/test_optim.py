@@ -283,6 +283,11 @@ def test_a_rule_that_cannot_be_traced_is_refused(name):
         (lambda: optim.adam(betas=(0.9, 1.0)), ValueError, r"adam: betas must be in \[0, 1\), got 1.0"),
         (lambda: optim.adam(betas=0.9), TypeError, "adam: betas are two numbers, not 0.9"),
         (lambda: optim.clip_norm(optim.sgd(), math.inf), ValueError, "bound must be finite and >= 0, got inf"),
+        (lambda: optim.rmsprop(alpha=-0.1), ValueError, "rmsprop: alpha must be finite and >= 0, got -0.1"),
+        (lambda: optim.adagrad(initial_accumulator_value=-1.0), ValueError, "adagrad: initial must be finite and >= 0"),
+        (lambda: optim.lion((0.9, 1.0)), ValueError, r"lion: betas must be in \[0, 1\), got 1.0"),
+        (lambda: optim.adamw(eps=-1e-8), ValueError, "adamw: eps must be finite and >= 0, got -1e-08"),
+        (lambda: optim.scale_rate(optim.sgd(), -1.0), ValueError, "scale_rate: factor must be finite and >= 0"),
         (lambda: optim.clip_value(3, 1.0), TypeError, "a rule is a function, not int"),
         (lambda: optim.rules_of({"b*": optim.sgd()}, ["a"]), ValueError, "'b\\*' fits none of the tensors a"),
         (lambda: optim.rules_of({"a": optim.sgd()}, ["a", "b"]), ValueError, "no rule fits the tensor 'b'"),
@@ -315,3 +320,45 @@ def test_the_sign_of_lion():
     assert [rule(0.0, g, (0.0,), 1, 1.0)[0] for g in (3.0, -1e-300, 0.0, -0.0)] == [-1.0, 1.0, 0.0, 0.0]
     assert all(math.isnan(rule(0.0, g, (0.0,), 1, 1.0)[0]) for g in (math.inf, math.nan))
     assert ops.step(1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("make", "rate"),
+    [(optim.sgd, 1e-3), (lambda: optim.sgd(0.9), 1e-3), (optim.adam, 1e-3), (optim.adamw, 1e-3), (optim.rmsprop, 1e-2),
+     (optim.adagrad, 1e-2), (optim.lion, 1e-4), (lambda: optim.Rule(lambda p, g, s, t, r: (p - r * g, s)), 0.1)],
+)  # fmt: skip
+def test_the_rates_that_rules_have_by_themselves(make, rate):
+    """Those of torch.optim and of Lion's authors."""
+    assert make().rate == rate
+    assert optim.Optimizer([Value(1.0)], make()).learning_rate == rate
+
+
+def test_amsgrad_of_adamw():
+    """The largest square counts: after one large gradient, steps stay small."""
+    plain, largest = optim.adamw(weight_decay=0.0), optim.adamw(weight_decay=0.0, amsgrad=True)
+    assert list(largest.state) == ["exp_avg", "exp_avg_sq", "max_exp_avg_sq"]
+    ends = []
+    for rule in (plain, largest):
+        value = Value(0.0)
+        optimizer = optim.Optimizer([value], rule, 0.01)
+        for step in range(300):
+            value.grad = 100.0 if step == 0 else 0.01
+            optimizer.step()
+        ends.append(value.data)
+    assert ends[0] < ends[1] < 0
+
+
+def test_a_norm_that_is_clipped_twice():
+    """The inner rule sees the norm of the gradients that it gets."""
+    values = [Value(0.0), Value(0.0)]
+    values[0].grad, values[1].grad = 3.0, -4.0
+    rule = optim.clip_norm(optim.clip_norm(optim.sgd(), 1.0), 2.0)
+    optim.Optimizer(values, rule, learning_rate=1.0).step()
+    assert np.allclose([x.data for x in values], [-0.6, 0.8], rtol=2e-6)
+
+
+def test_a_rule_may_return_plain_numbers():
+    value = Value(3.0)
+    optimizer = optim.Optimizer([value], optim.rule(m=1.0)(lambda p, g, s, t, r: (0.5, (2,))))
+    optimizer.step()
+    assert (value.data, optimizer.state) == (0.5, {"m": [2.0]})

@@ -197,3 +197,29 @@ def test_wrong_kinds_are_named():
         build(program, "nowhere", flags="-O0")
     with pytest.raises(ValueError, match="compiler and flags are for target='extension'"):
         build(program, "nowhere", target="python", compiler="gcc")
+
+
+def test_a_threshold_makes_the_output_of_one_element_the_prediction():
+    program = declare(outputs=lambda v: {"two": [v["sum"], v["w"] * 2.0], "one": [v["sum"]]}, threshold=0.5)
+    assert program.prediction == "one"
+    with pytest.raises(ValueError, match="a threshold is for a prediction of one element, but this one has 2 elements"):
+        declare(outputs=lambda v: {"two": [v["sum"], v["w"] * 2.0]}, prediction="two", threshold=0.5)
+    with pytest.raises(ValueError, match="but this one has none"):
+        declare(outputs=lambda v: {"two": [v["sum"], v["w"] * 2.0]}, threshold=0.5)
+
+
+def test_a_label_makes_the_first_output_the_prediction():
+    """And one of several targets the first one of its length."""
+    x, t, y = models.values(1), models.values(2), models.values(1)
+    w = Value(0.5)
+    outputs = {"hidden": [w * x[0]], "classes": [w * x[0] * 2.0, w + x[0]]}
+    loss = outputs["classes"][0] * t[0] + outputs["classes"][1] * t[1]
+    assert Program(Floats(x), Label(t), {"w": w}, loss, outputs).prediction == "hidden"
+    several = {"class": Label(t), "y": Floats(y)}
+    assert Program(Floats(x), several, {"w": w}, loss + y[0], outputs).prediction == "classes"
+
+
+def test_a_model_without_a_loss_has_no_first_weights():
+    x, w = Value(0.0), Value(0.5)
+    with pytest.raises(ValueError, match="neither targets nor initial distributions"):
+        Program(Floats([x]), None, {"w": w}, None, {"out": [w * x]}, initial={"w": (0.0, 1.0)})

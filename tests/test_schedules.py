@@ -209,3 +209,31 @@ def test_a_schedule_of_more_steps_than_there_is_memory_for(tmp_path) -> None:
     for module, data in ((nn, (bytes(784), bytes(1))), (generated, (array("d", [0.0, 0.0]), array("d", [0.0])))):
         with pytest.raises(ValueError, match=r"rates of all 1000000000 steps before the first one, .* several times"):
             module.train(*data, epochs=10**9, learning_rate=lambda step: 0.1)
+
+
+def test_the_defaults_are_pytorchs():
+    assert schedules.rates(schedules.step(1.0, 1), 3).tolist() == pytest.approx([1.0, 0.1, 0.01], rel=1e-14)
+    assert schedules.rates(schedules.cosine(0.5, 4), 6)[4:].tolist() == [0.0, 0.0]
+    assert schedules.rates(0.5, 3).tolist() == [0.5] * 3
+
+
+def test_a_short_cycle():
+    """The top may lie between the first two steps, but not on the first one, nor on the last one."""
+    found = schedules.rates(schedules.one_cycle(1.0, 5), 5)
+    assert found[0] == pytest.approx(1.0 / 25, rel=1e-14)
+    assert found[1] == max(found) < 1.0
+    for steps, share in ((4, 0.25), (2, 1.0)):
+        with pytest.raises(ValueError, match="a top between the first and the last step"):
+            schedules.one_cycle(1.0, steps, pct_start=share)
+    with pytest.raises(ValueError, match=r"must not be 0, got 25\.0 and 0"):
+        schedules.one_cycle(0.1, 10, final_div_factor=0)
+
+
+def test_a_bool_is_no_number_of_steps():
+    with pytest.raises(TypeError, match="steps must be an int, not bool"):
+        schedules.cosine(0.1, True)
+
+
+def test_a_single_step():
+    assert schedules.cosine(0.5, 1)(0) == 0.5
+    assert schedules.rates(schedules.linear_warmup(0.5, 1), 2).tolist() == [0.0, 0.5]

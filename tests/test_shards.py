@@ -287,3 +287,18 @@ def test_a_process_that_dies_is_an_error(folder, tmp_path) -> None:
 
 def the_model(options: argparse.Namespace) -> object:
     return nn
+
+
+def test_hidden_files_are_no_shards(tmp_path):
+    """As macOS puts them beside others on foreign disks."""
+    for name in ("a.npy", "._a.npy", ".b-ubyte"):
+        (tmp_path / name).write_bytes(b"")
+    assert shards.shards_of(tmp_path) == [tmp_path / "a.npy"]
+
+
+def test_a_header_of_the_second_version(tmp_path):
+    """NumPy writes it for headers of more than 65,535 bytes; others write it always."""
+    pixels, _ = digits.generate(5, 1)
+    with (tmp_path / "images.npy").open("wb") as file:
+        np.lib.format.write_array(file, np.frombuffer(pixels, np.uint8).reshape(5, 784), version=(2, 0))
+    assert b"".join(shards.images(tmp_path / "images.npy")) == pixels

@@ -292,3 +292,34 @@ def test_a_link_stays_one_and_the_file_behind_it_keeps_its_permissions(module, t
     module.load_weights(tmp_path / "real")
     assert sorted(os.listdir(tmp_path)) == ["link", "real"]
     assert (tmp_path / "real").stat().st_mode & 0o777 == 0o600
+
+
+def test_read_weights_refuses_what_modules_refuse(tmp_path):
+    path = tmp_path / "w"
+    for what, content in hostile(nn, path).items():
+        path.write_bytes(content)
+        if what in ("another name", "another shape"):  # of another model, but whole
+            read_weights(path)
+            continue
+        with pytest.raises(ValueError, match=f"^{path}: ") as caught:
+            read_weights(path)
+        assert type(caught.value) is ValueError, what
+
+
+def test_read_weights_refuses_holes_and_what_lies_in_two_tensors(tmp_path):
+    """All bytes belong to one tensor each; and natural numbers are ints."""
+    path = tmp_path / "w"
+    places = ((0, 8), (16, 24), 24), ((0, 8), (0, 8), 8), ((0, 16), (8, 16), 16), ((0, 8), (8, 16), 24)
+    for first, second, size in places:
+        shapes = [(end - begin) // 8 for begin, end in (first, second)]
+        header = {
+            name: {"dtype": "F64", "shape": [n], "data_offsets": place}
+            for name, n, place in zip("ab", shapes, (first, second), strict=True)
+        }
+        path.write_bytes(file_of(header, bytes(size)))
+        with pytest.raises(ValueError, match=r"is not where the header says|8 bytes too many"):
+            read_weights(path)
+    for entry in ({"shape": [1.0]}, {"shape": [True]}, {"shape": [-1, -1]}, {"data_offsets": [0, 8.0]}):
+        path.write_bytes(file_of({"a": {"dtype": "F64", "shape": [1], "data_offsets": [0, 8]} | entry}, bytes(8)))
+        with pytest.raises(ValueError, match="a shape or offset that is not a natural number"):
+            read_weights(path)
