@@ -286,7 +286,7 @@ def flat_data() -> memoryview[float]:
     """
 
 def flat_grad() -> memoryview[float]:
-    """The gradients, as a memoryview like flat_data(), in the same places. micrograd.mpi uses the spare bytes."""
+    """The gradients, as a memoryview like flat_data(), in the same places."""
 
 def load_state_dict(mapping: Mapping[str, Any], /) -> None:
     """Copies all parameters from {name: numbers}: buffers, arrays, lists, converted to float64. Returns None.
