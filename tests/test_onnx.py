@@ -249,6 +249,38 @@ def test_weights_are_what_ops_take_as_weights(tmp_path):
     assert interpreted(program, [1.0, 2.0])["y"].tolist() == [(3.0 + 9.0 + 5.0) / 2] * 3
 
 
+def test_what_constant_nodes_make_does_not_train(tmp_path):
+    """As a normalisation without weights is exported, or a mask; but a file may have all its weights there."""
+
+    def constant(name, numbers):
+        return node("Constant", [], [name], value=onnx.numpy_helper.from_array(np.array(numbers, np.float32), name))
+
+    tensors = {"w": np.ones((2, 3)), "gain": np.ones(3), "shift": np.zeros(3), "mask": [0.0, -9.0, 0.0]}
+    nodes = [
+        node("MatMul", ["x", "w"], ["product"]),
+        node("LayerNormalization", ["product", "gain", "shift"], ["h"]),
+        node("Add", ["h", "mask"], ["y"]),
+    ]
+    for stored, expected in ({"w": tensors["w"]}, ["w"]), ({}, list(tensors)):
+        made = [constant(name, numbers) for name, numbers in tensors.items() if name not in stored]
+        path = saved(tmp_path, model([*made, *nodes], {"x": [1, 2]}, ["y"], stored))
+        assert list(codegen.from_onnx(path, loss="cross_entropy").parameters) == expected
+        command("import", path, "-o", tmp_path / "net.py", "--loss", "cross_entropy", "--force")
+        assert set(codegen.load(tmp_path / "net.py").parameters) == set(expected)
+
+
+def test_gains_and_biases_may_be_reshaped(tmp_path):
+    """Those of torch.nn.GroupNorm are, if the exporter does not fold constants."""
+    nodes = [
+        node("MatMul", ["x", "w"], ["h"]),
+        node("Unsqueeze", ["gain", "axes"], ["gains"]),
+        node("Mul", ["h", "gains"], ["y"]),
+    ]
+    weights = {"w": np.ones((2, 3)), "gain": np.ones(3), "axes": np.array([0])}
+    program = codegen.from_onnx(saved(tmp_path, model(nodes, {"x": [1, 2]}, ["y"], weights)))
+    assert list(program.parameters) == ["w", "gain"]
+
+
 ROOT = Path(__file__).resolve().parent.parent
 FILES = sorted((ROOT / "tests" / "onnx_files").glob("*.onnx"))
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from codegen.checks import shown
+from codegen.onnx.graph import KEEPS
 from codegen.onnx.ops import ML, MOVES, SHIFTS, WEIGHTS
 from codegen.onnx.reader import File, Input, Node
 from codegen.onnx.shapes import FLOATS
@@ -26,9 +27,11 @@ def prepared(file: File) -> File:
     Constant nodes make too; a Softmax at the end of a linear classifier is a node of its own."""
     initializers = dict(file.initializers)
     nodes: list[Node] = []
+    constants: set[str] = set()
     for node in file.nodes:
         if node.op == "Constant" and not node.domain:
-            initializers[node.outputs[0] if node.outputs else ""] = _constant(node)
+            constants.add(name := node.outputs[0] if node.outputs else "")
+            initializers[name] = _constant(node)
         elif node.domain == ML and node.op in ("LinearClassifier", "LinearRegressor"):
             nodes += _linear(node, initializers)
         else:
@@ -40,7 +43,7 @@ def prepared(file: File) -> File:
             live.append(node)
             needed.update(node.inputs)
     found = {name: array for name, array in initializers.items() if name in needed}
-    file = replace(file, nodes=live[::-1], initializers=found)
+    file = replace(file, nodes=live[::-1], initializers=found, constants=constants)
     for each in file.inputs:
         if each.type not in FLOATS:
             file = _looked_up(file, each)
@@ -130,9 +133,15 @@ def _linear(node: Node, initializers: dict[str, Tensor]) -> Iterable[Node]:
 
 
 def weights_of(file: File) -> list[str]:
-    """The initializers that are weights, by what reads them, in the order of the file."""
+    """The initializers that are weights, by what reads them, in the order of the file.
+
+    What Constant nodes make is a mask or the like, except in files that have all their weights there.
+    """
     computed: set[str] = set()  # from weights, or normalised: what is before scales inputs, and does not train
+    sizes = {name: array.size for name, array in file.initializers.items()}  # and of what they become when moved
     for node in file.nodes:
+        if node.op in KEEPS:
+            sizes |= {made: sizes[x] for x, made in zip(node.inputs[:1], node.outputs, strict=False) if x in sizes}
         if node.op in WEIGHTS or node.op.startswith("Reduce") or not computed.isdisjoint(node.inputs):
             computed.update(node.outputs)
     products = {name for node in file.nodes if node.op in WEIGHTS for name in node.outputs}
@@ -144,5 +153,6 @@ def weights_of(file: File) -> list[str]:
         if node.op in SHIFTS and not computed.isdisjoint(node.inputs):
             is_bias = node.op == "Add" and not products.isdisjoint(node.inputs)
             least = 1 if is_bias else 2
-            found.update(x for x in node.inputs if x in file.initializers and file.initializers[x].size >= least)
-    return [name for name, array in file.initializers.items() if name in found and array.dtype.kind == "f"]
+            found.update(x for x in node.inputs if sizes.get(x, 0) >= least)
+    weights = [name for name, array in file.initializers.items() if name in found and array.dtype.kind == "f"]
+    return [name for name in weights if name not in file.constants] or weights

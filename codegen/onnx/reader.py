@@ -9,7 +9,7 @@ import math
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +59,7 @@ class File:
     nodes: list[Node]
     initializers: dict[str, Tensor]
     versions: dict[str, int]
+    constants: set[str] = field(default_factory=set)  # which of the initializers Constant nodes made
 
 
 def read(path: str | os.PathLike[str]) -> File:
