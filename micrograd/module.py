@@ -17,8 +17,10 @@ Numbers: TypeAlias = "float | list[Numbers]"
 class Module:
     """Something with parameters.
 
-    A subclass whose attributes are Modules, or lists of them, has theirs, under PyTorch's names: `encoder.0.weight`.
-    What two attributes share is there once, under its first name.
+    A subclass whose attributes are Modules, or lists or dicts of them, nested or not, has theirs, under PyTorch's names:
+    `encoder.0.weight`. What two attributes share is there once, under its first name. Values that are attributes
+    themselves may be parameters, constants or inputs, so a class with parameters of its own overrides parameters(),
+    named_parameters() and initial().
     """
 
     def zero_grad(self) -> None:
@@ -35,7 +37,10 @@ class Module:
         found: dict[Value, tuple[str, Nested]] = {}
         for name, tensor in self._of_children("named_parameters"):
             found.setdefault(next(leaves_of(tensor)), (name, tensor))
-        return dict(found.values())
+        named = dict(found.values())
+        if len(named) != len(found):
+            raise ValueError(f"two tensors have the same name, among {list(named)}")
+        return named
 
     def initial(self) -> dict[str, Initial]:
         """For each named tensor, the distribution that it was drawn from: the (low, high) of a uniform one, say.
@@ -59,16 +64,20 @@ class Module:
         load_state_dict(self.named_parameters(), state)
 
     def _children(self) -> Iterator[tuple[str, Module]]:
-        for name, value in vars(self).items():
-            if isinstance(value, Module):
-                yield name, value
-            elif isinstance(value, list | tuple):
-                yield from ((f"{name}.{i}", x) for i, x in enumerate(value) if isinstance(x, Module))
+        return _modules_in(vars(self))
 
     def _of_children(self, method: str) -> Iterator[tuple[str, Any]]:
         for prefix, child in self._children():
             for name, value in getattr(child, method)().items():
                 yield f"{prefix}.{name}", value
+
+
+def _modules_in(nested: Any) -> Iterator[tuple[str, Module]]:
+    for key, value in nested.items() if isinstance(nested, dict) else enumerate(nested):
+        if isinstance(value, Module):
+            yield str(key), value
+        elif isinstance(value, dict | list | tuple):
+            yield from ((f"{key}.{name}", module) for name, module in _modules_in(value))
 
 
 def load_state_dict(parameters: Mapping[str, Any], state: Mapping[str, Any]) -> None:

@@ -289,6 +289,24 @@ def test_a_module_has_the_tensors_of_its_attributes():
     assert MLP(2, [3, 1]).state_dict().keys() == MLP(2, [3, 1]).named_parameters().keys()
 
 
+def test_modules_in_dicts_and_nested_lists():
+    class Net(Module):
+        def __init__(self) -> None:
+            self.heads = {"left": Layer(2, 1), "right": [Layer(2, 1), {0: Layer(2, 1)}], "width": 2}
+            self.grid = [[LayerNorm(2)], (Dropout(0.5), LayerNorm(2))]
+
+    net = Net()
+    stems = ["heads.left", "heads.right.0", "heads.right.1.0", "grid.0.0", "grid.1.1"]
+    assert list(net.named_parameters()) == [f"{stem}.{name}" for stem in stems for name in ("weight", "bias")]
+    assert net.parameters()[2] is net.heads["left"].neurons[0].b
+    assert len(net.parameters()) == 3 * 3 + 2 * 4
+    net.grid[1][0](values(np.ones(3)))
+    assert len(net.noise()) == 1
+    net.heads |= {"right.0": Layer(2, 1)}
+    with pytest.raises(ValueError, match="two tensors have the same name"):
+        net.named_parameters()
+
+
 @pytest.mark.nightly
 def test_a_model_of_layers_has_the_interpreted_bits(tmp_path):
     compare(reader()[1], tmp_path, steps=3)
