@@ -160,9 +160,10 @@ class Attention(TensorModule):
     """torch.nn.MultiheadAttention of one sequence, with `num_heads` heads over vectors of `embed_dim` numbers.
 
     `attention(x)` is self-attention; `attention(query, key, value)` looks at another sequence. With `causal`, a token
-    sees itself and those before it. The tensors are PyTorch's: `in_proj_weight` and `in_proj_bias` for queries, keys
-    and values one after the other, `out_proj.weight`, `out_proj.bias`. Raises ValueError if embed_dim is no multiple of
-    num_heads.
+    sees itself and those before it. `mask`, numbers or Values, is added to the scores, as PyTorch's masks of floats:
+    a row with one for each key, or such a row for each query; -inf hides a key. The tensors are PyTorch's:
+    `in_proj_weight` and `in_proj_bias` for queries, keys and values one after the other, `out_proj.weight`,
+    `out_proj.bias`. Raises ValueError if embed_dim is no multiple of num_heads.
     """
 
     def __init__(self, embed_dim: int, num_heads: int, bias: bool = True) -> None:
@@ -176,11 +177,14 @@ class Attention(TensorModule):
         self.out_weight = self._add("out_proj.weight", (-linear, linear), embed_dim, embed_dim)
         self.out_bias = self._add("out_proj.bias", (0.0, 0.0), embed_dim) if bias else None
 
-    def __call__(self, query: Any, key: Any = None, value: Any = None, *, causal: bool = False) -> list[Row]:
+    def __call__(
+        self, query: Any, key: Any = None, value: Any = None, *, causal: bool = False, mask: Any = None
+    ) -> list[Row]:
         key = query if key is None else key
         value = key if value is None else value
         if len(key) != len(value) or (causal and len(query) != len(key)):
             raise ValueError(f"queries, keys and values do not fit: {len(query)}, {len(key)} and {len(value)}")
+        added = _mask(mask, len(query), len(key))
         queries, keys, values = (self._projected(part, x) for part, x in enumerate((query, key, value)))
         width = self.embed_dim // self.num_heads
         heads = [slice(h * width, (h + 1) * width) for h in range(self.num_heads)]
@@ -190,7 +194,8 @@ class Attention(TensorModule):
             seen = t + 1 if causal else len(keys)
             row: Row = []
             for head in heads:
-                shares = softmax([_dot(q[head], k[head]) * scale for k in keys[:seen]])
+                scores = [_dot(q[head], k[head]) * scale for k in keys[:seen]]
+                shares = softmax([a + b for a, b in zip(scores, added[t], strict=False)] if added else scores)
                 row += [_dot(shares, column) for column in zip(*(v[head] for v in values[:seen]), strict=True)]
             mixed.append(row)
         return [_affine(self.out_weight, self.out_bias, row) for row in mixed]
@@ -199,6 +204,18 @@ class Attention(TensorModule):
         own = slice(part * self.embed_dim, (part + 1) * self.embed_dim)
         bias = self.in_proj_bias[own] if self.in_proj_bias is not None else None
         return [_affine(self.in_proj_weight[own], bias, x) for x in sequence]
+
+
+def _mask(mask: Any, queries: int, keys: int) -> list[Any]:
+    """A row for each query; none without a mask."""
+    if mask is None:
+        return []
+    rows = [*mask] if len(mask) and is_sequence(mask[0]) else [mask] * queries
+    if len(rows) != queries or any(not is_sequence(row) or len(row) != keys for row in rows):
+        raise ValueError(f"a mask must be {queries} rows of {keys} numbers, or one for all")
+    if any(type(x).__name__ in ("bool", "bool_") for row in rows for x in row):
+        raise TypeError("a mask is added to the scores: use -inf for what must not be seen, and 0, not bools")
+    return rows
 
 
 class LayerNorm(TensorModule):

@@ -17,7 +17,7 @@ Numbers: TypeAlias = "float | list[Numbers]"
 class Module:
     """Something with parameters.
 
-    A subclass whose attributes are Modules, or lists or dicts of them, nested or not, has theirs, under PyTorch's names:
+    A subclass whose attributes are Modules, or lists or dicts of them, also nested, has theirs, under PyTorch's names:
     `encoder.0.weight`. What two attributes share is there once, under its first name. Values that are attributes
     themselves may be parameters, constants or inputs, so a class with parameters of its own overrides parameters(),
     named_parameters() and initial().

@@ -68,11 +68,19 @@ def lstm(w: dict[str, np.ndarray], xs: np.ndarray, layers: int, units: int, stat
     return xs, np.array(hs), np.array(cs)
 
 
-def attention(w: dict, query: np.ndarray, key: np.ndarray, value: np.ndarray, heads: int, causal: bool) -> np.ndarray:
+def attention(
+    w: dict,
+    query: np.ndarray,
+    key: np.ndarray,
+    value: np.ndarray,
+    heads: int,
+    causal: bool,
+    mask: np.ndarray | float = 0.0,
+) -> np.ndarray:
     bias = np.split(w["in_proj_bias"], 3) if "in_proj_bias" in w else [0, 0, 0]
     parts = zip((query, key, value), np.split(w["in_proj_weight"], 3), bias, strict=True)
     q, k, v = (np.stack(np.split(x @ m.T + b, heads, axis=1)) for x, m, b in parts)
-    scores = q @ np.swapaxes(k, 1, 2) / np.sqrt(q.shape[2])
+    scores = q @ np.swapaxes(k, 1, 2) / np.sqrt(q.shape[2]) + mask
     if causal:
         scores = np.where(np.tri(len(query), dtype=bool), scores, -np.inf)
     shares = np.exp(scores - scores.max(-1, keepdims=True))
@@ -136,6 +144,28 @@ def test_attention_to_another_sequence():
     close(module(values(query), values(key), values(value)), expected)
     expected = attention(weights(module), query, key, key, 4, False)
     close(module(values(query), values(key)), expected)
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention_with_a_mask(causal):
+    """Of numbers or Values, for each query or one for all, as torch.nn.MultiheadAttention adds masks of floats."""
+    module, x = Attention(6, 2), RNG.normal(size=(4, 6))
+    mask = RNG.normal(size=(4, 4))
+    mask[2, 1] = mask[3, 0] = -math.inf
+    padding = np.array([0.0, 0.0, 0.0, -math.inf])
+    for given in (mask, padding):
+        expected = attention(weights(module), x, x, x, 2, causal, given)
+        for form in (given, given.tolist(), array(given)):
+            close(module(values(x), causal=causal, mask=form), expected)
+    row = RNG.normal(size=3)
+    expected = attention(weights(module), x, x[:3], x[:3], 2, False, row)
+    close(module(values(x), values(x[:3]), mask=row), expected)
+
+
+@pytest.mark.parametrize("mask", [[True, False], np.array([[True, False]] * 2)])
+def test_a_mask_is_no_bools(mask):
+    with pytest.raises(TypeError, match="use -inf for what must not be seen"):
+        Attention(2, 1)(values(np.zeros((2, 2))), mask=mask)
 
 
 @pytest.mark.parametrize(("affine", "bias"), [(True, True), (True, False), (False, True)])
@@ -214,6 +244,8 @@ def test_first_weights_are_drawn_from_what_initial_says():
             lambda: Attention(2, 1)(values(np.zeros((1, 2))), values(np.zeros((2, 2))), causal=True),
             "do not fit: 1, 2 and 2",
         ),
+        (lambda: Attention(2, 1)(values(np.zeros((2, 2))), mask=[0.0]), "a mask must be 2 rows of 2 numbers"),
+        (lambda: Attention(2, 1)(values(np.zeros((2, 2))), mask=[[0.0, 0.0]]), "a mask must be 2 rows of 2 numbers"),
         (lambda: LayerNorm(3)(values(np.zeros(2))), "has 3 inputs, got 2"),
         (lambda: Conv2d(1, 1, 1, padding=(0, -1)), "padding at least 0"),
         (lambda: Conv2d(1, 1, 1, stride=(1, 0)), "stride must be at least 1"),
