@@ -137,6 +137,7 @@ def _refuse(name: str) -> TypeError:
 class Array(np.ndarray[Any, np.dtype[np.object_]]):
     """An ndarray of Values, and of numbers among them, which are constants. Make one with array()."""
 
+    @np.errstate(all="ignore")  # leaves are often 0 while a graph is traced
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if ufunc.__name__ == "clip":
             return np.minimum(np.maximum(inputs[0], inputs[1]), inputs[2], **options)

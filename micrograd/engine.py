@@ -397,8 +397,8 @@ class Value:
 
     def _refuse(self, other: object = None) -> bool:
         raise TypeError(
-            "a Value has no order and no truth: a comparison would be fixed when the graph is traced; "
-            "use relu() or max(), or compare the .data; np.maximum and the like need micrograd.arrays.array(values)"
+            "a Value has no order and no truth: a comparison would be fixed when the graph is traced; use relu(), "
+            "max() or min(), or compare the .data; np.maximum and the like need micrograd.arrays.array(values)"
         )
 
     __lt__ = __le__ = __gt__ = __ge__ = _refuse

@@ -61,7 +61,8 @@ class Conv2d(TensorModule):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self.kernel, self.stride, self.padding = _pair(kernel_size), _pair(stride), _pair(padding)
+        self.kernel, self.stride = _pair("kernel_size", kernel_size), _pair("stride", stride)
+        self.padding = _pair("padding", padding)
         if min(in_channels, out_channels, *self.kernel, *self.stride) < 1 or min(self.padding) < 0:
             raise ValueError("channels, kernel_size and stride must be at least 1, and padding at least 0")
         bound = 1 / math.sqrt(in_channels * math.prod(self.kernel))
@@ -226,7 +227,8 @@ class LayerNorm(TensorModule):
 
     def __init__(self, size: int, eps: float = 1e-5, elementwise_affine: bool = True, bias: bool = True) -> None:
         super().__init__()
-        self.size, self.eps = size, finite("eps", eps)
+        self.size = size = _int("size must be an int, the length of the vectors", size)
+        self.eps = finite("eps", eps)
         self.weight = self._add("weight", (1.0, 1.0), size) if elementwise_affine else None
         self.bias = self._add("bias", (0.0, 0.0), size) if elementwise_affine and bias else None
 
@@ -307,9 +309,17 @@ def _drawn(distribution: Distribution, shape: Sequence[int], kind: str) -> Any:
     return [_drawn(distribution, shape[1:], kind) for _ in range(shape[0])]
 
 
-def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+def _pair(name: str, size: int | tuple[int, int]) -> tuple[int, int]:
     height, width = size if isinstance(size, tuple | list) else (size, size)
-    return index(height), index(width)
+    expected = f"{name} must be an int, or one for the height and one for the width"
+    return _int(expected, height), _int(expected, width)
+
+
+def _int(expected: str, size: Any) -> int:
+    try:
+        return index(size)
+    except TypeError:
+        raise TypeError(f"{expected}, got {size!r}") from None
 
 
 def _dot(a: Iterable[Any], b: Iterable[Any]) -> Value:

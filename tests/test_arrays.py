@@ -108,6 +108,7 @@ def test_a_function_computes_on_values_what_it_computes_on_numbers(text: str):
         ("a.sum(axis=1.0)", "'float' object cannot be interpreted as an integer"),
         ("np.isin(x, x[:1])", "isin of an array of Values would be decided once"),
         ("np.gradient(x)", "gradient of an array of Values is not defined"),
+        ("np.minimum(x[0], 1.0)", r"use relu\(\), max\(\) or min\(\)"),
         ("x[0] == np.array([1.0])", "a Value has no order and no truth"),
         ("x[0] != np.array([1.0])", "a Value has no order and no truth"),
         ("array(['one'])", "a Value holds a real number, not str"),
@@ -281,6 +282,13 @@ def test_a_program_refuses_arrays_of_anything_else(changes, error, message):
     }
     with pytest.raises(error, match=message):
         Program(**declaration | changes)
+
+
+@pytest.mark.filterwarnings("error")
+def test_leaves_that_are_0_do_not_warn():
+    y = array(np.zeros(3))
+    assert np.isnan(data(y * np.log(y))).all()
+    assert np.isnan(data((np.log(y) - np.log(y)).sum()))
 
 
 @pytest.mark.filterwarnings("ignore:.*encountered in:RuntimeWarning")

@@ -266,6 +266,19 @@ def test_a_token_is_an_int_or_values(wrong):
         Embedding(3, 2)(wrong)
 
 
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Conv2d(1, 1, 3, padding="same"), "padding must be an int, or one for the height .* got 'same'"),
+        (lambda: Conv2d(1, 1, (3, 2.5)), "kernel_size must be an int, or one for the height .* got 2.5"),
+        (lambda: LayerNorm((4, 4)), r"size must be an int, the length of the vectors, got \(4, 4\)"),
+    ],
+)
+def test_sizes_are_ints(make, message):
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
 def test_numbers_among_the_values_of_a_layer():
     """As np.pad and np.where leave them there, wherever they stand."""
     x = [np.int64(0), Value(1.0), 2.0]
