@@ -50,8 +50,9 @@ becomes:
                 lanes j < 32:
                     sum[32row + j] += mul(data[32k + j], value[32i + 8row + k])
 
-All rows fill whole tiles. While an addition waits for the one before in its sum, those of other sums begin. Where the
-number of terms grows from token to token, rows that share nothing are tiles too: heads, for example.
+All rows fill whole tiles. Where a row is a part of a vector they are not unrolled: gcc would make vectors of the first
+two alone. While an addition waits for the one before in its sum, those of other sums begin. Where the number of terms
+grows from token to token, rows that share nothing are tiles too: heads, for example.
 
 
 More lanes than registers can hold -> blocks of lanes.
@@ -214,7 +215,8 @@ def _shared(nest: Body, target: Target, is_growing: bool) -> Body:
     if size == 1 or not (is_shared or is_growing) or not all(place.index.is_contiguous(lane.counter) for place in read):
         return nest
     rows = [Part(loop, loop.counter, ROW, 0, loop.count // size, size)]
-    return _nest(outer, Part(lane, BLOCK, lane.counter, 0, lane.count // width, width), rows, body, unrolled=True)
+    lanes = Part(lane, BLOCK, lane.counter, 0, lane.count // width, width)
+    return _nest(outer, lanes, rows, body, unrolled=width % target.cache_line == 0)
 
 
 def _is_row_of_sums(body: Body) -> bool:
