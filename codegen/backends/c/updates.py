@@ -137,7 +137,8 @@ def _in_double(updates: Updates, lines: list[str], header: str) -> list[str]:
 def _rows_stay(updates: Updates, arithmetic: Arithmetic, row_tensors: Sequence[int]) -> list[str]:
     """Whether rows whose gradients are 0 stay as they are."""
     rules = sorted({updates.of_tensor[tensor] for tensor in row_tensors})
-    body, answer = list[str](), "1"
+    body: list[str] = []
+    answer = "1"
     for update in (updates.rules[k] for k in rules):
         if update.kept is None:
             body, answer = [], "0"
