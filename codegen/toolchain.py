@@ -24,8 +24,9 @@ from codegen.backends.shared import csrc
 sysconfig.get_config_vars()  # now: in older Pythons, threads that come first at once would see only some of them
 
 # The environment's CFLAGS may have -ffast-math or parts of it. The last two flags undo that, and at linking they keep
-# gcc from making the process flush subnormals. They turn errno and traps on, so they come before what turns those off.
-EXACT_FLAGS = ["-O3", "-fno-fast-math", "-fno-unsafe-math-optimizations"]
+# gcc from making the process flush subnormals. They turn errno and traps on, so they come before what turns those off;
+# clang warns of that unless traps were off before.
+EXACT_FLAGS = ["-O3", "-fno-trapping-math", "-fno-fast-math", "-fno-unsafe-math-optimizations"]
 # Contraction to fused multiply-add would round differently from the interpreted engine, and with -std=c11 gcc for s390x
 # computes float32 in float64. gcc makes no vectors of a selection that might trap. What the C of a registered op calls
 # has to be there. The rest is hygiene and speed.
