@@ -47,6 +47,17 @@ def test_an_op_that_is_missing_is_named_with_its_node(tmp_path):
     refused(tmp_path, found, "com.example.Re?lu?[31m")
 
 
+@pytest.mark.parametrize(
+    ("op", "inputs"), [("Ceil", "ss"), ("Floor", "ss"), ("Round", "ss"), ("Mod", "sss"), ("Mod", "s")]
+)
+def test_rounding_takes_no_input_for_the_place_of_its_result(op, inputs, tmp_path):
+    """It would have changed s, which others read."""
+    s = np.float32([[1, 1.5, 2, 2.5]])
+    nodes = [node("Mul", ["x", "s"], ["y"]), node(op, list(inputs), ["z"], name="the_node")]
+    found = model(nodes, {"x": (1, 4)}, ["y", "z"], {"s": s})
+    refused(tmp_path, found, "'the_node'", f"{len(inputs)} inputs, expected {1 + (op == 'Mod')}")
+
+
 def test_what_is_no_onnx_file(tmp_path):
     path = tmp_path / "text.onnx"
     for content in (b"", b"hello", bytes(100), b"\x08" * 50):

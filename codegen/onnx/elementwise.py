@@ -179,10 +179,12 @@ def Not(x: Any) -> Tensor:
     return each(lambda a: 1.0 - a, x, cost=2) if is_graph(x) else np.logical_not(x)
 
 
-def _of_numbers(function: Callable[..., Any]) -> Callable[..., Tensor]:
+def _of_numbers(function: Callable[..., Any], count: int = 1) -> Callable[..., Tensor]:
     """An op of constants alone, as those are that compute shapes."""
 
     def op(*given: Any, fmod: int = 0) -> Tensor:
+        if len(given) != count:  # NumPy would write the result into the next one
+            raise ValueError(f"{len(given)} inputs, expected {count}")
         tensors = [numbers("what is rounded", x) for x in given]
         spend(*np.broadcast_shapes(*(x.shape for x in tensors)))
         with np.errstate(all="ignore"):
@@ -194,4 +196,4 @@ def _of_numbers(function: Callable[..., Any]) -> Callable[..., Tensor]:
 Floor = _of_numbers(np.floor)
 Ceil = _of_numbers(np.ceil)
 Round = _of_numbers(np.round)
-Mod = _of_numbers(np.mod)
+Mod = _of_numbers(np.mod, 2)
