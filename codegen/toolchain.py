@@ -97,9 +97,10 @@ def compile_flags(compiler_type: str) -> list[str]:
 def wheel_flags(compiler_type: str) -> tuple[list[str], list[str]]:
     """What a module of a wheel is compiled and linked with: smaller and as fast, without stubs for calls of libraries,
     and without what only debuggers read, names and unwind tables, unless the environment's CFLAGS ask for it."""
+    flags = compile_flags(compiler_type)
     if compiler_type == "msvc":
-        return MSVC_FLAGS, []
-    flags = [*UNIX_FLAGS, *SMALL_FLAGS]
+        return flags, []
+    flags = [*flags, *SMALL_FLAGS]
     compiler = _of_setuptools()
     if sys.platform != "linux" or "-g" in os.environ.get("CFLAGS", "").split() or "tcc" in compiler:
         return flags, EXACT_FLAGS

@@ -17,8 +17,8 @@ becomes:
         sum[j] += mul(value[496 - 16k], apart[1520 + j - 32k])
 
 gcc unrolls most loops over tiles of sums, but not all, and then does not know which sum each statement means. Few
-terms it unrolls too, if it knows how many, and finds its own way. Terms that go back need no loop in order there: each
-lane is an image.
+terms it unrolls too, if it knows how many, and finds its own way, unless loops around them have more, as those over the
+places of a kernel. Terms that go back need no loop in order there: each lane is an image.
 
 And of an address that is two, four or eight times another one plus something gcc 12 forgets what it points to: perhaps
 to the sums. So it is not told that both are in the same array.

@@ -167,8 +167,8 @@ def written_in(loops: Loops, phase: Phase) -> Marks:
     return marked(loops, (found for kernel in kernels for found in indices_written(loops, kernel)))
 
 
-def marked(loops: Loops, indices: Iterable[Ints]) -> Marks:
-    marks = np.zeros(loops.lengths[VALUE], bool)
+def marked(loops: Loops, indices: Iterable[Ints], array: str = VALUE) -> Marks:
+    marks = np.zeros(loops.lengths[array], bool)
     for found in indices:
         marks[found] = True
     return marks
@@ -210,10 +210,7 @@ def _row_bytes(kernel: Kernel, target: Target) -> int:
 
 def are_far(loops: Loops, kernels: Iterable[Kernel], target: Target) -> bool:
     """Whether the parameters that these kernels read are more than a first-level cache holds from image to image."""
-    marks = np.zeros(loops.lengths[DATA], bool)
-    for kernel in kernels:
-        for found in indices_read(loops, kernel, DATA):
-            marks[found] = True
+    marks = marked(loops, (found for kernel in kernels for found in indices_read(loops, kernel, DATA)), DATA)
     return int(marks.sum()) * target.bytes > FIRST_LEVEL
 
 
@@ -268,8 +265,8 @@ def _operations(nest: Body, target: Target, is_far: bool = False) -> Cost:
 
     def weight(place: Place) -> float:
         is_near = lane is None or place.array not in (DATA, VALUE) or place.index.is_contiguous(lane.counter)
-        is_once = is_far and place.array == DATA and all(place.depends_on(loop.counter) for loop in found)
-        return max(1.0 if is_near else apart, FROM_SECOND if is_once else 1.0)
+        has_one_use = is_far and place.array == DATA and all(place.depends_on(loop.counter) for loop in found)
+        return max(1.0 if is_near else apart, FROM_SECOND if has_one_use else 1.0)
 
     by_image = _work(nest, target.density, weight) / lanes * vectors * width
     return Cost(by_image, _work(nest, 1.0, lambda place: 1.0))

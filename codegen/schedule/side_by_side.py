@@ -56,6 +56,7 @@ from codegen.schedule.forms import Growing
 from codegen.schedule.nest import around, distributed, roots_and_body
 from codegen.schedule.phases import indices_of, written_in
 from codegen.schedule.target import Target
+from codegen.schedule.tile import even_size
 
 IMAGE, BLOCK = "image", "block"
 
@@ -98,7 +99,7 @@ def _nests(nest: Body, target: Target, grows: bool) -> list[Body]:
     most = target.registers.roots
     beside = [loop for loop in found if grows and loop is not row and loop.count * row.count <= most][-1:]
     outer = [loop for loop in found if loop is not row and loop not in beside]
-    size = _block_size(row.count, most)
+    size = even_size(row, most)
     blocks, rest = divmod(row.count, size)
     result = []
     if blocks:
@@ -127,10 +128,3 @@ def _row(found: list[For], body: Body) -> For | None:
         return sum(not place.depends_on(loop.counter) for place in read)
 
     return max(reversed(found), key=shared, default=None)
-
-
-def _block_size(count: int, most: int) -> int:
-    """The number of sums in a block: blocks of equal size if possible."""
-    if count <= most:
-        return count
-    return next((size for size in range(most, most // 2, -1) if count % size == 0), most)
