@@ -15,8 +15,10 @@ from codegen import Floats, Program, compile_program
 from codegen.ir.loops import Pass
 from codegen.pipeline import build_graph, reroll
 from codegen.reroll.affine import fit
+from codegen.schedule.nest import root_loops
 from micrograd.arrays import array
 from micrograd.functional import mse, softmax, total
+from micrograd.nn import Conv2d
 
 SIDE = 6
 
@@ -35,6 +37,36 @@ def test_the_pixels_of_an_image_are_one_array_whatever_their_number_of_neighbour
     assert {group.offset for group in forward[3:]} == {found.layout.index[pixels].min()}
     assert (places == np.arange(4 * SIDE**2).reshape(SIDE, SIDE, 4).transpose(2, 0, 1)).all()  # channels innermost
     assert found.loops.region("value", forward[3].offset).name == "O_PIXELS"
+
+
+def test_a_side_is_one_nest_for_all_channels():
+    """And two opposite ones are. Term by term, all four sides would be loops of their own."""
+    x, layer = array(np.zeros((3, SIDE, SIDE))), Conv2d(3, 4, 3, padding=1)
+    pixels = array(layer(x))
+    found, _ = grids(Program(Floats(x), None, layer.named_parameters(), (pixels * pixels).sum(), {}, 0.01))
+    (sides,) = [k for k in found.loops.kernels if k.passes & Pass.LOSS and k.roots == 64 and len(k.nests) > 1]
+    assert [[loop.count for loop in root_loops(nest)] for nest in sides.nests] == [[2, 4, 4], [2, 4, 4]]
+
+
+def normalised(x, groups=2):
+    those = x.reshape(groups, -1)
+    those = those - those.mean(axis=1, keepdims=True)
+    return (those / np.sqrt((those * those).mean(axis=1, keepdims=True) + 1e-5)).reshape(x.shape)
+
+
+def test_layers_of_different_sizes_are_no_stack():
+    """Residual blocks, of which the second one halves the image: their norms are alike, and nothing else."""
+    x = h = array(np.zeros((1, SIDE, SIDE)))
+    weights = {}
+    for block, (few, many) in enumerate(((1, 2), (2, 4))):
+        first = Conv2d(few, many, 3, stride=1 + block, padding=1, bias=False)
+        second = Conv2d(many, many, 3, padding=1, bias=False)
+        around = Conv2d(few, many, 1, stride=1 + block, bias=False)
+        weights |= {f"{block}.{i}": layer.weight for i, layer in enumerate((first, second, around))}
+        h = (normalised(array(second(normalised(array(first(h))).relu()))) + array(around(h))).relu()
+    found, stored = grids(Program(Floats(x), None, weights, (h * h).sum(), {"h": h}, 0.01))
+    assert stored
+    assert len(found.layout.groups) < 120  # and 289 without grids
 
 
 @pytest.mark.slow

@@ -63,7 +63,7 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
         columns = range(term.column, term.column + len(term.kinds))
         return term.shape, *(id(tables[c]) if c in tables else repr(literals.get(c)) for c in columns)
 
-    parts, relative, patterns = _segments(stored.runs, indices, key)
+    parts, relative, patterns = _segments(stored.runs, indices, results, key)
     nests: list[Nest] = []
     for rows in patterns:
         firsts = [run.columns(indices)[rows, 0] for part in parts for run in part]
@@ -157,14 +157,14 @@ def _alike(layout: Layout, stored: GroupLayout) -> list[GroupLayout]:
 Key = Callable[[Run], Hashable]
 
 
-def _segments(runs: list[Run], indices: Ints, key: Key) -> tuple[list[Segment], list[Ints], list[Ints]]:
+def _segments(runs: list[Run], indices: Ints, results: Ints, key: Key) -> tuple[list[Segment], list[Ints], list[Ints]]:
     """The loops over terms, how their terms advance, and the rows of instances that advance alike."""
     parts: list[Segment] = [(run,) for run in runs]
     relative, patterns = _relative(parts, indices)
     if len(patterns) > 1:
         terms = TermList(runs, indices, key)
         cut = terms.segments(terms.alike)
-        if len(cut) - len(parts) < len(patterns):
+        if len(cut) - len(parts) < len(patterns) and _count(cut, indices, results) < _count(parts, indices, results):
             parts = cut
             relative, patterns = _relative(parts, indices)
     if len(patterns) == 1:
@@ -213,6 +213,14 @@ def _statements(parts: list[Segment], indices: Ints) -> int:
             looks_up = any(loop.rows is not None for piece in pieces for loop in piece.loops)
             count += most_pieces(run.count) if looks_up else len(pieces)
     return count
+
+
+def _count(parts: list[Segment], indices: Ints, results: Ints) -> int:
+    """How many nests compute the instances, if these are the loops over terms."""
+    firsts = [run.columns(indices)[:, 0] for part in parts for run in part]
+    instances = np.hstack([results[:, None], *firsts])
+    patterns = _relative(parts, indices)[1]
+    return sum(len(fit(instances[rows], shorten=True)) if len(rows) > 1 else 1 for rows in patterns)
 
 
 def _relative(parts: list[Segment], indices: Ints) -> tuple[list[Ints], list[Ints]]:

@@ -98,8 +98,7 @@ class _Search:
         """The storage with what is found. `first`: that of the start."""
         plan, layout = self.with_families(start, first)
         # A stack of layers is stored an equal distance apart, so that loops go over them: grids would move it.
-        is_stack = sum(len({part.group.place for part in family}) > 1 for family in plan.families) > 1
-        for of_gradients in () if is_stack else (False, True):  # which are stored as the values are
+        for of_gradients in () if sum(map(_is_across_layers, plan.families)) > 1 else (False, True):  # as values are
             plan, layout = self.with_grids(plan, layout, first.readers, of_gradients)
         return plan, layout
 
@@ -137,6 +136,11 @@ class _Search:
 
     def margins(self, layout: Layout) -> Margins:
         return layout.wanted if self.has_margins else {}
+
+
+def _is_across_layers(family: list[Member]) -> bool:
+    """Whether it has the same part of several layers."""
+    return len({part.group.place for part in family}) > 1 and len({part.size for part in family}) == 1
 
 
 def _sizes(layout: Layout, margins: Margins) -> dict[Key, int]:
