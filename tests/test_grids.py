@@ -162,6 +162,49 @@ def test_a_grid_with_empty_places_has_the_bits_of_the_engine(tmp_path):
     compare(program, tmp_path, steps=2, flags=["-O0"])
 
 
+def convolutional_lstm(has_zeros=False, side=5, steps=2, channels=4):
+    """Gates i, f, g, o from kernels on an image and on the state. Before the first step that is 0, or there is none."""
+    x = array(np.zeros((steps, 1, side, side)))
+    y = array(np.zeros((channels, side, side)))
+    rng = np.random.default_rng(0)
+    weights = {name: array(rng.normal(size=(4 * channels, n, 3, 3))) for name, n in (("x", 1), ("h", channels))}
+
+    def convolved(image, kernels):
+        around = np.pad(image, ((0, 0), (1, 1), (1, 1)))
+        windows = np.lib.stride_tricks.sliding_window_view(around, (3, 3), axis=(1, 2))
+        return np.einsum("cyxij,ocij->oyx", windows, kernels)
+
+    h = c = np.zeros(y.shape) if has_zeros else None
+    for now in x:
+        z = convolved(now, weights["x"]) if h is None else convolved(now, weights["x"]) + convolved(h, weights["h"])
+        i, f, g, o = (z[channels * k :][:channels] for k in range(4))
+        new = i.sigmoid() * np.tanh(g)
+        c = new if c is None else f.sigmoid() * c + new
+        h = o.sigmoid() * np.tanh(c)
+    return Program(Floats(x), Floats(y), weights, ((h - y) ** 2).mean(), {"h": h}, 0.01)
+
+
+def test_a_first_step_may_have_fewer_gates_than_others():
+    """So fewer weights read its image. And gates i, f, o are no neighbours among the four: each pixel has two loops."""
+    found, _ = grids(convolutional_lstm())
+    assert len(found.layout.groups) < 40  # and 108 without arrays with padding, 44 if steps are layers
+    (gates,) = [kernel for kernel in found.loops.kernels if kernel.roots == 3 * 4 * 25]
+    assert [[loop.count for loop in root_loops(nest)] for nest in gates.nests] == [[5, 5, 8], [5, 5, 4]]
+
+
+@pytest.mark.slow
+def test_gradients_of_states_are_stored_as_the_states_and_not_as_gates():
+    """They are read together with both, and of the gates, which are rows of one product, each is a part."""
+    found, _ = grids(convolutional_lstm(has_zeros=True, steps=3))
+    assert len(found.layout.groups) < 70  # and 168 if they were stored as gates are
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("has_zeros", [False, True])
+def test_steps_of_images_have_the_bits_of_the_engine(has_zeros, tmp_path):
+    compare(convolutional_lstm(has_zeros, side=4, channels=2), tmp_path, steps=2, flags=["-O0"])
+
+
 def in_a_ring(units=8):
     """What is beyond the end of a line is its other end."""
     kernels = array(np.random.default_rng(0).uniform(size=(4, 4, 2)))
@@ -199,19 +242,37 @@ def test_a_family_has_no_room_for_a_box_that_grids_make():
     check(Program(Floats(x), Floats(y), weights, mse(out, y), {"out": out}, 0.01), steps=1)
 
 
+def covered(rows, pieces):
+    """The rows that the loops of all pieces go over."""
+    return sorted(
+        tuple(rows[piece.start] + sum(i * loop.strides for i, loop in zip(at, piece.loops, strict=True)))
+        for piece in pieces
+        for at in np.ndindex(*(loop.count for loop in piece.loops))
+    )
+
+
 def test_rows_that_repeat_are_covered_once():
     """Twice two nests and single rows: a table for each repetition would say nothing."""
     first = np.array([0, 1, 2, 3, 4, 50, 60, 70, 80, 90])
     rows = np.concatenate([first + 1000 * i for i in range(5)])[:, None]
     pieces = fit(rows, shorten=True)
     assert all(loop.rows is None for piece in pieces for loop in piece.loops)
-    covered = sorted(
-        rows[piece.start, 0] + sum(i * loop.strides[0] for i, loop in zip(at, piece.loops, strict=True))
-        for piece in pieces
-        for at in np.ndindex(*(loop.count for loop in piece.loops))
-    )
-    assert covered == sorted(rows[:, 0].tolist())
+    assert covered(rows, pieces) == sorted(map(tuple, rows.tolist()))
     assert len(pieces) == 2
+
+
+def test_blocks_of_rows_are_covered_once_whatever_is_between_them():
+    rng = random.Random(1)
+    found = 0
+    for _ in range(300):
+        block = np.array([[k, 5 * k + (k > 2)] for k in range(rng.randint(3, 7))])
+        starts = np.array([[100 * i + 1000 * rng.choice((0, 0, 0, i)), 300 * i] for i in range(rng.randint(2, 40))])
+        rows = (starts[:, None] + block).reshape(-1, 2)
+        pieces = fit(rows, shorten=True)
+        if all(loop.rows is None for piece in pieces for loop in piece.loops):
+            found += 1
+            assert covered(rows, pieces) == sorted(map(tuple, rows.tolist()))
+    assert found > 100
 
 
 @pytest.mark.nightly

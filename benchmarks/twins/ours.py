@@ -13,7 +13,7 @@ from micrograd.arrays import array
 
 NAMES = (
     *("zeros", "tanh", "exp", "log", "sin", "cos", "sqrt", "maximum", "minimum", "clip"),
-    *("concatenate", "einsum", "diagonal"),
+    *("concatenate", "einsum", "diagonal", "pad"),
 )
 
 

@@ -20,7 +20,7 @@ an image that was made larger: see windows.py.
 All values of an array come before all products that read it: each state of a recurrence is an array of its own.
 """
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,7 +81,8 @@ def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array
     read = np.where(is_first, a[products], b[products]).astype(np.int64)
     is_value = (products >= 0) & (op[read] != Op.CONST)
     found: list[tuple[tuple[Ints, Ints], Ints]] = []
-    for start, end in _states(np.where(is_value, read, -1), np.where(products >= 0, products, len(op))):
+    cuts = {most - len(some) for some in uses}
+    for start, end in _states(np.where(is_value, read, -1), np.where(products >= 0, products, len(op)), cuts):
         rows = np.flatnonzero(is_value[:, start:end].any(axis=1))
         here = rows[:, None], np.arange(start, end)
         nodes = read[here]
@@ -105,15 +106,16 @@ def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array
         yield _Array(readers, source, places)
 
 
-def _states(read: Ints, products: Ints) -> Iterator[tuple[int, int]]:
+def _states(read: Ints, products: Ints, cuts: Container[int]) -> Iterator[tuple[int, int]]:
     """Where uses start and end whose products all come after all values that they read: steps of a recurrence.
 
-    `read` is -1 where that is no value, as in the first step of one that starts with zeros.
+    `read` is -1 where that is no value, as in the first step of one that starts with zeros. And `cuts`: where weights
+    begin to be used, as those of a gate that the first step does not need.
     """
     newest, oldest = read.max(axis=0).tolist(), products.min(axis=0).tolist()
     start, last, first = 0, -1, oldest[0]  # the last value that is read since then, and the first product
     for end in range(len(newest) + 1):
-        if end == len(newest) or newest[end] > first:
+        if end == len(newest) or newest[end] > first or end in cuts:
             if 0 <= last < first and end - start >= FEWEST_USES:
                 yield start, end
             if end == len(newest):

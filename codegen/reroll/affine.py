@@ -12,7 +12,7 @@ Where the progression ends, another piece begins; rows that need too many pieces
 a shorter one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +22,7 @@ Ints = npt.NDArray[np.int64]
 MIN_TABLE = 8  # rows
 MIN_PERIOD = 3  # of rows that repeat
 MAX_PIECES = 64
+FEW = 4  # nests, whatever the number of rows
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ def peel(rows: Ints) -> tuple[list[Loop], int]:
 
 def most_pieces(rows: int) -> int:
     """How many nests may cover so many rows: few rows get no table."""
-    return min(max(4, rows // MIN_TABLE), MAX_PIECES) if rows >= MIN_TABLE else rows
+    return min(max(FEW, rows // MIN_TABLE), MAX_PIECES) if rows >= MIN_TABLE else rows
 
 
 def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
@@ -70,6 +71,8 @@ def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
     from one more loop.
     """
     pieces = _pieces(rows, peel)
+    if shorten and len(pieces) > 2:
+        pieces = min([pieces, *_by_blocks(rows)], key=len)
     if len(pieces) > most_pieces(len(rows)):
         return _repeated(rows) if shorten else [Piece(0, len(rows), [_table(rows)])]
     return min(pieces, _pieces(rows, _shortened), key=len) if len(pieces) > 2 else pieces
@@ -99,6 +102,22 @@ def _shortened(rows: Ints) -> tuple[list[Loop], int]:
     if shorter + peel(rows[shorter:])[1] <= length + peel(rows[length:])[1]:
         return loops, length
     return [*loops[:-1], *([Loop(outer.count - 1, outer.strides)] if outer.count > 2 else [])], shorter
+
+
+def _by_blocks(rows: Ints) -> Iterator[list[Piece]]:
+    """The few nests that cover a block of rows, in loops around them, where all other blocks are alike."""
+    for size in range(MIN_PERIOD, len(rows) // 2 + 1):
+        if len(rows) % size:
+            continue
+        blocks = rows.reshape(-1, size, rows.shape[1])
+        if (blocks - blocks[:, :1] == blocks[0] - blocks[0, 0]).all():
+            inside, around = _pieces(blocks[0], peel), _pieces(blocks[:, 0], peel)
+            if len(inside) <= min(size // 2, FEW) and len(around) <= most_pieces(len(blocks)):
+                yield [
+                    Piece(outer.start * size + inner.start, outer.length * inner.length, inner.loops + outer.loops)
+                    for outer in around
+                    for inner in inside
+                ]
 
 
 def _repeated(rows: Ints) -> list[Piece]:

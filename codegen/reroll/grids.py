@@ -9,6 +9,7 @@ value[base + 10r + s], whichever group computes it. So what reads pixels has one
 table, or be a group for each side and each corner.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,7 +23,7 @@ from codegen.reroll.groups import Group, Ints
 MIN_LANES = 4
 LINE = 8  # numbers that are loaded together
 MOST_EMPTY = 1.25  # times as many places as roots
-MAX_LEAVES = 8  # of what reads values together with their gradients
+MAX_LEAVES = 16  # of what reads values together with their gradients
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,15 +63,14 @@ def find_grid(family: list[Part], readers: list[Group], graph: Graph, index: Int
     owner = np.repeat(np.arange(len(family)), [len(part.group.roots) for part in family])
     order = np.argsort(roots)
     if family[0].group.passes == Pass.GRADIENTS:
-        values = _values_of(family, roots[order], readers, graph, index)
-        if values is None:
-            return None
-        found = _stored_like(roots[order], values)
+        like = (
+            _stored_like(roots[order], values) for values in _values_of(family, roots[order], readers, graph, index)
+        )
+        found = next((grid for grid in like if grid.size <= MOST_EMPTY * len(roots)), None)
     else:
         orders = order, order[_lanes_last(owner[order])]
         found = min([_dense(roots[some]) for some in orders], key=lambda grid: _loads(family, grid, graph, index))
-    is_found = (index[found.roots] - index[found.roots[0]] == found.at).all()
-    return None if is_found or found.size > MOST_EMPTY * len(roots) else found
+    return None if found is None or (index[found.roots] - index[found.roots[0]] == found.at).all() else found
 
 
 def _dense(roots: Ints) -> Grid:
@@ -114,20 +114,20 @@ def _loads(family: list[Part], grid: Grid, graph: Graph, index: Ints) -> int:
     return loads
 
 
-def _values_of(family: list[Part], roots: Ints, readers: list[Group], graph: Graph, index: Ints) -> Ints | None:
-    """Where the values are whose gradients the roots are, in their order: those that they read, or are read with.
+def _values_of(family: list[Part], roots: Ints, readers: list[Group], graph: Graph, index: Ints) -> Iterator[Ints]:
+    """Where the values may be whose gradients the roots are, in their order: those that they read, or are read with.
 
     As in mul(step(R), R), the gradient of a relu: the one R is the value, and the other one the gradient behind it.
     """
     found = np.full(len(roots), -1)
     for part in family:
-        own = _own_values(part.group.leaves, graph, index)
+        own = next(_own_values(part.group.leaves, graph, index), None)
         if own is None:
             break
         found[np.searchsorted(roots, part.group.roots)] = own
     else:
         if len(np.unique(found)) == len(roots):
-            return found
+            yield found
     is_root = np.zeros(len(index), dtype=bool)
     is_root[roots] = True
     for group in readers:
@@ -135,17 +135,13 @@ def _values_of(family: list[Part], roots: Ints, readers: list[Group], graph: Gra
             rows = np.flatnonzero(is_root[column])
             if len(rows) == len(roots):
                 rows = rows[np.argsort(column[rows])]
-                own = _own_values(group.leaves[rows], graph, index) if (column[rows] == roots).all() else None
-                if own is not None:
-                    return own
-    return None
+                if (column[rows] == roots).all():
+                    yield from _own_values(group.leaves[rows], graph, index)
 
 
-def _own_values(leaves: Ints, graph: Graph, index: Ints) -> Ints | None:
+def _own_values(leaves: Ints, graph: Graph, index: Ints) -> Iterator[Ints]:
     """Where the values are that instances of a group read, each one of its own and no gradient."""
     for column in leaves.T if leaves.shape[1] <= MAX_LEAVES else ():
         is_value = (column <= graph.loss) & ~np.isin(graph.columns()[0][column], (Op.PARAM, Op.GRAD, Op.CONST))
         if is_value.all() and len(np.unique(index[column])) == len(column):
-            found: Ints = index[column]
-            return found
-    return None
+            yield index[column]

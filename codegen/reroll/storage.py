@@ -139,8 +139,9 @@ class _Search:
 
 
 def _is_across_layers(family: list[Member]) -> bool:
-    """Whether it has the same part of several layers."""
-    return len({part.group.place for part in family}) > 1 and len({part.size for part in family}) == 1
+    """Whether it has the same part of several layers, and not of steps."""
+    places = {part.group.place for part in family if part.group.step < 0}
+    return len(places) > 1 and len({part.size for part in family}) == 1
 
 
 def _sizes(layout: Layout, margins: Margins) -> dict[Key, int]:
