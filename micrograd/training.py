@@ -32,6 +32,9 @@ class DivergedError(ArithmeticError):
         super().__init__(message)
         self.is_rolled_back = is_rolled_back  # the parameters are those of the last whole step, all finite
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.is_rolled_back)
+
 
 @dataclass
 class Run:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
+import pickle
 import random
+import time
 from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
@@ -57,6 +61,33 @@ def test_it_is_train_epoch_by_epoch(data: tuple[bytes, bytes]) -> None:
     assert weights(nn) == found
     assert not history.stopped_early
     assert history.best_epoch == 0
+
+
+def test_without_a_seed_the_order_is_kept(data: tuple[bytes, bytes]) -> None:
+    start = time.perf_counter()
+    history = training.fit(nn, *data, epochs=2, batch_size=BATCH, seed=None)
+    assert 0 < history.epochs[0].seconds < history.epochs[1].seconds < time.perf_counter() - start
+    nn.reset(1)
+    assert nn.train(*data, batch_size=BATCH, epochs=2) == [epoch.loss for epoch in history.epochs]
+
+
+def test_a_training_has_the_defaults_of_fit() -> None:
+    options = inspect.signature(training.fit).parameters
+    shared = [each for each in dataclasses.fields(training.Training) if each.name in options.keys() - {"model"}]
+    shared = [each for each in shared if each.default is not dataclasses.MISSING]
+    assert [each.default for each in shared] == [options[each.name].default for each in shared]
+    assert {"batch_size", "seed", "threads", "check_finite"} <= {each.name for each in shared}
+
+
+def test_pauses_and_progress(data: tuple[bytes, bytes]) -> None:
+    """A run that goes on from the middle of a piece pauses where the uninterrupted one would have."""
+    pauses: list[int] = []
+    losses: list[float] = []
+    job = training.Training(nn, *data, COUNT, 10, every=60, progress=losses.append, run=training.Run(1, 80))
+    job.pause = lambda: pauses.append(job.run.images)
+    list(job.epochs(1))
+    assert pauses == [120, 180]
+    assert losses
 
 
 def test_a_rate_for_each_step(data: tuple[bytes, bytes]) -> None:
@@ -115,6 +146,9 @@ def test_early_stopping_and_the_best_weights() -> None:
     assert history.best_epoch == best + 1
     assert len(history.epochs) == best + 1 + 3
     assert weights(nn) == seen[best][1] != seen[-1][1]
+    nn.reset(1)
+    options["epochs"] = len(history.epochs)
+    assert not training.fit(nn, images, labels, **options).stopped_early  # it has done what it was asked for
 
 
 @pytest.mark.parametrize("test", [None, TWO])
@@ -135,8 +169,11 @@ def test_inputs_that_are_no_rows(inputs: object) -> None:
 
 
 def test_a_run_that_diverges_says_so(data: tuple[bytes, bytes]) -> None:
-    with pytest.raises(training.DivergedError, match=r"training loss of epoch 1 is (nan|inf): a smaller learning_rate"):
+    message = r"^the training loss of epoch 1 is (nan|inf): a smaller learning_rate may help$"
+    with pytest.raises(training.DivergedError, match=message) as raised:
         training.fit(nn, *data, learning_rate=1e300)
+    again = pickle.loads(pickle.dumps(raised.value))  # as another process sees it
+    assert (str(again), again.is_rolled_back) == (str(raised.value), False)
     nn.reset(1)
     with pytest.raises(training.DivergedError, match=r"epoch 1: train\(\) stopped before step 2 .* makes layers\."):
         training.fit(nn, *data, learning_rate=1e300, check_finite=True)
@@ -152,6 +189,7 @@ def test_a_run_that_diverges_says_so(data: tuple[bytes, bytes]) -> None:
         ({"validation": 0.0}, "a share of 200 examples that leaves some on both sides, got 0.0"),
         ({"validation": 1}, "a share of 200 examples that leaves some on both sides, got 1"),
         ({"validation": 0.001}, "got 0.001"),
+        ({"validation": math.nan}, "a share of 200 examples that leaves some on both sides, got nan"),
         ({"batch_size": 0}, "batch_size must be at least 1"),
         ({"learning_rate": math.nan}, "learning_rate must be finite, got nan"),
         ({"learning_rate": 10**400}, "learning_rate must be finite, got inf"),
@@ -176,6 +214,9 @@ def test_a_model_of_numbers_without_classes(tmp_path: Path) -> None:
     assert history.best_epoch == 3
     assert math.isnan(history.epochs[0].validation_accuracy)
     assert history.epochs[0].learning_rate == 0.1
+    model.reset()
+    means = [model.train(inputs, 2 * inputs, batch_size=4, seed=epoch.number)[0] for epoch in history.epochs]
+    assert bits([epoch.loss for epoch in history.epochs]) == bits(means)
 
 
 @pytest.mark.parametrize("name", ["mlp", "mlp_of_floats", "shared_weights"])
@@ -263,6 +304,10 @@ def test_a_model_with_noise_repeats_an_epoch_to_the_bit():
     resumed = training.Training(model, *data, 60, batch_size=10, learning_rate=0.1, run=training.Run(2, 0))
     list(resumed.epochs(2))
     assert states == [state(model)] * 2
+    model = codegen.compile(program, optimize=0)
+    for seed in (1, 2):
+        model.train(*data, batch_size=10, learning_rate=0.1, seed=seed)
+    assert states == [state(model)] * 2
 
 
 def named_program() -> Program:
@@ -329,7 +374,7 @@ def test_a_rate_of_any_kind_of_number(rate):
         ({"batch_size": "4"}, TypeError, "batch_size must be an int, not str"),
         ({"validation": 0.5, "early_stopping": True}, TypeError, "early_stopping must be an int, not bool"),
         ({"validation": np.float32(2.0)}, ValueError, "validation must be a share"),
-        ({"validation": "0.1"}, TypeError, r"validation must be \(inputs, targets\), not str"),
+        ({"validation": ".1"}, TypeError, r"validation must be \(inputs, targets\), not str"),
         ({"test": (bytes(784),)}, TypeError, r"test must be \(inputs, targets\), not tuple"),
         ({"test": (bytes(3 * 784), bytes(2))}, ValueError, "labels must hold 3 unsigned bytes, got 2"),
         ({"validation": (bytes(784), [11])}, ValueError, "label 0 must be 0..9, got 11"),
