@@ -329,7 +329,8 @@ def count_examples(model: Any, inputs: Any, targets: Any) -> int:
             kind = info[f"{name[:-1]}_type"]
             things.append((name, given, 1 if kind == "label" else info[name] if kind in NUMBERS else 0))
     for name, thing, _ in things:
-        if not (hasattr(thing, "__len__") and hasattr(thing, "__getitem__")):
+        has_elements = hasattr(thing, "__len__") and hasattr(thing, "__getitem__")
+        if not has_elements or getattr(thing, "shape", None) == ():
             raise TypeError(f"{name} must be rows or a buffer, not {type(thing).__name__}")
     counts = {name: len(thing) for name, thing, _ in things if _has_rows(thing)}
     counts |= {name: len(thing) // width for name, thing, width in things if width and name not in counts}

@@ -7,6 +7,7 @@ import inspect
 import math
 import pickle
 import random
+import re
 import time
 from collections.abc import Callable
 from decimal import Decimal
@@ -20,7 +21,7 @@ import pytest
 from harness import Generated, bits, many, state
 
 import codegen
-from codegen import Floats, Program
+from codegen import Floats, Program, Tokens
 from micrograd import optim, schedules, training
 from micrograd.data import shift
 from micrograd.engine import Value
@@ -162,7 +163,7 @@ def test_a_validation_loss_that_is_nan_is_never_the_best(test: training.Pair | N
     assert (history.best_epoch, history.stopped_early, len(history.epochs)) == (0, True, 2)
 
 
-@pytest.mark.parametrize("inputs", [map(float, [1]), 3.0, {1.0}])
+@pytest.mark.parametrize("inputs", [map(float, [1]), 3.0, {1.0}, np.array(3.0), re.match("", "")])
 def test_inputs_that_are_no_rows(inputs: object) -> None:
     with pytest.raises(TypeError, match=f"inputs must be rows or a buffer, not {type(inputs).__name__}"):
         training.fit(nn, inputs, b"")
@@ -322,7 +323,8 @@ def test_examples_are_counted_by_rows_or_by_the_models_width():
     x, a, b = np.ones((200, 2)), np.ones((200, 2)), np.ones(200)
     count = training.count_examples
     assert count(model, {"x": x}, {"a": a.ravel(), "b": b}) == 200
-    assert count(model, {"x": x.tolist()}, {"a": a, "b": b}) == 200
+    assert count(model, {"x": x.tolist()}, {"a": a.ravel(), "b": b}) == 200
+    assert count(model, {"x": x[:1]}, {"a": a[0], "b": b[:1]}) == 1
     history = training.fit(model, {"x": x}, {"a": a.ravel(), "b": b}, epochs=2, learning_rate=[1e-3] * 400)
     assert [epoch.number for epoch in history.epochs] == [1, 2]
     with pytest.raises(
@@ -335,6 +337,16 @@ def test_examples_are_counted_by_rows_or_by_the_models_width():
         ValueError, match=r"targets\['b'\] must hold a multiple of 200 numbers for 200 examples, got 260"
     ):
         training.fit(model, {"x": x}, {"a": a, "b": np.ones(260)}, validation=0.2, learning_rate=1e-3)
+
+
+def test_flat_tokens_are_as_many_as_an_example_has_or_not_counted():
+    words, y, w = models.values(6), Value(0.0), Value(0.5)
+    loss = (w * sum(words[1:], words[0]) - y) ** 2
+    model = codegen.compile(Program(Tokens([words[:3], words[3:]]), Floats([y]), {"w": w}, loss), optimize=0)
+    assert training.count_examples(model, [0, 1, 2, 0], [[1.0], [2.0]]) == 2
+    w = Value(0.5)
+    model = codegen.compile(Program(Floats([]), None, {"w": w}, (w - 3.0) ** 2), optimize=0)
+    assert training.count_examples(model, None, None) == 1  # there is nothing to tell them apart
 
 
 @pytest.mark.parametrize("surplus", [1, 50])
@@ -410,6 +422,8 @@ def test_a_schedule_that_fails_in_a_later_epoch_names_the_step_of_the_run():
     images, labels = many_digits(8)
     with pytest.raises(ValueError, match=r"learning_rate\(11\) must be finite, got nan"):
         training.fit(nn, images, labels, epochs=2, learning_rate=lambda step: 0.1 if step < 11 else math.nan)
+    with pytest.raises(TypeError, match=r"learning_rate\(3\) must be a number, not <class 'str'>"):
+        training.fit(nn, images, labels, epochs=2, learning_rate=lambda step: 0.1 if step < 3 else "0.1")
 
 
 def test_the_best_epoch_has_its_own_state_of_the_optimizer():
