@@ -167,6 +167,9 @@ def test_a_move_loses_what_leaves_the_frame():
     assert tuple(image) in seen
     assert (0, 0, 0, 0, 0, 1, 2, 3, 0, 5, 6, 7) in seen  # down and right
     assert (6, 7, 8, 0, 10, 11, 12, 0, 0, 0, 0, 0) in seen
+    assert moved(image, None) == image
+    random.seed(3)
+    assert moved(image, (1, 3, 4), random.Random(3)) == moved(image, (1, 3, 4))
 
 
 def test_a_seed_makes_a_run_repeat_itself_and_none_goes_on(net):
@@ -234,6 +237,15 @@ def test_the_mean_is_that_of_many_draws(distribution):
     assert seen == [drawn(distribution) for _ in range(4)]
     noise.rest()
     assert {value.data for value in noise.values.ravel()} == {mean(distribution)}
+
+
+def test_a_bernoulli_is_one_or_zero_and_always_zero_with_the_probability_zero():
+    class Zero(random.Random):
+        def random(self) -> float:
+            return 0.0  # the smallest number that a generator returns
+
+    assert {drawn(Bernoulli(0.5)) for _ in range(100)} == {0.0, 1.0}
+    assert drawn(Bernoulli(0.0), Zero()) == 0.0
 
 
 def test_compiled_models_of_one_program_draw_alike_and_by_themselves():
