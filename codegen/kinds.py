@@ -24,7 +24,7 @@ import numpy as np
 
 from codegen import checks
 from micrograd.engine import Value
-from micrograd.initial import Normal
+from micrograd.initial import TIGHTEST, Normal
 from micrograd.module import Nested
 from micrograd.noise import Bernoulli, Noise, Randomness
 
@@ -332,8 +332,8 @@ def _distribution(what: str, given: object, dtype: str) -> Randomness:
         center = checks.number(f"{what}: the mean", given.mean, dtype)
         deviation = checks.number(f"{what}: the deviation", given.deviation, dtype)
         limit = math.inf if given.limit == math.inf else checks.number(f"{what}: the limit", given.limit)
-        if deviation <= 0.0 or limit < 0.01:  # a number within a tighter limit takes too many draws
-            raise ValueError(f"{what}: the deviation must be above 0 and the limit 0.01 or more, got {given}")
+        if deviation <= 0.0 or limit < TIGHTEST:
+            raise ValueError(f"{what}: the deviation must be above 0 and the limit {TIGHTEST} or more, got {given}")
         return Normal(center, deviation, limit)
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
         low, high = (checks.number(f"{what}: an end of the range", end, dtype) for end in given)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, cast
 
 import numpy as np
@@ -403,7 +404,10 @@ def _distribution(what: str, initial: Any, shape: tuple[int, ...], dtype: str) -
         initial = str.__str__(initial)
     elif isinstance(initial, Normal):
         mean, deviation = (checks.number(f"the initial {what}", x, dtype) for x in (initial.mean, initial.deviation))
-        initial = Normal(mean, deviation, initial.limit)
+        limit = initial.limit
+        initial = Normal(
+            mean, deviation, inf if limit == inf else checks.number(f"the limit of the initial {what}", limit)
+        )
     elif isinstance(initial, Sequence) and len(initial) == 2:
         initial = tuple([checks.number(bounds, bound, dtype) for bound in initial])
     elif not isinstance(initial, Sequence | Mapping) and initial is not None:

@@ -33,6 +33,8 @@ class Normal:
 Distribution: TypeAlias = "tuple[float, float] | Normal"  # (low, high) of a uniform one; (c, c) is the constant c
 Initial: TypeAlias = "Distribution | float | str"
 
+TIGHTEST = 0.01  # of the limits: within a tighter one, each number takes too many draws
+
 # The standard deviation of a standard normal number within two of its own, by which Keras divides.
 WITHIN_TWO = 0.87962566103423978
 GAINS = {"xavier": 1.0, "glorot": 1.0, "kaiming": 2.0, "he": 2.0, "lecun": 1.0}
@@ -55,8 +57,10 @@ def resolved(what: str, initial: Initial, shape: Sequence[int]) -> Distribution:
     if isinstance(initial, str):
         return _named(what, initial, shape)
     if isinstance(initial, Normal):
-        if not (isfinite(initial.mean) and isfinite(initial.deviation) and initial.deviation > 0 and initial.limit > 0):
-            raise ValueError(f"the initial distribution of {what} must be finite, deviation and limit > 0: {initial}")
+        is_finite = isfinite(initial.mean) and isfinite(initial.deviation)
+        if not (is_finite and initial.deviation > 0 and initial.limit >= TIGHTEST):
+            must = f"must be finite, with a deviation > 0 and a limit of {TIGHTEST} or more"
+            raise ValueError(f"the initial distribution of {what} {must}, got {initial}")
         return initial
     if isinstance(initial, Real):
         initial = (initial, initial)

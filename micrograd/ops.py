@@ -38,10 +38,10 @@ from micrograd.translate import library, source_of
 # The derivative by one operand: a function of the result and the operands, a constant, or None for no gradient.
 Partial: TypeAlias = "Callable[..., Any] | float | None"
 
-FIRST = 5  # the smallest number of an op: the ir's leaves come before
+IR_LEAVES = ("const", "param", "grad", "input", "target")
+FIRST = len(IR_LEAVES)  # the smallest number of an op
 MAX_OPS = 256  # the ir stores an op in a byte
 LEAF_SYMBOLS = frozenset({"", "weight", "bias", "input", "target"})
-IR_LEAVES = ("const", "param", "grad", "input", "target")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -110,10 +110,11 @@ def test_float32_weights_are_the_same_numbers_rounded(tmp_path):
     [
         ("he", ValueError, "'w' must be one of zeros, ones, .*he_uniform.*, got 'he'"),
         ("orthogonal", ValueError, "must be one of .*got 'orthogonal'"),
-        (Normal(0.0, 0.0), ValueError, "'w' must be finite, deviation and limit > 0"),
+        (Normal(0.0, 0.0), ValueError, "'w' must be finite, with a deviation > 0 and a limit of 0.01 or more"),
         (Normal(0.0, math.inf), ValueError, "must be finite"),
         (Normal(math.nan), ValueError, "must be finite"),
-        (Normal(limit=0.0), ValueError, "limit > 0"),
+        (Normal(limit=0.009), ValueError, "a limit of 0.01 or more"),  # each number would take too many draws
+        (Normal(limit="2"), TypeError, "the limit of the initial 'w' must be a number, not str"),
         (math.nan, ValueError, "the initial value of 'w' must be finite, got nan"),
         ((1.0, 2.0, 3.0), TypeError, r"must be \(low, high\), a constant, a Normal or a name, got \(1.0, 2.0, 3.0\)"),
         (("0", "1"), TypeError, "'w' must be finite and ordered: it must be a number, not str"),
@@ -124,6 +125,25 @@ def test_other_distributions_are_refused(initial, error, message):
     w, x = array(np.ones((2, 2))), array(np.zeros(2))
     with pytest.raises(error, match=message):
         Program(Floats(x), None, {"w": w}, (w @ x).sum(), initial={"w": initial})
+
+
+@pytest.mark.parametrize(
+    ("initial", "error"),
+    [(Normal(0.0, math.inf), ValueError), ((2.0, 1.0), ValueError), ((0.0, "1"), TypeError)],
+)
+def test_what_a_program_refuses_before_is_no_distribution_either(initial, error):
+    with pytest.raises(error, match=r"the initial (distribution|range) of 'w' must be"):
+        resolved("'w'", initial, (2, 2))
+
+
+def test_numbers_are_drawn_from_the_source_or_else_from_the_module():
+    for distribution in ((0.0, 1.0), Normal()):
+        random.seed(3)
+        found = [draw(distribution) for _ in range(3)]
+        source = random.Random(3)
+        assert found == [draw(distribution, source) for _ in range(3)]
+    source = random.Random(3)
+    assert found == [source.normalvariate(0.0, 1.0) for _ in range(3)]  # the default is the standard one
 
 
 def test_a_name_needs_a_matrix():
