@@ -173,8 +173,11 @@ GOOD = {"name": "good", "function": lambda x: x, "partials": [1.0], "c": "a"}
     ("change", "error", "message"),
     [
         ({"name": "cube"}, ValueError, "there is an op 'cube' already"),
-        ({"name": "tanh"}, ValueError, "there is an op 'tanh' already"),
+        ({"name": "tanh", "symbol": "th"}, ValueError, "there is an op 'tanh' already"),
         ({"symbol": "+"}, ValueError, r"'\+' is taken already"),
+        ({"symbol": "**2.5"}, ValueError, r"'\*\*2.5' is taken already: it is a power"),
+        ({"symbol": 3}, TypeError, "are strings"),
+        ({"c": 3}, TypeError, "are strings"),
         ({"symbol": "weight"}, ValueError, "'weight' is the symbol of a leaf"),
         ({"name": "param"}, ValueError, "not that of a leaf, got 'param'"),
         ({"name": "Good"}, ValueError, "lower-case identifier"),
@@ -188,6 +191,7 @@ GOOD = {"name": "good", "function": lambda x: x, "partials": [1.0], "c": "a"}
         ({"partials": [lambda y, a: math.cos(a)]}, ValueError, "partial 0 is no function"),
         ({"partials": [lambda y, a: a if a > 0 else y]}, ValueError, "cannot compare or branch"),
         ({"partials": [lambda y, a: "a"]}, TypeError, "partial 0 gives str"),
+        ({"partials": [lambda y, a: a * "2"]}, ValueError, "partial 0 is no function"),
         ({"partials": [lambda a: a]}, ValueError, "partial 0 is no function"),
         ({"function": lambda x, y: x}, ValueError, "the function of 1 floats fails at 0.5"),
         ({"function": lambda x: 1}, TypeError, "must return a float, but at 0.5 it is int"),
@@ -199,6 +203,7 @@ GOOD = {"name": "good", "function": lambda x: x, "partials": [1.0], "c": "a"}
             r"one function static inline real op_good",
         ),
         ({"c": "static inline real op_good(real a) { return a; } int b;"}, ValueError, "c must be one function"),
+        ({"c": "static inline real op_good(real a) { return a;"}, ValueError, "c must be one function"),
         ({"c": "static inline real op_good(real a, real b) { return a; }"}, ValueError, "c must be one function"),
         *(({"c": c}, ValueError, "c must be an expression in a") for c in ("b", "a ) + (a", "return a", "op_good(a)")),
         *(
@@ -210,8 +215,12 @@ GOOD = {"name": "good", "function": lambda x: x, "partials": [1.0], "c": "a"}
         ({"partials": [lambda y, a: a * 10**400]}, ValueError, "partial 0 is no function"),
         ({"function": math.log}, ValueError, "the function of 1 floats fails at 0.0"),
         ({"function": lambda x: x if x > 0 else 0}, TypeError, "at 0.0 it is int"),
+        ({"function": lambda x: x if x - x == 0 else 0}, TypeError, "at inf it is int"),
+        ({"function": lambda x: x if x > -math.inf else 0}, TypeError, "at -inf it is int"),
+        ({"function": lambda x: x if x == x else 0}, TypeError, "at nan it is int"),
         ({"python": 5}, TypeError, "python must be the source of a function, not int"),
         ({"python": "def f(x:"}, ValueError, "python is not the source of a function"),
+        ({"python": "def f(x):\n    return x\nx = 1"}, ValueError, "python must be the source of one function"),
         ({"python": "x = 1"}, ValueError, "python must be the source of one function"),
     ],
 )
@@ -220,6 +229,13 @@ def test_a_bad_registration_changes_nothing(change, error, message):
     with pytest.raises(error, match=message):
         ops.register(**(GOOD | change))
     assert before == (list(ops.ROWS), dict(ops.BY_NAME), dict(ops.BY_SYMBOL), list(ops.C), list(ops.ARITY))
+
+
+def test_a_full_table_takes_no_more(monkeypatch):
+    """The ir has a byte for an op."""
+    monkeypatch.setattr(ops, "MAX_OPS", ops.count())
+    with pytest.raises(ValueError, match="the table is full: an op's number is smaller than"):
+        ops.register(**GOOD)
 
 
 def test_a_wrong_number_or_kind_of_operands():
