@@ -175,3 +175,9 @@ def test_max_takes_numbers_and_one_operand_at_a_time():
     assert out.data == 3.0
     assert out._prev[0]._op == out._op == "max"
     assert out._prev[0]._prev[1].data == 3.0
+
+
+def test_the_kind_of_a_leaf_is_false_and_an_operation_is_true():
+    """Notebooks draw an operation for a node `if n._op:`; so do they where a caller has made the node."""
+    w = Value(1.0, _op="weight")
+    assert [bool(node._op) for node in (w, Value(3.0, (w, w), "+"), w + w)] == [False, True, True]

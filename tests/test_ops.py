@@ -335,8 +335,9 @@ def test_the_slope_of_gelu_is_right_where_gelu_is_nothing(at):
 
 
 def test_leaky_relu_is_a_line_on_either_side():
-    for slope in (-0.5, 0.0, 0.01, 1.0, 3.0):
+    for slope in (-0.5, 0.0, 0.01, 1.0, 1.5, 3.0):
         assert [Value(x).leaky_relu(slope).data for x in (2.0, -2.0, 0.0)] == [2.0, -2.0 * slope, 0.0]
+    assert Value(-2.0).leaky_relu().data == -0.02
 
 
 @pytest.mark.parametrize("name", ["max", "min"])
