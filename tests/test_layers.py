@@ -414,6 +414,7 @@ GOOD = {"weight": [[1.0, 2.0], [3.0, 4.0]], "bias": [5.0, 6.0]}
         ({"bias": [5.0]}, ValueError, r"'bias' has the shape \(2,\), got \(1,\)"),
         ({"bias": 5.0}, ValueError, r"'bias' has the shape \(2,\), got \(\)"),
         ({"bias": np.zeros((2, 1))}, ValueError, r"'bias' has the shape \(2,\), got \(2, 1\)"),
+        ({"bias": b"56"}, ValueError, r"'bias' has the shape \(2,\), got \(\)"),  # text, not the numbers 53 and 54
         ({"bias": [5.0, "6"]}, TypeError, "'bias' must hold numbers, not str"),
         ({"bias": [5.0, None]}, TypeError, "'bias' must hold numbers, not NoneType"),
         ({"bias": [[5.0], [6.0, 7.0]]}, ValueError, "'bias' must be evenly nested"),
@@ -436,6 +437,8 @@ def test_a_state_that_does_not_fit_changes_nothing(changes, error, message):
 def test_a_state_needs_all_names():
     with pytest.raises(ValueError, match=r"missing \['bias'\], unexpected \[\]"):
         Layer(2, 2).load_state_dict({"weight": GOOD["weight"]})
+    with pytest.raises(ValueError, match=r"missing \['bias', 'weight'\], unexpected \['a', 'b', 'c'\]"):
+        Layer(2, 2).load_state_dict(dict.fromkeys("cba", 0.0))
     with pytest.raises(TypeError, match="maps names to tensors, and is not a list"):
         Layer(2, 2).load_state_dict([])
 
