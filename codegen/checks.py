@@ -112,7 +112,7 @@ def _is_bool(value: object) -> bool:
 
 def shown(value: object) -> str:
     """A value in a message: on one line of bounded length."""
-    if isinstance(value, int) and not isinstance(value, bool) and value.bit_length() > 1000:
+    if isinstance(value, int) and value.bit_length() > 1000:
         return "an int of very many digits"
     line = repr(value)
     return line if len(line) <= 100 else f"{line[:100]}..."

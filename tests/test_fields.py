@@ -43,6 +43,7 @@ class Whole(int):
 
     __str__ = __repr__ = lambda self: "1\n#error"  # type: ignore[assignment]
     __index__ = __int__ = lambda self: 99  # type: ignore[assignment]
+    __float__ = lambda self: 99.0  # noqa: E731
 
 
 class Real(float):

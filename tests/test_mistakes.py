@@ -13,7 +13,7 @@ import models
 import pytest
 
 import codegen
-from codegen import Floats, Label, ModelWarning, Program, Tokens
+from codegen import Floats, Label, ModelWarning, Program
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program
 from codegen.pipeline import traced
@@ -134,12 +134,6 @@ def test_inputs_that_nothing_reads():
         more = [Value(0) for _ in range(count)]
         found = warned(leaves.program(inputs=Floats([*leaves.x, *more])))
         assert found == [f"nothing reads {count} of {3 + count} inputs: {places}"]
-    words = [models.values(3), models.values(3)]
-    named = {"x": Floats(leaves.x), "word": Tokens(words)}
-    loss = (leaves.out - leaves.y + models.total(words[0])) ** 2
-    assert warned(leaves.program(inputs=named, loss=loss)) == [
-        "nothing reads 3 of 9 inputs: inputs['word'][1, 0], inputs['word'][1, 1], inputs['word'][1, 2]"
-    ]
 
 
 def test_a_loss_without_inputs():

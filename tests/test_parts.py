@@ -29,6 +29,7 @@ from codegen.passes.freeze import frozen_program, weights_of
 from micrograd.engine import Value
 from micrograd.functional import cross_entropy, total
 from micrograd.nn import MLP
+from micrograd.noise import Bernoulli, Noise
 from tools.fuzz_compiler.reference import Engine
 
 SCALE = 1 / 255
@@ -453,6 +454,14 @@ def declared(**changes: Any) -> Program:
 def test_declarations_that_make_no_sense(changes, error, message):
     with pytest.raises(error, match="^" + re.escape(message)):
         declared(**changes)
+
+
+def test_what_is_just_allowed():
+    """A vocabulary of one word, an array of tokens, a class that has no name, what is drawn always."""
+    assert declared(inputs=lambda x, y: Tokens([[x[0]], [x[1]]])).input_parts[0].classes == 1
+    (part,) = declared(inputs=lambda x, y: Tokens(np.array(x, dtype=object).reshape(1, 2))).input_parts
+    assert (part.numbers, part.classes, part.one("input")) == (1, 2, "token")
+    assert declared(noise=lambda x, y: Noise(values(1), Bernoulli(1.0))).noises[0].distribution.probability == 1.0
 
 
 def test_warnings_name_the_part():
