@@ -52,8 +52,8 @@ def named(model: str | os.PathLike[str]) -> Name:
     """What a model's name means. A path may begin with a drive (C:), and an existing file may have any name."""
     text = os.fspath(checks.folder("the name of a model", model))
     drive, rest = splitdrive(text)
-    place, colon, function = rest.rpartition(":")
-    has_function = bool(colon) and bool(place) and function.isidentifier() and not Path(text).is_file()
+    place, _, function = rest.rpartition(":")
+    has_function = bool(place) and function.isidentifier() and not Path(text).is_file()
     place = drive + (place if has_function else rest)
     is_dotted = all(part.isidentifier() for part in place.split("."))
     is_file = isinstance(model, os.PathLike) or place.endswith(".py") or not is_dotted or Path(place).is_file()
@@ -163,8 +163,8 @@ def imports_from(folder: Path) -> Iterator[None]:
 
 
 def _of(packages: set[str]) -> list[str]:
-    """The imported modules of these names or in packages of these names, packages last."""
-    return sorted((name for name in sys.modules if name.partition(".")[0] in packages), reverse=True)
+    """The imported modules of these names or in packages of these names."""
+    return [name for name in sys.modules if name.partition(".")[0] in packages]
 
 
 def _is_from(name: str, folder: Path) -> bool:

@@ -291,7 +291,11 @@ def test_a_file_may_have_any_name(folder: Path) -> None:
 def test_what_is_written_about_a_model_has_its_name(folder: Path) -> None:
     names = ("model.py", "models/model.py:net", "codegen.mnist:net")
     assert [named(name).title for name in names] == ["model", "model.net", "mnist.net"]
-    assert [named(name).whole for name in names[1:]] == [f"{folder}/models/model.py:net", "codegen.mnist:net"]
+    assert [named(name).whole for name in names] == [
+        f"{folder}/model.py",
+        f"{folder}/models/model.py:net",
+        "codegen.mnist:net",
+    ]
 
 
 def test_every_command_takes_every_name(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

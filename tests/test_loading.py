@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -51,11 +53,16 @@ def test_a_module_of_the_same_name_is_as_it_was(tmp_path, monkeypatch):
     import helpers.parts
     import layers
 
+    without_a_file = ModuleType("late")
+    monkeypatch.setitem(sys.modules, "late", without_a_file)
     assert codegen.load(two).tensors[0].name == "second"
     assert sys.modules["layers"] is layers
     assert sys.modules["helpers.parts"] is helpers.parts
-    assert codegen.load(one).tensors[0].name == "first"
+    layers.START = 7.0  # what its own folder's is already: it is not run again
+    program = codegen.load(one)
+    assert (program.tensors[0].name, program.parameter_values[0].data) == ("first", 7.5)
     assert sys.modules["layers"] is layers
+    assert sys.modules["late"] is without_a_file
     for name in ("layers", "helpers", "helpers.parts"):
         del sys.modules[name]
 
@@ -84,3 +91,12 @@ def test_after_an_error_nothing_is_left(tmp_path):
         codegen.load(file)
     assert sys.path == path
     assert not {"layers", "helpers", "late"} & set(sys.modules)
+
+
+def test_modules_of_the_folder_at_hand_are_not_for_a_safe_path(tmp_path):
+    """`python -P`: what lies there may be somebody else's."""
+    (tmp_path / "beside.py").write_text("print('run')\n")
+    command = [sys.executable, "-P", "-c", "import codegen; codegen.load('beside')"]
+    run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert run.stdout == ""
+    assert "No module named 'beside'" in run.stderr
