@@ -250,7 +250,7 @@ def test_what_might_change_a_bit_stays(expression, constant, node):
     assert simplified(expression) == ["%0 = input 0", f"%1 = const {constant}", f"%2 = {node}"]
 
 
-@pytest.mark.parametrize(("divisor", "is_product"), [(2.0**126, 1), (-(2.0**-126), 1), (2.0**127, 0), (2.0**-128, 0)])
+@pytest.mark.parametrize(("divisor", "is_product"), [(2.0**126, 1), (-(2.0**-126), 1), (2.0**127, 0), (2.0**-127, 0)])
 def test_a_division_becomes_a_product_with_what_float32_has_too(divisor, is_product):
     x = Value(0.0)
     graph = build_graph(program((x / divisor) ** 3.5, inputs=[x]))
