@@ -221,6 +221,15 @@ def frozen_of(program: Program, module: object) -> Program:
     return frozen_program(program, weights_of(program, parameters(module)))
 
 
+def test_a_frozen_model_moves_nothing():
+    from codegen.passes.freeze import frozen_program
+
+    frozen = frozen_program(moving(), weights_of(moving()))
+    assert frozen.shift is None
+    assert "_moved" in codegen.compile_program(moving(), target="python").text
+    assert "_moved" not in codegen.compile_program(frozen, target="python").text
+
+
 @pytest.mark.parametrize(
     "distribution",
     [(-2.0, 3.0), Normal(1.0, 2.0), Normal(0.0, 1.0, 0.5), Bernoulli(0.25, 4.0), Bernoulli(1.0), Bernoulli(0.0)],
