@@ -8,7 +8,7 @@ from dataclasses import replace
 import models
 import numpy as np
 import pytest
-from harness import compare, nightly_but
+from harness import bits, compare, nightly_but
 from models import dot, total
 
 from codegen import Floats, Program, compile_program
@@ -18,6 +18,7 @@ from codegen.passes.padding import store_padding
 from codegen.passes.trace import trace
 from codegen.passes.windows import find_windows
 from codegen.pipeline import build_graph
+from codegen.reference.interpret import interpret
 from micrograd.arrays import array
 from micrograd.engine import Value
 
@@ -145,11 +146,11 @@ def test_frozen_models_have_padding_too():
     assert len(build_graph(frozen).padded) == 2
 
 
-def padded(program: Program) -> Graph:
+def padded(program: Program, is_stored: bool = True) -> Graph:
     graph = trace(program)
     forward = len(graph)
     differentiate(graph, False)
-    return store_padding(graph, program, forward)
+    return store_padding(graph, program, forward) if is_stored else graph
 
 
 def row(border: list[float], weight=None, extra=None) -> Program:
@@ -160,6 +161,26 @@ def row(border: list[float], weight=None, extra=None) -> Program:
     sums = [total([a * b for a, b in zip(w_, around[i : i + 3], strict=True)]) for i in range(len(around) - 2)]
     loss = total([s * s for s in sums]) + (extra(w, x) if extra else 0.0)
     return Program(Floats(x), None, {"w": w}, loss, {"sums": sums}, 0.01)
+
+
+def decayed() -> Program:
+    """The squares of the weights come first, so that their gradients are added last."""
+    x, w = models.values(4), models.weights(random.Random(1), 1, 3)[0]
+    squares, around = total([v * v for v in w]), [0.0, *x, 0.0]
+    sums = [dot(w, around[i : i + 3]) for i in range(4)]
+    return Program(Floats(x), None, {"w": w}, total([s * s for s in sums]) + squares * 0.1, {"sums": sums}, 0.01)
+
+
+@pytest.mark.parametrize("name", ["one axis", "stride", "nearest", "enlarged", "causal", "recurrent", "decayed"])
+def test_an_array_changes_no_number(name):
+    """Not in the gradients either, whose terms read the array too."""
+    program, rng = (PADDED | {"decayed": decayed})[name](), random.Random(2)
+    inputs, old = ([rng.uniform(-1, 1) for _ in values] for values in (program.input_values, program.parameter_values))
+    found = []
+    for graph in (padded(program, is_stored=False), padded(program)):
+        values = interpret(graph, [p.data for p in program.parameter_values], old, inputs, [])
+        found.append(bits([values[n] for n in graph.roots()]))
+    assert found[0] == found[1]
 
 
 def test_the_array_of_the_example():
@@ -234,6 +255,17 @@ def test_windows(border):
     """Constants, the other side, the nearest element, the mirrored one."""
     array = np.array([border[0], 7, 8, 9, 4, border[1]])
     assert find_windows(array[WINDOWS]).tolist() == WINDOWS
+
+
+def test_windows_may_skip_elements():
+    """With a stride of two, some weights read even elements alone, others odd ones and the border."""
+    array = np.array([-1, 7, 8, 9, 10, 11, 12, 13, -1])
+    windows = np.array([[0, 2, 4, 6], [1, 3, 5, 7], [2, 4, 6, 8]])
+    assert find_windows(array[windows]).tolist() == windows.tolist()
+    side = np.pad(7 + np.arange(49).reshape(7, 7), 1, constant_values=-1)
+    taps = [side[u : u + 7 : 2, v : v + 7 : 2].ravel() for u in range(3) for v in range(3)]
+    places = [[9 * (u + i) + v + j for i in range(0, 7, 2) for j in range(0, 7, 2)] for u in range(3) for v in range(3)]
+    assert find_windows(np.array(taps)).tolist() == places
 
 
 def test_windows_of_elements_as_they_are_need_no_array():
