@@ -11,8 +11,24 @@ import models
 import pytest
 
 from codegen import Floats, Pixels, Program, compile_program
-from codegen.ir.loops import Loops
-from codegen.ir.print_loops import body_lines
+from codegen.ir.graph import Op
+from codegen.ir.loops import (
+    MULTIPLY_ADD,
+    WIDENED,
+    Accumulate,
+    Apply,
+    Const,
+    For,
+    Index,
+    Kind,
+    Let,
+    Loops,
+    Name,
+    Place,
+    Prefetch,
+    Store,
+)
+from codegen.ir.print_loops import body_lines, index_text
 from codegen.schedule.pipeline import c_passes
 from codegen.schedule.pipeline import stages as steps
 from codegen.schedule.target import Target
@@ -78,3 +94,43 @@ def test_what_it_becomes(make, request):
         path.parent.mkdir(exist_ok=True)
         path.write_text(text)
     assert path.read_text() == text, f"see tests/golden/{path.name}; --refresh-golden if that is meant"
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (Index(0), "0"),
+        (Index(9), "9"),
+        (Index(0, ((1, "i"), (-12, "j"))), "i - 12j"),
+        (Index(9, ((-1, "i"), (2, "j"))), "9 - i + 2j"),
+        (Index(0, ((-1, "i"),)), "-i"),
+        (Index(0, (), (("t", Index(1, ((3, "k"),))),)), "t[1 + 3k]"),
+        (Index(2, ((1, "i"),), (("t", Index(0)), ("u", Index(0, ((1, "j"),))))), "2 + i + t[0] + u[j]"),
+        (Index(0, (), (), "start"), "start"),
+        (Index(4, ((1, "i"),), (), "start"), "start + 4 + i"),
+    ],
+)
+def test_indices_as_text(index, text):
+    assert index_text(index) == text
+
+
+def test_statements_as_text():
+    """Those that no program above has."""
+    near, total = Place("value", Index(0, ((1, "i"),))), Name("sum")
+    body = (
+        Let("start", Index(7)),
+        Let("sum", Apply(MULTIPLY_ADD, (near, Const(0.5), Apply(WIDENED, (near,))))),
+        Accumulate(total, Op.MAX, near),
+        Accumulate(total, Op.ADD, near),
+        For("i", 8, (Store(near, total),), Kind.ACTIVE, near=(near,)),
+        Prefetch(near, "i", 2),
+    )
+    assert [*body_lines(body)] == [
+        "let start = place 7",
+        "let sum = multiply_add(value[i], 0.5, widened(value[i]))",
+        "sum = max(sum, value[i])",
+        "sum += value[i]",
+        "active i < 8, near value[i]:",
+        "    value[i] = sum",
+        "prefetch value[i] for i + 2",
+    ]

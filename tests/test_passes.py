@@ -108,13 +108,13 @@ def test_a_legal_graph_passes():
     ("change", "message"),
     [
         (column("op", 2, 99), "%2: no such op: 99"),
-        (column("a", 2, 2), "%2 = mul %2 %1"),
+        (column("a", 2, 2), "operands must come before their user: %2 = mul %2 %1"),
         (column("b", 2, 3), "%2 = mul %0 %3"),
         (column("a", 2, -1), "%2 = mul %-1 %1"),
         (column("b", 2, -1), "%2 = mul %0 %-1"),
         (column("a", 3, 3), "%3 = exp %3"),
         (column("b", 3, 0), "%3 = exp %2"),
-        (column("a", 0, -1), "%0 = param -1"),
+        (column("a", 0, -1), "a leaf with a bad index: %0 = param -1"),
         (column("b", 0, 0), "%0 = param 0"),
         (column("a", 1, -1), "%1 = const"),
         (column("a", 1, 1), "%1 = const"),
@@ -177,6 +177,14 @@ def test_a_constant_exponent_is_an_operand_and_exponent_zero_cuts_the_gradient()
 
 
 # Constants and parameters
+
+
+@pytest.mark.parametrize(("symbol", "count", "arity"), [("exp", 2, 1), ("+", 1, 2), ("*", 3, 2)])
+def test_a_node_with_the_operands_of_another_op_is_refused(symbol, count, arity):
+    x = Value(1.0)
+    message = f"{symbol!r} takes {arity} operands, but Value(data=1, grad=0) has {count}"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        trace.trace(program(Value(1.0, [x] * count, symbol), [x]))
 
 
 def test_constants_are_one_where_their_bits_are():
