@@ -339,13 +339,14 @@ def test_examples_are_counted_by_rows_or_by_the_models_width():
         training.fit(model, {"x": x}, {"a": a, "b": np.ones(260)}, validation=0.2, learning_rate=1e-3)
 
 
-def test_flat_tokens_are_as_many_as_an_example_has_or_not_counted():
+def test_flat_tokens_are_as_many_as_an_example_has_or_not_counted(tmp_path: Path) -> None:
     words, y, w = models.values(6), Value(0.0), Value(0.5)
     loss = (w * sum(words[1:], words[0]) - y) ** 2
-    model = codegen.compile(Program(Tokens([words[:3], words[3:]]), Floats([y]), {"w": w}, loss), optimize=0)
+    program = Program(Tokens([words[:3], words[3:]]), Floats([y]), {"w": w}, loss)
+    model = Generated(program, tmp_path).module
     assert training.count_examples(model, [0, 1, 2, 0], [[1.0], [2.0]]) == 2
     w = Value(0.5)
-    model = codegen.compile(Program(Floats([]), None, {"w": w}, (w - 3.0) ** 2), optimize=0)
+    model = Generated(Program(Floats([]), None, {"w": w}, (w - 3.0) ** 2), tmp_path).module
     assert training.count_examples(model, None, None) == 1  # there is nothing to tell them apart
 
 
