@@ -268,6 +268,7 @@ def fit(
         raise ValueError(f"seed + epochs - 1 must be below 2**64, got the seed {seed}")
     if early_stopping is not None:
         early_stopping = whole("early_stopping", early_stopping)
+    inputs, targets = (_lent(model, name, given) for name, given in (("input", inputs), ("target", targets)))
     count = count_examples(model, inputs, targets)
     held_pair: Any = validation
     if isinstance(validation, Real):
@@ -324,7 +325,8 @@ def count_examples(model: Any, inputs: Any, targets: Any) -> int:
     things: list[tuple[str, Any, int]] = []
     for name, given in (("inputs", inputs), ("targets", targets)):
         if isinstance(given, Mapping):
-            things += [(f"{name}[{key!r}]", part, 0) for key, part in given.items()]
+            width = int(info[name] == len(given))  # 1 if all parts are single numbers
+            things += [(f"{name}[{key!r}]", part, width) for key, part in given.items()]
         elif given is not None and info[name]:
             kind = info[f"{name[:-1]}_type"]
             things.append((name, given, 1 if kind == "label" else info[name] if kind in NUMBERS else 0))
@@ -348,6 +350,14 @@ def count_examples(model: Any, inputs: Any, targets: Any) -> int:
             expected = f"{count * width}" if width else f"a multiple of {count}"
             raise ValueError(f"{name} must hold {expected} numbers for {count} examples, got {len(thing)}")
     return count
+
+
+def _lent(model: Any, name: str, given: Any) -> Any:
+    """As an array what lends one, as a DataFrame does; its columns, if the model has named parts."""
+    if isinstance(given, Mapping) or (model.info()[f"{name}_type"][:1] == "{" and hasattr(given, "keys")):
+        return {key: _lent(model, name, given[key]) for key in given.keys()}  # noqa: SIM118
+    lend = getattr(given, "__array__", None)
+    return given if lend is None else lend()
 
 
 def _has_rows(thing: Any) -> bool:

@@ -350,6 +350,63 @@ def test_flat_tokens_are_as_many_as_an_example_has_or_not_counted(tmp_path: Path
     assert training.count_examples(model, None, None) == 1  # there is nothing to tell them apart
 
 
+class Frame:
+    """As pandas' DataFrame: its keys are columns, len() counts rows, and NumPy sees an array."""
+
+    def __init__(self, columns: dict[str, np.ndarray]) -> None:
+        self.columns = columns
+
+    def keys(self) -> list[str]:
+        return [*self.columns]
+
+    def __getitem__(self, name: str) -> Series:
+        return Series(self.columns[name])
+
+    def __len__(self) -> int:
+        return len(np.asarray(self))
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return np.stack([*self.columns.values()], axis=1)
+
+
+class Series:
+    """As pandas', with an index that does not begin at 0."""
+
+    def __init__(self, numbers: np.ndarray) -> None:
+        self.numbers = numbers
+
+    def __getitem__(self, label: int) -> float:
+        return {7 + place: number for place, number in enumerate(self.numbers)}[label]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
+        return self.numbers
+
+
+def test_tables_of_columns_are_rows_or_named_parts():
+    rows, t = np.random.default_rng(0).normal(size=(60, 2)), np.arange(60.0) / 60
+    columns = {"a": rows[:, 0], "b": rows[:, 1]}
+    (x, y), target, w = models.values(2), Value(0), models.values(2)
+    loss = (w[0] * x + w[1] * y - target) ** 2
+    row_model = codegen.compile(Program(Floats([x, y]), Floats([target]), {"w": w}, loss), optimize=0)
+    parts = {"a": Floats([x]), "b": Floats([y])}
+    part_model = codegen.compile(Program(parts, {"t": Floats([target])}, {"w": w}, loss), optimize=0)
+    found = []
+    for model, inputs, targets in (
+        (row_model, rows, t),
+        (row_model, Frame(columns), Series(t)),
+        (part_model, columns, {"t": t}),
+        (part_model, Frame(columns), {"t": Series(t)}),
+        (part_model, Frame(columns), Frame({"t": t})),
+    ):
+        model.reset()
+        history = training.fit(model, inputs, targets, epochs=2, batch_size=8, learning_rate=0.1, validation=0.25)
+        found.append([(epoch.loss, epoch.validation_loss) for epoch in history.epochs])
+    assert found == 5 * found[:1]
+
+
 @pytest.mark.parametrize("surplus", [1, 50])
 def test_surplus_targets_are_no_part_of_a_validation(surplus):
     images, labels = many_digits(40)
