@@ -128,9 +128,14 @@ class LSTM(TensorModule):
         outputs: list[Any] = list(sequence)
         if not outputs:
             raise ValueError("an LSTM of no steps")
-        if state is not None and [[*map(len, part)] for part in state] != 2 * [len(self.layers) * [self.hidden_size]]:
+        try:
+            fits = state is None or [[*map(len, part)] for part in state] == 2 * [len(self.layers) * [self.hidden_size]]
+        except TypeError:  # h and c are rows, not lists of one for each layer
+            fits = False
+        if not fits:
             raise ValueError(
-                f"a state must be h and c of {len(self.layers)} layers each, of {self.hidden_size} numbers"
+                f"a state must be h and c of {len(self.layers)} layers each, of {self.hidden_size} numbers: "
+                "([h], [c]) for one layer"
             )
         last: tuple[list[Row], list[Row]] = ([], [])
         for k, tensors in enumerate(self.layers):

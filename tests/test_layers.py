@@ -233,6 +233,8 @@ def test_first_weights_are_drawn_from_what_initial_says():
         (lambda: LSTM(2, 0), "at least 1"),
         (lambda: LSTM(2, 3, 2)(values(np.zeros((1, 2))), ([], [])), "a state must be h and c of 2 layers each"),
         (lambda: LSTM(2, 1)(values(np.zeros((1, 2))), ([[0.0]], [[0.0, 1.0]])), "1 layers each, of 1 numbers"),
+        (lambda: LSTM(2, 1)(values(np.zeros((1, 2))), (values([0.0]), values([0.0]))), r"numbers: \(\[h\], \[c\]\)"),
+        (lambda: LSTM(2, 1)(values(np.zeros((1, 2))), 0.0), "a state must be h and c of 1 layers each"),
         (lambda: LSTM(2, 1)([]), "an LSTM of no steps"),
         (lambda: LayerNorm(2, eps=math.nan), "eps must be finite"),
         (lambda: LayerNorm(0), r"the sizes of weight must be at least 1, got \(0,\)"),
