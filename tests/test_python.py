@@ -23,6 +23,7 @@ from codegen import Floats, Pixels, Program, build, compile_program
 from codegen.backends.python.module import STRAIGHT_LINE_NODES
 from codegen.mnist import program
 from micrograd import ops
+from micrograd.arrays import data
 from micrograd.engine import Value
 
 
@@ -176,6 +177,14 @@ def test_inference_between_forward_and_backward_disturbs_nothing(mnist):
 def test_a_fast_mode_is_refused(options, tmp_path):
     with pytest.raises(ValueError, match="strict float64 and has no other mode"):
         build(models.mlp(**options), tmp_path, target="python")
+    assert not any(tmp_path.iterdir())
+
+
+def test_narrow_weights_are_refused_by_their_name(tmp_path):
+    narrow = models.mlp()
+    weights = {name: data(np.array(tensor)) for name, tensor in narrow.parameters.items()}
+    with pytest.raises(ValueError, match="but this Program has storage='int8', dtype='float32'"):
+        codegen.freeze(narrow, weights, tmp_path, target="python", storage="int8")
     assert not any(tmp_path.iterdir())
 
 

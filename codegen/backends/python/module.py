@@ -46,7 +46,8 @@ TENSOR_COMMENT = (
 def check_strict(program: Program) -> None:
     """Raises ValueError for a Program that is not strict float64: Python has no other arithmetic."""
     if Arithmetic.of(program) != Arithmetic():
-        asked = f"dtype={program.dtype!r}, fma={program.fma}, reorder={program.reorder}"
+        asked = f"storage={program.storage!r}, " if program.storage else ""
+        asked += f"dtype={program.dtype!r}, fma={program.fma}, reorder={program.reorder}"
         raise ValueError(f"generated Python is strict float64 and has no other mode, but this Program has {asked}")
 
 
