@@ -96,7 +96,7 @@ def slopes_only():
     model = MLP(1, [16, 16, 1], activation="tanh")
     x, slope = Value(0), Value(0)
     value = model([x])
-    (tangent,) = forward([value], {x: Value(1.0)})
+    (tangent,) = forward([value], {x: 1.0})
     program = Program(
         inputs=Floats([x]),
         targets=Floats([slope]),
