@@ -43,6 +43,7 @@ CONTENTS = {
         "onnx",
         "ops",
         "training",
+        "recipes",
         "mpi",
         "wheel",
         "plain_c",

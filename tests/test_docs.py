@@ -135,6 +135,23 @@ def test_the_page_about_training_runs(unoptimized):
     assert max(names["accuracy"]) > 0.8
 
 
+@pytest.mark.slow
+def test_the_page_of_recipes_runs(tmp_path, unoptimized, monkeypatch):
+    pytest.importorskip("sklearn")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MICROGRAD_CACHE", str(tmp_path))
+    random.seed(1)
+    names: dict[str, object] = {}
+    for listing in fenced((ROOT / "docs" / "recipes.md").read_text(encoding="utf-8"), "python"):
+        exec(listing, names)
+    assert 2.5 < names["fakes"].mean() < 3.5
+    assert names["frozen"].outputs([1.0, 2.0]) == names["decoder"].outputs([1.0, 2.0])
+    assert all(
+        np.array_equal(w, names["tuned"].state_dict()[name]) for name, w in names["old"].items() if "body" in name
+    )
+    assert names["accuracy"] > 0.9
+
+
 # Whose listings tests compare with what they are taken from, or run, here or in a file of their own.
 PAGES_WITH_TESTS = {"README.md", "architecture.md", "essay.md", "examples.md", "functions.md", "numpy.md"}
 PAGES_WITH_TESTS |= {
@@ -142,6 +159,7 @@ PAGES_WITH_TESTS |= {
     "onnx.md",
     "own_model.md",
     "pages.md",
+    "recipes.md",
     "trained_elsewhere.md",
     "training.md",
     "wheel.md",
