@@ -245,7 +245,8 @@ def fit(
     test: (inputs, targets) that are only measured after each epoch.
     augment: augment(inputs, seed of the epoch) returns the inputs of an epoch, as micrograd.data.shift does.
     early_stopping: stop after so many epochs without a better one.
-    keep_best: end with the parameters of the best epoch instead of the last, and with what the optimizer kept then.
+    keep_best: end with the parameters of the best epoch instead of the last, and with what the optimizer kept then,
+        also if an exception ends the run.
     check_finite: stop before a step that makes a parameter inf or nan.
     each_epoch: called with the Epoch after each.
 
@@ -295,10 +296,12 @@ def fit(
             if history.stopped_early:
                 break
     except DivergedError as error:
-        raise DivergedError(f"{error}: a smaller learning_rate may help", error.is_rolled_back) from error
-    if best is not None:
-        model.load_state_dict(best[0])
-        model.load_optimizer_state(best[1])
+        hint = "a smaller learning_rate may help, if no input or target is nan"
+        raise DivergedError(f"{error}: {hint}", error.is_rolled_back) from error
+    finally:
+        if best is not None:
+            model.load_state_dict(best[0])
+            model.load_optimizer_state(best[1])
     return history
 
 

@@ -152,6 +152,24 @@ def test_early_stopping_and_the_best_weights() -> None:
     assert not training.fit(nn, images, labels, **options).stopped_early  # it has done what it was asked for
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, training.DivergedError])
+def test_the_best_weights_are_kept_if_an_exception_ends_the_run(error: type[BaseException]) -> None:
+    x, y, w = Value(0.0), Value(0.0), Value(0.5)
+    model = codegen.compile(Program(Floats([x]), Floats([y]), {"w": w}, (w * x - y) ** 2), optimize=0)
+    seen: list[float] = []
+
+    def each(epoch: training.Epoch) -> None:
+        seen.append(model.data(0))
+        if epoch.number == 3 and error is KeyboardInterrupt:
+            raise KeyboardInterrupt
+
+    rates = [0.1] * 4 + [100.0] * 2 + [1e300] * 34  # two steps an epoch, of which the third is worse
+    with pytest.raises(error):
+        training.fit(model, *TWO, epochs=20, learning_rate=rates, validation=TWO, keep_best=True, each_epoch=each)
+    assert len(seen) == 3
+    assert model.data(0) == min(seen, key=lambda w: (w - 1) ** 2 + (2 * w - 1) ** 2) != seen[-1]
+
+
 @pytest.mark.parametrize("test", [None, TWO])
 def test_a_validation_loss_that_is_nan_is_never_the_best(test: training.Pair | None) -> None:
     """The examples of the test do not stand in for those held out."""
