@@ -188,7 +188,8 @@ def test_inputs_that_are_no_rows(inputs: object) -> None:
 
 
 def test_a_run_that_diverges_says_so(data: tuple[bytes, bytes]) -> None:
-    message = r"^the training loss of epoch 1 is (nan|inf): a smaller learning_rate may help$"
+    hint = "a smaller learning_rate may help, if no input or target is nan"
+    message = rf"^the training loss of epoch 1 is (nan|inf): {hint}$"
     with pytest.raises(training.DivergedError, match=message) as raised:
         training.fit(nn, *data, learning_rate=1e300)
     again = pickle.loads(pickle.dumps(raised.value))  # as another process sees it
