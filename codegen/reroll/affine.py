@@ -22,7 +22,6 @@ Ints = npt.NDArray[np.int64]
 MIN_TABLE = 8  # rows
 MIN_PERIOD = 3  # of rows that repeat
 MAX_PIECES = 64
-FEW = 4  # nests, whatever the number of rows
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ def peel(rows: Ints) -> tuple[list[Loop], int]:
 
 def most_pieces(rows: int) -> int:
     """How many nests may cover so many rows: few rows get no table."""
-    return min(max(FEW, rows // MIN_TABLE), MAX_PIECES) if rows >= MIN_TABLE else rows
+    return min(max(4, rows // MIN_TABLE), MAX_PIECES) if rows >= MIN_TABLE else rows
 
 
 def fit(rows: Ints, shorten: bool = False) -> list[Piece]:
@@ -112,7 +111,7 @@ def _by_blocks(rows: Ints) -> Iterator[list[Piece]]:
         blocks = rows.reshape(-1, size, rows.shape[1])
         if (blocks - blocks[:, :1] == blocks[0] - blocks[0, 0]).all():
             inside, around = _pieces(blocks[0], peel), _pieces(blocks[:, 0], peel)
-            if len(inside) <= min(size // 2, FEW) and len(around) <= most_pieces(len(blocks)):
+            if len(inside) <= min(max(size // 2, 2), most_pieces(size)) and len(around) <= most_pieces(len(blocks)):
                 yield [
                     Piece(outer.start * size + inner.start, outer.length * inner.length, inner.loops + outer.loops)
                     for outer in around
