@@ -12,8 +12,9 @@ becomes one root:
 
 A left spine of `add` (or of `max`) whose inner nodes have one use is one sum of ordered terms: the order of the
 additions is preserved. A node that is used once is part of its user's tree. A node that is used more often, or
-observed, or that would make a tree too large, is a *root*: it is computed once, into storage of its own. A sum of
-three or more terms is accumulated in a loop, so it can only be at the top of a tree, or under unary ops at the top.
+observed, or that would make a tree too large, is a *root*: it is computed once, into storage of its own; but each user
+computes the products of large tables again. A sum of three or more terms is accumulated in a loop, so it can only be at
+the top of a tree, or under unary ops at the top.
 
 A root's *shape* is its tree with the leaves replaced by their kinds (P parameter, G old gradient, X input, T target,
 C constant, R another root), equal neighbours in a sum counted. Shapes are interned: equal shape, equal number.
@@ -24,12 +25,15 @@ from dataclasses import dataclass, field
 from itertools import groupby
 
 import numpy as np
+import numpy.typing as npt
 
 from codegen.ir.graph import LEAVES, Graph, Op, op_name
 
 ROOT_KIND = len(LEAVES)  # as a leaf: another root
 KIND_LETTERS = {Op.PARAM: "P", Op.GRAD: "G", Op.INPUT: "X", Op.TARGET: "T", Op.CONST: "C", ROOT_KIND: "R"}
 MAX_TREE = 16  # operations in one tree
+FEWEST_OUTER = 8  # products of each number in a table of products that is not stored
+FEWEST_PRODUCTS = 4096  # what fits a first-level cache is stored
 
 # (op, shape) and (op, shape, shape) are trees, (op, ((shape, count), ...)) is a sum or a maximum of terms in order.
 Shape = tuple[int, ...] | tuple[int, tuple[tuple[int, int], ...]]
@@ -198,7 +202,7 @@ class _Nodes:
     kind      as a leaf of a tree: its own op, or another root
     inner     inside a left spine: has no tree of its own
     pending   its only user decides whether it is a root
-    single    pending, and its operands are leaves or roots: its tree is one operation
+    single    pending, and its operands are leaves or roots: its tree is one operation; or one of a table of products
     visited   the other operations
     """
 
@@ -213,6 +217,38 @@ class _Nodes:
         single[[*graph.sums]] = False
         single[operation] &= ~undecided[a[operation]]
         single[binary] &= ~undecided[b[binary]]
+        outer = _outer_products(graph, undecided)
+        single[operation] &= ~outer[a[operation]]
+        single[binary] &= ~outer[b[binary]]
+        single |= outer
         self.kind = bytes(np.where(operation, np.uint8(ROOT_KIND), op))
         self.inner, self.pending, self.single = bytes(inner), bytes(pending), bytes(single)
         self.visited = operation & ~inner & ~single
+
+
+def _outer_products(graph: Graph, undecided: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Whether each node is one of a large table of products, as b[j] * adjoint[i] is, that is not stored.
+
+    Each number of either side is in FEWEST_OUTER of these at least: to read it again takes less than to store and read
+    the products. Other products read them, and gradients of parameters, which are regular. What sums share, they gain
+    from. `undecided`: nodes that may have no storage.
+    """
+    op, a, b = graph.columns()
+    size, is_product = len(graph), op == Op.MUL
+    read = [a[is_product], b[is_product]]
+    sums = np.array([*graph.gradients.values()], np.int64)
+    while len(sums := sums[op[sums] == Op.ADD]):
+        read.append(b[sums])
+        sums = a[sums]
+    uses = graph.use_counts(size)
+    found = uses > 1
+    found[[*graph.stored]] = True  # used once, where others of the table are used more often
+    found &= is_product & (uses == np.bincount(np.concatenate(read), minlength=size)) & (a != b)
+    found[[*graph.roots(), *graph.copies(), *graph.sums]] = False
+    nodes, is_free = np.flatnonzero(found), undecided | found
+    nodes = nodes[~is_free[a[nodes]] & ~is_free[b[nodes]]]
+    often = np.bincount(np.concatenate([a[nodes], b[nodes]]), minlength=size) >= FEWEST_OUTER
+    nodes = nodes[often[a[nodes]] & often[b[nodes]]]
+    found[:] = False
+    found[nodes] = len(nodes) >= FEWEST_PRODUCTS
+    return found
