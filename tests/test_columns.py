@@ -21,6 +21,7 @@ from codegen.ir.loops import (
     Apply,
     Const,
     For,
+    Holds,
     Index,
     Kernel,
     Let,
@@ -163,7 +164,7 @@ def test_no_copies(loops):
 
 def test_numbers_that_nobody_computes_are_not_copied():
     plain = loops_with(read(0, [(1, "k")]))
-    inputs = Regions([Region(0, "INPUT", "input", SIZE, SIZE, SIZE)])
+    inputs = Regions([Region(0, "INPUT", "input", SIZE, SIZE, SIZE, Holds.INPUTS)])
     loops = Loops(plain.kernels, plain.lengths, {}, {**plain.regions, VALUE: inputs}, SIZE)
     assert copy_columns_of_gradients(loops, 4) is loops
 

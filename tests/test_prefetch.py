@@ -18,6 +18,7 @@ from codegen.ir.loops import (
     Accumulate,
     Apply,
     For,
+    Holds,
     Index,
     Kernel,
     Kind,
@@ -61,7 +62,10 @@ def tiles_of(stride=136, terms=TERMS, tile=TILE, length=136, start=0):
     regions = {
         DATA: Regions([Region(0, "P_W", "w", weights, weights, weights)]),
         VALUE: Regions(
-            [Region(0, "INPUT", "input", terms, terms, terms), Region(terms, "H", "h", values, values, values)]
+            [
+                Region(0, "INPUT", "input", terms, terms, terms, Holds.INPUTS),
+                Region(terms, "H", "h", values, values, values),
+            ]
         ),
     }
     kernel = Kernel(0, Pass.LOSS, ((For("block", BLOCKS, nest),),), (0, 1), BLOCKS * tile)

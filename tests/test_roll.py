@@ -24,6 +24,7 @@ from codegen.ir.loops import (
     Apply,
     Const,
     For,
+    Holds,
     Index,
     Kernel,
     Let,
@@ -308,7 +309,9 @@ def test_inputs_that_a_later_step_reads_are_seen():
 
     def back(last):
         regions = {
-            VALUE: Regions([Region(0, "INPUT", "input", 10, 10, 10), Region(10, "REST", "rest", 9990, 9990, 9990)])
+            VALUE: Regions(
+                [Region(0, "INPUT", "input", 10, 10, 10, Holds.INPUTS), Region(10, "REST", "rest", 9990, 9990, 9990)]
+            )
         }
         nests = [*block(580), *block(420), *block(260), *block(100, start=last)]
         return replace(roll(kernels(*nests)), regions=regions)

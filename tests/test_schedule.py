@@ -21,6 +21,7 @@ from codegen.ir.loops import (
     Accumulate,
     Const,
     For,
+    Holds,
     Index,
     Kernel,
     Kind,
@@ -542,7 +543,7 @@ def loops_of(*body, nests=None):
     """One kernel that fills value[4 .. 12), behind four inputs."""
     regions = {
         "data": Regions([Region(0, "P_W", "w", 8, 8, 8)]),
-        VALUE: Regions([Region(0, "INPUT", "input", 4, 4, 4), Region(4, "GROUP_0", "group_0", 6, 8, 8)]),
+        VALUE: Regions([Region(0, "INPUT", "input", 4, 4, 4, Holds.INPUTS), Region(4, "GROUP_0", "group_0", 6, 8, 8)]),
     }
     kernel = Kernel(0, Pass.LOSS, nests if nests is not None else (body,), (5, 9), 6)
     return Loops((kernel,), {"data": 8, VALUE: 12}, {"table_0_0": [0, 3, 1]}, regions, 4)

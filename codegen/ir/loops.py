@@ -75,6 +75,8 @@ class Kind(Enum):
 
 # Iterations that a vector register holds together.
 BESIDE = (Kind.LANES, Kind.VECTORS, Kind.TRANSPOSED, Kind.SIDE_BY_SIDE)
+Holds = Enum("Holds", "RESULTS INPUTS TARGETS NOISE TOKEN_ROWS")  # whose numbers a region of value[] has
+LEAVES = (Holds.INPUTS, Holds.TARGETS, Holds.NOISE)  # which no kernel computes
 
 
 class Phase(Enum):
@@ -277,6 +279,7 @@ class Region:
     row: int
     row_length: int
     extent: int
+    holds: Holds = Holds.RESULTS
 
     def is_padding(self, index: int) -> bool:
         return (index - self.start) % self.row_length >= self.row

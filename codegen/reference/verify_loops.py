@@ -21,6 +21,7 @@ from codegen.ir.loops import (
     GRAD,
     IMAGE_COUNT,
     INPUTS,
+    LEAVES,
     ROWS_OF_IMAGES,
     SHARED,
     STEP,
@@ -29,6 +30,7 @@ from codegen.ir.loops import (
     VALUES,
     Body,
     For,
+    Holds,
     Index,
     Kernel,
     Kind,
@@ -65,8 +67,7 @@ def verify_loops(loops: Loops, is_padded: bool = True) -> None:
     known = written[VALUE]
     has_rows = any(kernel.passes & Pass.TOKEN_ROWS for kernel in loops.kernels)  # else run-time code copies them
     for region in loops.regions[VALUE]:
-        is_row = region.name.startswith("TOKEN_ROWS") and not has_rows
-        if is_row or region.name in ("INPUT", "TARGET", "NOISE"):
+        if region.holds in LEAVES or (region.holds == Holds.TOKEN_ROWS and not has_rows):
             known[region.start : region.start + region.row] = True
     for kernel in in_time(loops):
         before = {array: elements.copy() for array, elements in written.items()}

@@ -37,6 +37,7 @@ from codegen.ir.loops import (
     Const,
     Expr,
     For,
+    Holds,
     Index,
     Kernel,
     Let,
@@ -290,11 +291,13 @@ class _Nest:
 def _regions(graph: Graph, layout: Layout, program: Program) -> dict[str, Regions]:
     inputs, targets, noise = layout.input_count, len(program.target_values), len(program.noise_values)
     line = layout.cache_line
-    values = [Region(0, "INPUT", "input", inputs, layout.target_offset, layout.target_offset)] if inputs else []
+    values, room = list[Region](), layout.target_offset
+    if inputs:
+        values.append(Region(0, "INPUT", "input", inputs, room, room, Holds.INPUTS))
     if targets:
-        values.append(Region(layout.target_offset, "TARGET", "target", targets, targets, targets))
+        values.append(Region(room, "TARGET", "target", targets, targets, targets, Holds.TARGETS))
     if noise:
-        values.append(Region(layout.target_offset + targets, "NOISE", "noise", noise, noise, noise))
+        values.append(Region(room + targets, "NOISE", "noise", noise, noise, noise, Holds.NOISE))
     first = {group.start: group for group in reversed(layout.groups) if group.offset >= 0}  # of those in a grid
     stored = sorted(first.values(), key=lambda group: group.start)
     ends = [*(group.start for group in stored[1:]), layout.value_count]

@@ -36,6 +36,7 @@ from math import prod
 
 from codegen.ir.loops import (
     DATA,
+    LEAVES,
     VALUE,
     Body,
     Expr,
@@ -58,7 +59,6 @@ from codegen.schedule.nest import is_copy, result, root_loops
 FEWEST_LANES = 4  # of which a copy makes vectors
 FEWEST_READS = 4  # of each number
 MOST_NUMBERS = 2**16  # of all copies, which each image of a block has room for
-NOT_COMPUTED = ("INPUT", "TARGET", "NOISE")
 
 
 def copy_columns_of_gradients(loops: Loops, cache_line: int, reorder: bool = False) -> Loops:
@@ -156,7 +156,7 @@ class _Copies:
         least, most = _least(index, counts), _most(index, counts)
         region, last = regions.at(least), regions.at(most)
         end = last.start + last.extent
-        if stride <= 1 or region.name in NOT_COMPUTED or not region.start <= least <= most < end:
+        if stride <= 1 or region.holds in LEAVES or not region.start <= least <= most < end:
             return None
         region = replace(region, extent=end - region.start)
         passes = Pass.GRADIENTS if kernel.is_gradient else kernel.passes

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from codegen.ir.loops import VALUE, Kernel, Loops, Pass, Phase
+from codegen.ir.loops import LEAVES, VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.columns import copy_columns
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.groups_of_images import FEWEST_GROUPS
@@ -177,7 +177,7 @@ def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> l
     gradients = [kernel for kernel in plain.kernels if kernel.passes & Pass.DENSE_GRADIENTS]
     sent = _read_by(plain, gradients, factors)
     for region in plain.regions[VALUE]:
-        if region.name in ("INPUT", "TARGET", "NOISE"):
+        if region.holds in LEAVES:
             sent[region.start : region.start + region.extent] = False
     return _spans(sent & ~written_in(batch.loops, Phase.ONCE) if batch is not None else sent)
 

@@ -43,6 +43,7 @@ from codegen.ir.loops import (
     Const,
     Expr,
     For,
+    Holds,
     Index,
     Kernel,
     Kind,
@@ -110,7 +111,7 @@ def _copied(batch: Loops, loops: Loops, gradients: Iterable[Kernel]) -> int:
     beside = written_in(batch, Phase.SIDE_BY_SIDE)
     read = marked(loops, (found for kernel in gradients for found in indices_read(loops, kernel)))
     goes_there = any(kernel.phase == Phase.BY_IMAGE for kernel in batch.kernels)
-    given = sum(region.row for region in loops.regions[VALUE] if region.name in ("INPUT", "TARGET"))
+    given = sum(region.row for region in loops.regions[VALUE] if region.holds in (Holds.INPUTS, Holds.TARGETS))
     return int((beside & read).sum()) + (0 if goes_there else given)
 
 

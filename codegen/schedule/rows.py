@@ -27,7 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from codegen.ir.graph import Op
-from codegen.ir.loops import DATA, VALUE, Accumulate, Apply, Body, Expr, For, Let, Loops, Name, Pass, Place
+from codegen.ir.loops import DATA, VALUE, Accumulate, Apply, Body, Expr, For, Holds, Let, Loops, Name, Pass, Place
 from codegen.reroll.layout import Layout, TensorPlace
 from codegen.schedule.nest import result, root_loops
 
@@ -140,7 +140,7 @@ def factors(expr: Expr, is_first: Callable[[Place], bool]) -> tuple[Place, Place
 
 
 def is_input(place: Place, loops: Loops) -> bool:
-    return place.array == VALUE and loops.region(VALUE, place.index.base).name == "INPUT"
+    return place.array == VALUE and loops.region(VALUE, place.index.base).holds == Holds.INPUTS
 
 
 def _gradient_rows(nest: Body, tensor: TensorPlace, loops: Loops) -> RowTensor | None:
@@ -156,7 +156,7 @@ def _gradient_rows(nest: Body, tensor: TensorPlace, loops: Loops) -> RowTensor |
     if product is None:
         return None
     x, factor = product
-    if factor.array != VALUE or loops.region(VALUE, factor.index.base).name in ("TARGET", "NOISE"):
+    if factor.array != VALUE or loops.region(VALUE, factor.index.base).holds in (Holds.TARGETS, Holds.NOISE):
         return None
     row_length, i, j = tensor.extent // loops.inputs, row.counter, lane.counter
     target = result(nest).index

@@ -39,6 +39,7 @@ import numpy.typing as npt
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     DATA,
+    LEAVES,
     TOKEN,
     VALUE,
     Accumulate,
@@ -46,6 +47,7 @@ from codegen.ir.loops import (
     Body,
     Const,
     For,
+    Holds,
     Index,
     Kernel,
     Let,
@@ -253,7 +255,7 @@ class _Finder:
 
     def is_factor(self, place: Place, word: str, lane: str) -> bool:
         """Whether it is an adjoint, one for each lane."""
-        if place.array != VALUE or self.loops.region(VALUE, place.index.base).name in ("INPUT", "TARGET", "NOISE"):
+        if place.array != VALUE or self.loops.region(VALUE, place.index.base).holds in LEAVES:
             return False
         index = place.index
         return not index.depends_on(word) and (not lane or (index.stride(lane) == 1 and not index.looks_up(lane)))
@@ -290,7 +292,7 @@ class _Finder:
         for i, table in enumerate(tables):
             size = table.tokens * table.lanes
             name, title = f"TOKEN_ROWS_{i}", f"{table.place.tensor.name}.rows"
-            regions[table.rows] = Region(table.rows, name, title, size, size, size)
+            regions[table.rows] = Region(table.rows, name, title, size, size, size, Holds.TOKEN_ROWS)
             length = max(length, table.rows + size)
         return replace(
             self.loops,

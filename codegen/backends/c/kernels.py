@@ -49,6 +49,7 @@ from codegen.ir.loops import (
     VALUES,
     Body,
     For,
+    Holds,
     Index,
     Kernel,
     Kind,
@@ -317,7 +318,7 @@ def _offsets(found: Rerolled, *printed: Loops) -> list[tuple[str, int]]:
     named += [place.index.base for loops in printed for place in all_places(loops) if place.array in VALUES]
     starts = {regions.at(base).start for base in named}
     places = {"INPUT": 0, "TARGET": found.layout.target_offset}
-    places |= {region.name: region.start for region in regions if region.start in starts or region.name == "NOISE"}
+    places |= {region.name: region.start for region in regions if region.start in starts or region.holds == Holds.NOISE}
     if found.graph.loss >= 0:
         places.setdefault("LOSS", found.place_of(found.graph.loss))
     return list(places.items())
