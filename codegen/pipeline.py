@@ -6,7 +6,7 @@ import keyword
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 import numpy as np
@@ -42,14 +42,16 @@ from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.storage import assign_storage
 from codegen.reroll.trees import find_trees
 from codegen.schedule.columns import copy_columns_of_gradients
-from codegen.schedule.copies import Batch, Scheduled, plan_batch
+from codegen.schedule.copies import NO_LOOPS, Batch, Scheduled, plan_batch
 from codegen.schedule.phases import with_phases
 from codegen.schedule.pipeline import (
     Rerolled,
     batch_passes,
+    beside_passes,
     c_passes,
     dense_passes,
     gradient_passes,
+    group_passes,
     python_passes,
     schedule,
     single_images,
@@ -218,25 +220,33 @@ def scheduled(
     found: Rerolled, program: Program, target: str, registers: Registers, updates: Updates | None
 ) -> Scheduled:
     """The loops as a target runs them."""
-    to, none = Target.of(program).at(registers), found.loops.with_kernels([])
+    to = Target.of(program).at(registers)
     if target == "python":
-        return Scheduled(found.loops, schedule(found, python_passes(found)), None, none, none)
+        return Scheduled(found.loops, schedule(found, python_passes(found)))
     if target == "c":
         if program.loss is not None:
-            return Scheduled(found.loops, plain_loops(found, to), None, none, none)
+            return Scheduled(found.loops, plain_loops(found, to))
         passes = c_passes(found, to)
         if program.storage is not None:
             passes = _with_narrow_weights(passes, program, found.layout.tensors)
-        return Scheduled(found.loops, schedule(found, passes), None, none, none)
+        return Scheduled(found.loops, schedule(found, passes))
     batch = batch_of(found, to)
     phases = batch.phases if batch is not None else {}
     single = single_images(found, to, phases)
-    return Scheduled(
+    loops = Scheduled(
         plain=single.loops,
         single=schedule(single, c_passes(single, to, in_module=True)),
-        batch=batch,
         steps=steps_of(found, program, to, updates),
         dense=with_phases(dense_rows_of(found, program, to), phases),
+    )
+    if batch is None:
+        return loops
+    return replace(
+        loops,
+        batch=batch,
+        beside=schedule(replace(found, loops=batch.loops), beside_passes(to, batch.sums)),
+        in_groups=schedule(replace(found, loops=batch.gradients), group_passes()),
+        from_sums=schedule(found.with_kernels(batch.sums.after), sum_passes(found, to)),
     )
 
 
@@ -380,21 +390,20 @@ def batch_of(found: Rerolled, target: Target) -> Batch | None:
     phases = {kernel.number: kernel.phase for kernel in loops.kernels}
     sums = find_sums(found.loops, phases, found.read_outside, target)
     gradients = schedule(found.with_kernels((*sums.added, *sums.own)), gradient_passes(target, loops, sums))
-    from_sums = schedule(found.with_kernels(sums.after), sum_passes(found, target))
-    return plan_batch(loops, gradients, sums, from_sums, found.loops, found.row_factors, target)
+    return plan_batch(loops, gradients, sums, found.loops, found.row_factors, target)
 
 
 def steps_of(found: Rerolled, program: Program, target: Target, updates: Updates | None) -> Loops:
     """The gradients of one image as steps, if those are of plain gradient descent; else no kernels."""
     if program.loss is None or updates is not None:
-        return found.loops.with_kernels([])
+        return NO_LOOPS
     return schedule(found, step_passes(found, target))
 
 
 def dense_rows_of(found: Rerolled, program: Program, target: Target) -> Loops:
     """Row sums of a few images at a time, for modules that train on inputs that are rarely 0; else no kernels."""
     if program.loss is None or not target.is_dense:
-        return found.loops.with_kernels([])
+        return NO_LOOPS
     return schedule(found, dense_passes(found, target))
 
 

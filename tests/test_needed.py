@@ -243,7 +243,7 @@ def test_what_stays_whole(nest, needed):
 def test_masked_attention_computes_no_score_in_vain():
     """With images side by side. `plain` has all of the box."""
     compiled = compile_program(attention(8), "masked")
-    boxes = [kernel for kernel in compiled.batch.side_by_side.kernels if kernel.box]
+    boxes = [kernel for kernel in compiled.wide.beside.kernels if kernel.box]
     assert len(boxes) == 5  # of scores, and what is read with them
     for kernel in boxes:
         numbers = [place for nest in kernel.nests for place in written(nest)]

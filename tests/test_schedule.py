@@ -42,11 +42,10 @@ from codegen.pipeline import batch_of, build_graph, reroll, token_parts
 from codegen.reference.interpret import State, run, run_batch
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule import each
-from codegen.schedule.each import apply_to_each
-from codegen.schedule.needed import compute_needed
 from codegen.schedule.phases import indices_written
 from codegen.schedule.pipeline import (
     batch_passes,
+    beside_passes,
     c_passes,
     gradient_passes,
     python_passes,
@@ -74,10 +73,10 @@ def is_images(stmt):
     return isinstance(stmt, For) and stmt.kind == Kind.IMAGES
 
 
-def changed(found, passes):
+def changed(found, passes, without=()):
     """The stages but those whose pass found nothing to change: their numbers are those of the one before."""
     last = None
-    for name, loops in stages(found, passes):
+    for name, loops in stages(found, passes, without):
         if loops != last:
             yield name, loops
         last = loops
@@ -111,9 +110,9 @@ def check_batch(program, target=STRICT):
     found = reroll(build_graph(program), program, target.cache_line)
     images = [one_image(program, found, Random(seed)) for seed in range(3)]
     steps = [*changed(found, batch_passes(found, target))]
-    rolled = roll(steps[-1][1])
-    apart = apply_to_each(rolled, target)
-    for name, loops in (*steps, ("roll", rolled), ("each", apart), ("needed", compute_needed(apart))):
+    later = beside_passes(target, Sums((), (), (), frozenset()))
+    last = replace(found, loops=steps[-1][1])
+    for name, loops in (*steps, *changed(last, later, without=["sums last"])):
         verify_loops(loops, is_padded=False)
         written = written_by(loops)
         empty = [[None if i in written else x for i, x in enumerate(s.images[0])] for s in images]

@@ -15,10 +15,9 @@ from collections.abc import Sequence
 
 from codegen.backends.expressions import PRIMARY, Bound, words_text
 from codegen.ir.graph import Graph, Op
-from codegen.ir.loops import Apply, Const, Expr, Index, Let, Loops, Name, Place, Stmt, Store
+from codegen.ir.loops import Apply, Const, Expr, Index, Let, Name, Place, Stmt, Store
 from codegen.passes.updates import CONDITIONS, NUMBERS, PARAMETER, STATE, Update, Updates, operands
 
-NO_LOOPS = Loops((), {}, {}, {}, 0)
 STEP_NAMES = ("step", "rate", "norm")
 COUNTER = "i"
 MAX_DEPTH = 32  # of an expression

@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Container, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from codegen.ir.loops import LEAVES, VALUE, Kernel, Loops, Pass, Phase
 from codegen.schedule.columns import copy_columns
-from codegen.schedule.each import apply_to_each
 from codegen.schedule.groups_of_images import FEWEST_GROUPS
-from codegen.schedule.in_registers import mark_tiles
-from codegen.schedule.marks import mark_near
-from codegen.schedule.needed import compute_needed, computed_share
+from codegen.schedule.needed import computed_share
 from codegen.schedule.phases import (
     COPY_OPERATIONS,
     STARTED,
@@ -32,8 +29,6 @@ from codegen.schedule.phases import (
     marked,
     written_in,
 )
-from codegen.schedule.prefetch import prefetch
-from codegen.schedule.roll import roll
 from codegen.schedule.sums_of_images import Sums
 from codegen.schedule.target import Target
 
@@ -42,6 +37,8 @@ CACHE_LINE = 64  # bytes of a value of images side by side
 SECOND_LEVEL = 2**20  # bytes that stay in a second-level cache
 FAR = 1.3  # so many times longer operations take on what does not, at most
 SHARED = 1.1  # so many times longer operations take whose parameters are loaded for one image
+
+NO_LOOPS = Loops((), {}, {}, {}, 0)
 
 Span = tuple[int, int]  # the first element of value[], and how many
 
@@ -53,32 +50,14 @@ class Batch:
     loops: Loops
     gradients: Loops  # those of parameters that groups of images add: see groups_of_images.py
     sums: Sums  # and other sums over their images
-    from_sums: Loops  # with what follows from these, scheduled
     target: Target
     copies: Copies
     costs: dict[int, Cost]  # of each kernel, by its number
     fewest: int
 
     @property
-    def side_by_side(self) -> Loops:
-        """The kernels that compute all images at once, in loops over kernels where they repeat.
-
-        Those that groups of images can do without are the last.
-        """
-        beside = [kernel for kernel in self.loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
-        kernels = [kernel for kernel in beside if kernel.number not in self.sums.numbers]
-        kernels += [replace(k, phase=Phase.SUMMED) for k in beside if k.number in self.sums.numbers]
-        rolled = apply_to_each(roll(self.loops.with_kernels(kernels), unrolled=True), self.target)
-        return prefetch(mark_tiles(mark_near(compute_needed(rolled))), self.target)
-
-    @property
     def images(self) -> int:
         return self.target.cache_line
-
-    @property
-    def in_groups(self) -> Loops:
-        """The gradients of groups of images, in loops over kernels where they repeat."""
-        return mark_tiles(roll(self.gradients))
 
     @property
     def sum_spans(self) -> list[Span]:
@@ -100,9 +79,12 @@ class Scheduled:
 
     plain: Loops  # of single images, before the passes that decide how they run
     single: Loops  # and after them
-    batch: Batch | None
-    steps: Loops  # gradients of a single image that become steps at once
-    dense: Loops  # row sums of a few images at a time
+    batch: Batch | None = None
+    beside: Loops = NO_LOOPS  # what computes all images of a batch at once
+    in_groups: Loops = NO_LOOPS  # the gradients of groups of images
+    from_sums: Loops = NO_LOOPS  # what follows from sums over their images
+    steps: Loops = NO_LOOPS  # gradients of a single image that become steps at once
+    dense: Loops = NO_LOOPS  # row sums of a few images at a time
 
 
 @dataclass(frozen=True)
@@ -128,13 +110,12 @@ def plan_batch(
     loops: Loops,
     gradients: Loops,
     sums: Sums,
-    from_sums: Loops,
     plain: Loops,
     factors: Iterable[Span],
     target: Target,
 ) -> Batch | None:
-    """`loops`: those of a batch, scheduled, and `gradients`: of groups of images, with `sums` and what follows from
-    them. `plain`: all as reroll made them. `factors`: what the gradients of rows read.
+    """`loops`: those of a batch, scheduled, and `gradients`: of groups of images, with `sums`. `plain`: all as reroll
+    made them. `factors`: what the gradients of rows read.
 
     None if one image after the other is faster, or if the images need too much memory.
     """
@@ -168,7 +149,7 @@ def plan_batch(
         total += costs[number]
     if not pays and in_groups and total.by_image > far * total.side_by_side:
         fewest, pays = FEWEST_GROUPS * images, True  # only where gradients gain too
-    return Batch(loops, gradients, sums, from_sums, target, copies, costs, fewest) if pays and fits else None
+    return Batch(loops, gradients, sums, target, copies, costs, fewest) if pays and fits else None
 
 
 def sent_values(plain: Loops, factors: Iterable[Span], batch: Batch | None) -> list[Span]:

@@ -18,9 +18,10 @@ from codegen.schedule.each import apply_to_each
 from codegen.schedule.gradients import add_images, interchange_loops, keep_in_registers, read_in_first, share_gradients
 from codegen.schedule.groups_of_images import add_groups
 from codegen.schedule.hoist import collect, hoist, name_addresses
-from codegen.schedule.in_registers import read_apart
+from codegen.schedule.in_registers import mark_tiles, read_apart
 from codegen.schedule.lanes import pad_lanes, split_into_lanes
 from codegen.schedule.marks import keep_order, mark_near, mark_vectors
+from codegen.schedule.needed import compute_needed
 from codegen.schedule.parts import interleave_sums, split_sums
 from codegen.schedule.phases import once_first, set_phases, with_phases
 from codegen.schedule.prefetch import prefetch
@@ -29,7 +30,7 @@ from codegen.schedule.rows import RowTensor
 from codegen.schedule.side_by_side import put_side_by_side
 from codegen.schedule.skip_zeros import rows_of_images, skip_zeros, split_row_sums
 from codegen.schedule.steps import gradients_from_zero, take_steps
-from codegen.schedule.sums_of_images import Sums
+from codegen.schedule.sums_of_images import Sums, put_sums_last
 from codegen.schedule.target import Target
 from codegen.schedule.tile import tile_lanes, tile_rows, tile_values
 from codegen.schedule.tokens import TokenTable
@@ -152,6 +153,24 @@ def gradient_passes(target: Target, batch: Loops, sums: Sums) -> dict[str, Pass]
         "fuse": fuse_products,
     }
     return {name: run for name, run in passes.items() if name != "fuse" or target.fma}
+
+
+def beside_passes(target: Target, sums: Sums) -> dict[str, Pass]:
+    """The passes of C for what computes all images of a batch side by side, after batch_passes()."""
+    return {
+        "sums last": lambda loops: put_sums_last(loops, sums),  # what groups of images can do without
+        "roll": lambda loops: roll(loops, unrolled=True),
+        "each": lambda loops: apply_to_each(loops, target),
+        "needed": compute_needed,  # no places of boxes that nobody reads
+        "near": mark_near,
+        "tiles": mark_tiles,  # loops that gcc must unroll
+        "prefetch": lambda loops: prefetch(loops, target),
+    }
+
+
+def group_passes() -> dict[str, Pass]:
+    """The passes of C for gradients of groups of images, after gradient_passes()."""
+    return {"roll": roll, "tiles": mark_tiles}
 
 
 def step_passes(found: Rerolled, target: Target) -> dict[str, Pass]:

@@ -90,6 +90,13 @@ class Sums:
         return frozenset([kernel.number for kernel in self.after if kernel.is_gradient])
 
 
+def put_sums_last(loops: Loops, sums: Sums) -> Loops:
+    """Of the kernels of a batch, those of images side by side; last those that groups of images can do without."""
+    beside = [kernel for kernel in loops.kernels if kernel.phase == Phase.SIDE_BY_SIDE]
+    kernels = [kernel for kernel in beside if kernel.number not in sums.numbers]
+    return loops.with_kernels([*kernels, *(replace(k, phase=Phase.SUMMED) for k in beside if k.number in sums.numbers)])
+
+
 def find_sums(loops: Loops, phases: Mapping[int, Phase], outside: Iterable[int], target: Target) -> Sums:
     """`loops`: as reroll makes them, `phases`: in a batch, `outside`: places in value[] that are read from outside.
 

@@ -40,7 +40,6 @@ from codegen.backends.c.printer import INDENT, Comments, Printer, table_lines
 from codegen.backends.expressions import Arithmetic
 from codegen.backends.shared import MAX_STATEMENTS, group_name, together
 from codegen.backends.text import formulas
-from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import used_rows
 from codegen.ir.loops import (
     DATA,
@@ -269,12 +268,12 @@ def _applied(loops: Iterable[Loops]) -> list[ops.Row]:
 
 def _by_parameters(scheduled: Scheduled) -> dict[Parameters, Loops]:
     """The loops of functions, by what these take."""
-    batch, dense = scheduled.batch, scheduled.dense
+    dense = scheduled.dense
     return {
         WORKSPACE: scheduled.single,
-        BESIDE: batch.side_by_side if batch is not None else NO_LOOPS,
-        GROUPS: batch.in_groups if batch is not None else NO_LOOPS,
-        SUMS: batch.from_sums if batch is not None else NO_LOOPS,
+        BESIDE: scheduled.beside,
+        GROUPS: scheduled.in_groups,
+        SUMS: scheduled.from_sums,
         STEPS: scheduled.steps,
         DENSE_ROWS: dense.with_kernels([kernel for kernel in dense.kernels if kernel.phase == Phase.BY_IMAGE]),
     }

@@ -18,7 +18,6 @@ from math import prod
 
 from codegen.backends.expressions import PRIMARY, Arithmetic, Bound, apply_text, bound, index_text
 from codegen.backends.text import summary
-from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     APART,
@@ -58,6 +57,7 @@ from codegen.ir.loops import (
     uses,
 )
 from codegen.reroll.names import comment
+from codegen.schedule.copies import NO_LOOPS
 from micrograd import ops
 from micrograd.definitions import lane_template, near_limit, near_template
 

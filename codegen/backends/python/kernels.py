@@ -20,7 +20,6 @@ from math import isinf, isnan
 from codegen.backends.expressions import PRIMARY, Bound, apply_text, index_text
 from codegen.backends.shared import group_name, together
 from codegen.backends.text import summary
-from codegen.backends.updates import NO_LOOPS
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     DATA,
@@ -42,6 +41,7 @@ from codegen.ir.loops import (
     Store,
 )
 from codegen.reroll.names import comment
+from codegen.schedule.copies import NO_LOOPS
 from micrograd import ops
 
 PASSES = {
