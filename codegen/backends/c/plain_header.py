@@ -60,51 +60,58 @@ class Model:
 def declarations(model: Model, first: str) -> dict[str, tuple[str, str]]:
     """The functions in order: what they do, and their declarations without a semicolon. `first` is the model's name."""
     name, real, first = model.name, model.real, f"struct {model.name}_model *{first}"
-    inputs = [argument.declared() for argument in model.inputs]
+    inputs = [first, *(argument.declared() for argument in model.inputs)]
     example = [*inputs, *(argument.declared() for argument in model.targets)]
+    result = f"{real} *result"
     found = {
-        "init": ("The exported weights, without gradients or steps.", f"void {name}_init({first})"),
+        "init": ("The exported weights, without gradients or steps.", "void", [first]),
         "reset": (
             "The weights that a seed gives, as those of a fresh module, without gradients or steps.",
-            f"void {name}_reset({first}, uint64_t seed)",
+            "void",
+            [first, "uint64_t seed"],
         ),
         "set_parameters": (
             "All parameters, one tensor after the other, each in C order. Gradients and steps stay.",
-            f"void {name}_set_parameters({first}, const {real} *parameters)",
+            "void",
+            [first, f"const {real} *parameters"],
         ),
-        "get_parameters": ("", f"void {name}_get_parameters(const {first}, {real} *parameters)"),
-        "get_gradients": ("", f"void {name}_get_gradients(const {first}, {real} *gradients)"),
-        "forward": ("The loss of one example.", f"double {name}_forward({', '.join([first, *example])})"),
-        "backward": ("Adds the gradients of the last call, a forward().", f"void {name}_backward({first})"),
-        "zero_grad": ("", f"void {name}_zero_grad({first})"),
+        "get_parameters": ("", "void", [f"const {first}", f"{real} *parameters"]),
+        "get_gradients": ("", "void", [f"const {first}", f"{real} *gradients"]),
+        "forward": ("The loss of one example.", "double", example),
+        "backward": ("Adds the gradients of the last call, a forward().", "void", [first]),
+        "zero_grad": ("", "void", [first]),
         "update": (
             "A step, with the gradients divided by batch_size.",
-            f"void {name}_update({first}, double learning_rate, double batch_size)",
+            "void",
+            [first, "double learning_rate", "double batch_size"],
         ),
         "accumulate": (
             "Adds the gradients of `count` examples, in order; returns the sum of their losses.",
-            f"double {name}_accumulate({', '.join([first, *example, 'int count'])})",
+            "double",
+            [*example, "int count"],
         ),
         "train_batch": (
             "The same between zero_grad() and update().",
-            f"double {name}_train_batch({', '.join([first, *example, 'int count', 'double learning_rate'])})",
+            "double",
+            [*example, "int count", "double learning_rate"],
         ),
     }
     if model.program.initial is None:
         del found["reset"]
     if model.program.prediction is not None:
-        found["predict"] = ("The most likely class.", f"int {name}_predict({', '.join([first, *inputs])})")
+        found["predict"] = ("The most likely class.", "int", inputs)
     if model.program.input_gradients:
         about = "The gradients of the loss by the inputs of the last call, a backward()."
-        found["input_grad"] = (about, f"void {name}_input_grad(const {first}, {real} *result)")
+        found["input_grad"] = (about, "void", [f"const {first}", result])
     if model.kernels.metrics:
         about = "The gradient of the sum of an output's elements, each times its weight, by the inputs."
-        arguments = ", ".join([first, *inputs, f"const {real} *weights", f"{real} *result"])
-        found["input_gradients"] = (about, f"void {name}_input_gradients({arguments})")
-    for output, function in model.functions.items():
-        declared = f"void {function}({', '.join([first, *inputs, f'{real} *result'])})"
-        found[f"output {output}"] = (f"Fills `result` with {function.upper()} numbers.", declared)
-    return found
+        found["input_gradients"] = (about, "void", [*inputs, f"const {real} *weights", result])
+    named = {f"{name}_{word}": row for word, row in found.items()}
+    for function in model.functions.values():
+        named[function] = (f"Fills `result` with {function.upper()} numbers.", "void", [*inputs, result])
+    return {
+        function: (about, f"{kind} {function}({', '.join(takes)})") for function, (about, kind, takes) in named.items()
+    }
 
 
 def header(model: Model, digest: str) -> str:
@@ -117,7 +124,7 @@ def header(model: Model, digest: str) -> str:
         **{function.upper(): len(program.outputs[output]) for output, function in model.functions.items()},
     }
     declared = declarations(model, "model")
-    public = [*sizes, f"{name}_model", *model.functions.values(), *(f"{name}_{word}" for word in declared)]
+    public = [*sizes, f"{name}_model", *declared]
     data = max(model.kernels.data_count, 1)
     state = [f"{INDENT}{real} state[{updates.slots}][{data}];"] if updates is not None and updates.slots else []
     random = [
@@ -150,7 +157,7 @@ def header(model: Model, digest: str) -> str:
     for about, text in declared.values():
         lines += [*([f"/* {about} */"] if about else []), *wrapped(f"{text};"), ""]
     origin = f"the graph {digest[:16]}"
-    return header_text(name, origin, program, NOTES, ("stddef", "stdint"), [w for w in public if " " not in w], lines)
+    return header_text(name, origin, program, NOTES, ("stddef", "stdint"), public, lines)
 
 
 def wrapped(declaration: str) -> list[str]:

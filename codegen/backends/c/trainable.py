@@ -260,8 +260,8 @@ def _definitions(model: Model) -> list[str]:
     """The functions that the header declares."""
     bodies = _bodies(model)
     lines: list[str] = []
-    for word, (_, declared) in declarations(model, "w").items():
-        lines += [*wrapped(declared), "{", *(INDENT + line for line in bodies[word]), "}", ""]
+    for function, (_, declared) in declarations(model, "w").items():
+        lines += [*wrapped(declared), "{", *(INDENT + line for line in bodies[function]), "}", ""]
     return lines[:-1]
 
 
@@ -271,6 +271,7 @@ def seeds_of(model: Model) -> Sequence[Value]:
 
 
 def _bodies(model: Model) -> dict[str, list[str]]:
+    """function -> its statements."""
     name, kernels = model.name, model.kernels
     every = [*model.inputs, *model.targets]
     inputs, targets, given = (
@@ -324,13 +325,13 @@ def _bodies(model: Model) -> dict[str, list[str]]:
             *_copied([kernels.metrics.get(str(i), -1) for i in leaves]),
         ],
     }
-    for output in model.functions:
-        copied = _copied(kernels.outputs[output])
-        bodies[f"output {output}"] = [*given_inputs, "compute_outputs(w);", *copied]
     if model.program.prediction is not None:
         places = kernels.outputs[model.program.prediction]
         bodies["predict"] = [*given_inputs, "compute_prediction(w);", *_class(model, places)]
-    return bodies
+    found = {f"{name}_{word}": body for word, body in bodies.items()}
+    for output, function in model.functions.items():
+        found[function] = [*given_inputs, "compute_outputs(w);", *_copied(kernels.outputs[output])]
+    return found
 
 
 def _init(model: Model) -> list[str]:
