@@ -14,6 +14,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -47,7 +48,6 @@ LEAF_COLORS = {
 LEAF_NAMES = {Op.PARAM: "parameters", Op.INPUT: "inputs", Op.TARGET: "targets", Op.GRAD: "old gradients"}
 LETTERS = "P parameter, X input, T target, G old gradient, C constant, R result of another box"
 FRAMES = "bold: what a caller can see; red: what gradients alone need"
-GRADIENT = "gradient"
 WIDTH = 44  # characters of a line in a box
 MAX_BOXES = 60  # of groups: dot lays out as many in seconds, however they are connected
 MAX_EDGES = 150  # between groups; the thinnest are left out
@@ -161,7 +161,7 @@ def _leaf_names(program: Program) -> dict[int, tuple[str, str]]:
 
 def _nodes(graph: Graph, prefix: str) -> Iterator[str]:
     marks = _observables(graph)
-    forward = graph.reachable(*(n for n, what in marks.items() if not what[0].startswith(GRADIENT)))
+    forward = graph.reachable(*(n for n in (graph.loss, *chain(*graph.outputs.values())) if n >= 0))
     for n in range(len(graph)):
         op = graph.op[n]
         color = LEAF_COLORS.get(op, "white") if op in LEAVES else "white"
@@ -179,7 +179,7 @@ def _observables(graph: Graph) -> dict[int, list[str]]:
         for i, n in enumerate(nodes):
             marks.setdefault(n, []).append(f"output {name}[{i}]" if len(nodes) > 1 else f"output {name}")
     for parameter, n in graph.gradients.items():
-        marks.setdefault(n, []).append(f"{GRADIENT} {parameter}")
+        marks.setdefault(n, []).append(f"gradient {parameter}")
     return marks
 
 

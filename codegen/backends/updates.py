@@ -81,8 +81,8 @@ def _line(stmt: Stmt, update: Update) -> str:
 def _words(expr: Expr, update: Update) -> Bound:
     match expr:
         case Place():
-            kept = expr.array.removeprefix("state_")
-            return f"{update.slots[int(kept)] if kept.isdigit() else kept}[i]", PRIMARY
+            slots = {f"state_{k}": slot for k, slot in enumerate(update.slots)}
+            return f"{slots.get(expr.array, expr.array)}[i]", PRIMARY
         case Name():
             return expr.name, PRIMARY
         case Const():
