@@ -19,9 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from micrograd.checksum import CHECKSUM, difference
-from micrograd.matching import DTYPES, EXPECTED_DTYPES, widened
+from micrograd.matching import DTYPES, EXPECTED_DTYPES, MAX_HEADER, widened
 
-MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 MAX_DEPTH = 127  # brackets within brackets, likewise
 
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Shape = tuple[int, ...]
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # as the bytes are read
 EXPECTED_DTYPES = "F64, F32, F16 or BF16"
+MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 MAX_SHOWN = 6  # names in a message
 TRANSPOSED: dict[int, list[Shape]] = {2: [(1, 0)], 3: [(2, 1, 0)], 4: [(3, 2, 0, 1), (2, 3, 1, 0)]}  # Keras' layouts
 

@@ -18,7 +18,10 @@ from commands import environment
 import codegen
 from codegen import loading, toolchain
 from codegen.loading import named
+from codegen.onnx.losses import LOSSES
+from codegen.program import DTYPES, STORAGES
 from micrograd.__main__ import main
+from micrograd.commands import freeze, import_model, train_model
 from micrograd.commands.tree import COMMANDS, tree
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -373,3 +376,8 @@ def test_commands_in_listings_are_found() -> None:
 def test_the_page_about_commands_has_all_of_them() -> None:
     page = (ROOT / "docs" / "commands.md").read_text(encoding="utf-8")
     assert re.findall(r"^## `micrograd (\w+)", page, re.M) == list(COMMANDS)
+
+
+def test_options_have_the_values_that_the_compiler_has():
+    """Parsers have lists of their own: NumPy, which the compiler imports, takes longer than most commands do."""
+    assert (train_model.DTYPES, freeze.STORAGES, import_model.LOSSES) == (DTYPES, STORAGES, LOSSES)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from micrograd.checksum import CHECKSUM, NO_DIGEST, difference, digest, written
 from micrograd.errors import UserError
 from micrograd.files import temporary, write_whole
-from micrograd.matching import DTYPES, EXACT, EXPECTED_DTYPES, MatchError, Matching, matched, widened
+from micrograd.matching import DTYPES, EXACT, EXPECTED_DTYPES, MAX_HEADER, MatchError, Matching, matched, widened
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 MOST_KEPT = 8  # numbers for each parameter, itself included
-MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
 OPTIMIZER = "optimizer."  # before the names of what an optimizer keeps
 
 
