@@ -114,14 +114,14 @@ def weights_table(program: Program, kernels: Kernels) -> list[str]:
     """The weights as a table of constants."""
     if kernels.lowering == "straightline":  # its statements contain the weights
         return []
-    kind, numbers = exact_weights(program, kernels)
+    kind, numbers = exact_weights(program, kernels, SLACK)
     return table(f"TABLE ALIGNED {kind} weights", numbers)
 
 
-def exact_weights(program: Program, kernels: Kernels) -> tuple[str, list[str]]:
+def exact_weights(program: Program, kernels: Kernels, slack: int) -> tuple[str, list[str]]:
     """The type of a table of weights, float if that is exact, in half the memory; and its numbers, padding included."""
     arithmetic = Arithmetic(_exact_type(program))
-    return arithmetic.type, weights_text(program, kernels.tensors, kernels.data_count + SLACK, arithmetic.literal)
+    return arithmetic.type, weights_text(program, kernels.tensors, kernels.data_count + slack, arithmetic.literal)
 
 
 def fits_float32(program: Program) -> bool:

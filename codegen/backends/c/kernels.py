@@ -194,8 +194,7 @@ class Kernels:
         """Whether groups of images take inputs and targets as they come: no kernel and no row runs image by image."""
         passes = BATCH_PASSES["training"] | Pass.DENSE_GRADIENTS
         by_image = any(call.phase == Phase.BY_IMAGE and call.passes & passes for call in self.functions.calls)
-        one_by_one = by_image or self.row_tensors or self.by_index or "NOISE" in dict(self.offsets)
-        return bool(self.functions.group_calls) and not one_by_one
+        return bool(self.functions.group_calls) and not (by_image or self.row_tensors or self.by_index)
 
     def value_name(self, index: int) -> str:
         """An index into value[] by its name if it has one."""

@@ -253,7 +253,7 @@ def _training_constants(program: Program, kernels: Kernels) -> Constants:
             ("MORE_IMAGES", more_images(Target.of(program)) if kernels.functions.dense_calls else 0),
             ("INPUT_GRADIENTS", int(program.input_gradients)),
         ),
-        ("LOADS_GROUPS", int(kernels.loads_groups and program.pixel_scale is None)),
+        ("LOADS_GROUPS", int(kernels.loads_groups and program.pixel_scale is None and not program.noise_values)),
         ("LABEL_FIRST", label.first if label is not None else 0),
         ("LABEL_COUNT", label.count if label is not None else 0),
         ("TARGET_LABEL", int(isinstance(targets, Label))),
@@ -389,10 +389,10 @@ def _tensor_table(program: Program, kernels: Kernels) -> list[str]:
             places[list(place.tensor.numbers)] = indices(place)
         lines += table("static const int32_t parameter_places", [str(x) for x in places.tolist()])
     rows: list[str] = []
-    for place, name, found in zip(kernels.tensors, kernels.tensor_names, numbers, strict=True):
+    for t, (place, name, found) in enumerate(zip(kernels.tensors, kernels.tensor_names, numbers, strict=True)):
         first, strides = found if found is not None else (0, (0,) * len(place.strides))
         low, high, deviation, limit = drawn_from(place.tensor.initial or (0.0, 0.0))
-        rule = f", .rule = {kernels.updates.of_tensor[len(rows) // 5]}" if kernels.updates is not None else ""
+        rule = f", .rule = {kernels.updates.of_tensor[t]}" if kernels.updates is not None else ""
         normal = f", .deviation = {literal(deviation)}, .limit = {literal(limit)}" if deviation else ""
         rows += [
             f"    {{.name = {string(place.tensor.name)}, .dimensions = {len(place.tensor.shape)},",

@@ -21,7 +21,7 @@ import numpy as np
 
 from codegen.backends.c.inference import exact_weights
 from codegen.backends.c.kernels import Kernels
-from codegen.backends.c.module import SLACK, defines, offsets, spans_of, table
+from codegen.backends.c.module import defines, offsets, spans_of, table
 from codegen.backends.c.plain_header import OWN, Model, declarations, header, wrapped
 from codegen.backends.c.plain_kernels import pass_functions
 from codegen.backends.c.printer import INDENT, statement_lines
@@ -162,8 +162,8 @@ def _weights(model: Model) -> list[str]:
     """The weights as a table of constants."""
     if model.program.initial is not None:
         return []
-    kind, numbers = exact_weights(model.program, model.kernels)
-    lines = table(f"static const {kind} weights", numbers[:-SLACK] or ["0"])
+    kind, numbers = exact_weights(model.program, model.kernels, 0)
+    lines = table(f"static const {kind} weights", numbers or ["0"])
     return [f"#ifndef {model.name.upper()}_NO_WEIGHTS", *lines[:-1], "#endif", ""]
 
 
