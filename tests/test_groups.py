@@ -9,20 +9,21 @@ from random import Random
 import models
 import numpy as np
 import pytest
-from harness import parse
+from harness import compare, parse
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from codegen import Floats, Program
 from codegen.ir.graph import LEAVES, Graph
 from codegen.ir.loops import Pass
-from codegen.pipeline import build_graph, compile_program
+from codegen.pipeline import build_graph, compile_program, reroll
 from codegen.reroll.affine import Piece, fit, peel
 from codegen.reroll.families import Part, distances, find_families
 from codegen.reroll.groups import Group, find_groups
 from codegen.reroll.layout import Layout, _Slots, declared_order
 from codegen.reroll.loops import _Tables
 from codegen.reroll.trees import find_trees
+from micrograd.arrays import array
 from micrograd.functional import total
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -371,3 +372,30 @@ def test_gradients_of_tokens_are_stored_as_their_values_are():
     program = Program(Floats(x), None, w, total([v * v for token in h for v in token]), {}, 0.01)
     (told,) = [line for line in compile_program(program).explanation().splitlines() if "w1[7" in line]
     assert told == "    group_5[8i + j] = sum_k(w1[7 + 8j - k] * group_4[7 + 8i - k])    i < 16, j < 8, k < 8"
+
+
+def experts(tokens=8, kinds=3, hidden=8, width=8):
+    """Each token is a mean of what all experts say of it. In the order of the sums, shares are the last factor."""
+    rng = np.random.default_rng(0)
+    x = array(np.zeros((tokens, width)))
+    shapes = {"gate": (width, kinds), "a": (kinds, width, hidden), "b": (kinds, hidden, width)}
+    p = {name: array(rng.normal(size=shape)) for name, shape in shapes.items()}
+    shares = np.exp(x @ p["gate"])
+    seen = np.tanh(np.einsum("ti,eij->tej", x, p["a"]))
+    out = np.einsum("te,tej,ejk->tk", shares / shares.sum(axis=-1, keepdims=True), seen, p["b"])
+    return Program(Floats(x), None, p, (out * out).sum(), {"out": out}, 0.01)
+
+
+@pytest.mark.parametrize("fewest", [4096, 64])
+def test_products_of_a_large_table_are_not_stored(fewest, monkeypatch):
+    """Weights times adjoints of tokens, 1,536 of 192 and 64 numbers: sums of gradients multiply them again."""
+    monkeypatch.setattr("codegen.reroll.trees.FEWEST_PRODUCTS", fewest)
+    program = experts()
+    found = reroll(build_graph(program), program, 8)
+    assert (max(len(stored.group.roots) for stored in found.layout.groups) == 1536) == (fewest == 4096)
+
+
+@pytest.mark.slow
+def test_products_that_are_computed_again_have_the_bits_of_the_engine(monkeypatch, tmp_path):
+    monkeypatch.setattr("codegen.reroll.trees.FEWEST_PRODUCTS", 64)
+    compare(experts(), tmp_path, steps=2, flags=["-O0"])

@@ -103,11 +103,13 @@ def _shortened(rows: Ints) -> tuple[list[Loop], int]:
     return [*loops[:-1], *([Loop(outer.count - 1, outer.strides)] if outer.count > 2 else [])], shorter
 
 
+def _periods(rows: Ints) -> list[int]:
+    return [size for size in range(MIN_PERIOD, len(rows) // 2 + 1) if len(rows) % size == 0]
+
+
 def _by_blocks(rows: Ints) -> Iterator[list[Piece]]:
     """The few nests that cover a block of rows, in loops around them, where all other blocks are alike."""
-    for size in range(MIN_PERIOD, len(rows) // 2 + 1):
-        if len(rows) % size:
-            continue
+    for size in _periods(rows):
         blocks = rows.reshape(-1, size, rows.shape[1])
         if (blocks - blocks[:, :1] == blocks[0] - blocks[0, 0]).all():
             inside, around = _pieces(blocks[0], peel), _pieces(blocks[:, 0], peel)
@@ -124,9 +126,7 @@ def _repeated(rows: Ints) -> list[Piece]:
 
     A few are covered by a table, so that they are one nest around what repeats, which may be lanes.
     """
-    for period in range(MIN_PERIOD, len(rows) // 2 + 1):
-        if len(rows) % period:
-            continue
+    for period in _periods(rows):
         steps = rows[period:] - rows[:-period]
         if (steps == steps[0]).all():
             count = len(rows) // period

@@ -217,9 +217,8 @@ def _statements(parts: list[Segment], indices: Ints) -> int:
 
 def _count(parts: list[Segment], indices: Ints, results: Ints) -> int:
     """How many nests compute the instances, if these are the loops over terms."""
-    firsts = [run.columns(indices)[:, 0] for part in parts for run in part]
-    instances = np.hstack([results[:, None], *firsts])
-    patterns = _relative(parts, indices)[1]
+    instances = np.hstack([results[:, None], *(run.columns(indices)[:, 0] for part in parts for run in part)])
+    _, patterns = _relative(parts, indices)
     return sum(len(fit(instances[rows], shorten=True)) if len(rows) > 1 else 1 for rows in patterns)
 
 

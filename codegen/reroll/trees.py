@@ -229,9 +229,9 @@ class _Nodes:
 def _outer_products(graph: Graph, undecided: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """Whether each node is one of a large table of products, as b[j] * adjoint[i] is, that is not stored.
 
-    Each number of either side is in FEWEST_OUTER of these at least: to read it again takes less than to store and read
-    the products. Other products read them, and gradients of parameters, which are regular. What sums share, they gain
-    from. `undecided`: nodes that may have no storage.
+    Each number of either side is in FEWEST_OUTER of these at least: reading it again takes less than storing them. Only
+    products read them, and gradients of parameters: what other sums share, they gain from. `undecided`: nodes that may
+    have no storage.
     """
     op, a, b = graph.columns()
     size, is_product = len(graph), op == Op.MUL
@@ -243,7 +243,7 @@ def _outer_products(graph: Graph, undecided: npt.NDArray[np.bool_]) -> npt.NDArr
     uses = graph.use_counts(size)
     found = uses > 1
     found[[*graph.stored]] = True  # used once, where others of the table are used more often
-    found &= is_product & (uses == np.bincount(np.concatenate(read), minlength=size)) & (a != b)
+    found &= is_product & (uses == np.bincount(np.concatenate(read), minlength=size))
     found[[*graph.roots(), *graph.copies(), *graph.sums]] = False
     nodes, is_free = np.flatnonzero(found), undecided | found
     nodes = nodes[~is_free[a[nodes]] & ~is_free[b[nodes]]]
