@@ -329,18 +329,23 @@ def _distribution(what: str, given: object, dtype: str) -> Randomness:
             raise ValueError(f"{what}: the probability must be 0..1, got {probability}")
         return Bernoulli(probability, checks.number(f"{what}: the value", given.value, dtype))
     if isinstance(given, Normal):
-        center = checks.number(f"{what}: the mean", given.mean, dtype)
-        deviation = checks.number(f"{what}: the deviation", given.deviation, dtype)
-        limit = math.inf if given.limit == math.inf else checks.number(f"{what}: the limit", given.limit)
-        if deviation <= 0.0 or limit < TIGHTEST:
-            raise ValueError(f"{what}: the deviation must be above 0 and the limit {TIGHTEST} or more, got {given}")
-        return Normal(center, deviation, limit)
+        return checked_normal(what, given, dtype)
     if isinstance(given, Sequence) and not isinstance(given, str) and len(given) == 2:
         low, high = (checks.number(f"{what}: an end of the range", end, dtype) for end in given)
         if not (low < high and math.isfinite(high - low)):
             raise ValueError(f"{what}: (low, high) must be a range of finite width, got ({low}, {high})")
         return low, high
     raise TypeError(f"{what}: the distribution must be (low, high), a Normal or a Bernoulli, not {checks.shown(given)}")
+
+
+def checked_normal(what: str, given: Normal, dtype: str) -> Normal:
+    """Of plain numbers, as noise or as first weights may be. Raises TypeError or ValueError."""
+    center = checks.number(f"{what}: the mean", given.mean, dtype)
+    deviation = checks.number(f"{what}: the deviation", given.deviation, dtype)
+    limit = math.inf if given.limit == math.inf else checks.number(f"{what}: the limit", given.limit)
+    if deviation <= 0.0 or limit < TIGHTEST:
+        raise ValueError(f"{what}: the deviation must be above 0 and the limit {TIGHTEST} or more, got {given}")
+    return Normal(center, deviation, limit)
 
 
 def element(name: str, shape: Sequence[int], number: int) -> str:

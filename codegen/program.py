@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import inf
 from typing import Any, cast
 
 import numpy as np
@@ -27,6 +26,7 @@ from codegen.kinds import (
     check_declared_once,
     checked_inputs,
     checked_noise,
+    checked_normal,
     checked_targets,
     elements,
     leaf_names,
@@ -403,11 +403,7 @@ def _distribution(what: str, initial: Any, shape: tuple[int, ...], dtype: str) -
     if isinstance(initial, str):
         initial = str.__str__(initial)
     elif isinstance(initial, Normal):
-        mean, deviation = (checks.number(f"the initial {what}", x, dtype) for x in (initial.mean, initial.deviation))
-        limit = initial.limit
-        initial = Normal(
-            mean, deviation, inf if limit == inf else checks.number(f"the limit of the initial {what}", limit)
-        )
+        initial = checked_normal(f"the initial {what}", initial, dtype)
     elif isinstance(initial, Sequence) and len(initial) == 2:
         initial = tuple([checks.number(bounds, bound, dtype) for bound in initial])
     elif not isinstance(initial, Sequence | Mapping) and initial is not None:

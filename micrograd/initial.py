@@ -59,8 +59,8 @@ def resolved(what: str, initial: Initial, shape: Sequence[int]) -> Distribution:
     if isinstance(initial, Normal):
         is_finite = isfinite(initial.mean) and isfinite(initial.deviation)
         if not (is_finite and initial.deviation > 0 and initial.limit >= TIGHTEST):
-            must = f"must be finite, with a deviation > 0 and a limit of {TIGHTEST} or more"
-            raise ValueError(f"the initial distribution of {what} {must}, got {initial}")
+            must = f"must be finite, deviation > 0 and limit >= {TIGHTEST}"
+            raise ValueError(f"the initial distribution of {what} {must}: {initial}")
         return initial
     if isinstance(initial, Real):
         initial = (initial, initial)

@@ -130,7 +130,7 @@ class LSTM(TensorModule):
             raise ValueError("an LSTM of no steps")
         try:
             fits = state is None or [[*map(len, part)] for part in state] == 2 * [len(self.layers) * [self.hidden_size]]
-        except TypeError:  # h and c are rows, not lists of one for each layer
+        except TypeError:  # h and c are rows
             fits = False
         if not fits:
             raise ValueError(

@@ -269,7 +269,7 @@ def fit(
         raise ValueError(f"seed + epochs - 1 must be below 2**64, got the seed {seed}")
     if early_stopping is not None:
         early_stopping = whole("early_stopping", early_stopping)
-    inputs, targets = (_lent(model, name, given) for name, given in (("input", inputs), ("target", targets)))
+    inputs, targets = _lent(model, "input", inputs), _lent(model, "target", targets)
     count = count_examples(model, inputs, targets)
     held_pair: Any = validation
     if isinstance(validation, Real):

@@ -110,11 +110,11 @@ def test_float32_weights_are_the_same_numbers_rounded(tmp_path):
     [
         ("he", ValueError, "'w' must be one of zeros, ones, .*he_uniform.*, got 'he'"),
         ("orthogonal", ValueError, "must be one of .*got 'orthogonal'"),
-        (Normal(0.0, 0.0), ValueError, "'w' must be finite, with a deviation > 0 and a limit of 0.01 or more"),
+        (Normal(0.0, 0.0), ValueError, "initial 'w': the deviation must be above 0 and the limit 0.01 or more"),
         (Normal(0.0, math.inf), ValueError, "must be finite"),
         (Normal(math.nan), ValueError, "must be finite"),
-        (Normal(limit=0.009), ValueError, "a limit of 0.01 or more"),  # each number would take too many draws
-        (Normal(limit="2"), TypeError, "the limit of the initial 'w' must be a number, not str"),
+        (Normal(limit=0.009), ValueError, "the limit 0.01 or more"),  # each number would take too many draws
+        (Normal(limit="2"), TypeError, "the initial 'w': the limit must be a number, not str"),
         (math.nan, ValueError, "the initial value of 'w' must be finite, got nan"),
         ((1.0, 2.0, 3.0), TypeError, r"must be \(low, high\), a constant, a Normal or a name, got \(1.0, 2.0, 3.0\)"),
         (("0", "1"), TypeError, "'w' must be finite and ordered: it must be a number, not str"),

@@ -109,8 +109,8 @@ def _arrays_of(graph: Graph, numbers: Ints, uses: list[Ints]) -> Iterator[_Array
 def _states(read: Ints, products: Ints, cuts: Container[int]) -> Iterator[tuple[int, int]]:
     """Where uses start and end whose products all come after all values that they read: steps of a recurrence.
 
-    `read` is -1 where that is no value, as in the first step of one that starts with zeros. And `cuts`: where weights
-    begin to be used, as those of a gate that the first step does not need.
+    `read` is -1 where that is no value, as in the first step of one that starts with zeros. `cuts`: where some weights
+    are used first, as those of a gate that the first step lacks.
     """
     newest, oldest = read.max(axis=0).tolist(), products.min(axis=0).tolist()
     start, last, first = 0, -1, oldest[0]  # the last value that is read since then, and the first product

@@ -1,16 +1,15 @@
 """The page of a report: HTML that needs no other file. Charts are SVG, pictures of pixels PNG, both by matplotlib."""
 
-from __future__ import annotations
-
 import base64
 import io
 import math
 from collections.abc import Sequence
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
@@ -18,12 +17,9 @@ from matplotlib.ticker import MaxNLocator
 from micrograd.commands.run_log import Findings
 from micrograd.data.mnist import CLASSES, SIDE
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-    Floats = npt.NDArray[np.float64]
-    Bytes = npt.NDArray[np.uint8]
-    Counts = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bytes = npt.NDArray[np.uint8]
+Counts = npt.NDArray[np.int64]
 
 MOST_WRONG = 24  # digits
 BINS = 10  # of the calibration
