@@ -12,12 +12,14 @@ import platform
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.compile_time import found_compilers, version
 from benchmarks.report import processor
 from benchmarks.small.models import Weights, dot, gru, lstm, near, numbers, parts, residual_network, transformer
+from benchmarks.twins import borders, ours
+from benchmarks.twins.models import TWINS
 from codegen import Floats, Program, build
 from codegen.models import build_module, compiler_options
 from codegen.pipeline import compile_program, traced
@@ -120,6 +122,12 @@ def convolutions(layers: int, side: int = 8, channels: int = 4) -> Program:
     return Program(Floats(x), None, w.named, total([v * v for v in means]), {"out": means})
 
 
+def with_borders(loss: Callable[..., object], *inputs: int) -> Program:
+    """One of the twins with borders, of other inputs."""
+    (twin,) = [twin for twin in TWINS.values() if twin.loss is loss]
+    return ours.program(replace(twin, inputs=inputs), "f64")
+
+
 MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "LSTM, 8 and 64 steps": (lambda: recurrence(lstm, 8), lambda: recurrence(lstm, 64)),
     "GRU, 8 and 64 steps": (lambda: recurrence(gru, 8), lambda: recurrence(gru, 64)),
@@ -138,6 +146,14 @@ MODELS: dict[str, tuple[Callable[[], Program], Callable[[], Program]]] = {
     "attention in windows of 4, 2 layers, 8 and 24 tokens": (lambda: in_windows(2, 8, 3), lambda: in_windows(2, 24, 3)),
     "attention, positions as turns, 8 and 16 tokens": (lambda: turned(8), lambda: turned(16)),
     "convolutions with borders, 2 and 6 layers": (lambda: convolutions(2), lambda: convolutions(6)),
+    "residual blocks, normalised, 8 x 8 and 12 x 12 pixels": (
+        lambda: with_borders(borders.residual, 3, 8, 8),
+        lambda: with_borders(borders.residual, 3, 12, 12),
+    ),
+    "cells of images, 4 and 8 steps": (
+        lambda: with_borders(borders.cells, 4, 1, 6, 6),
+        lambda: with_borders(borders.cells, 8, 1, 6, 6),
+    ),
 }
 
 

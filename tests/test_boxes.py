@@ -150,7 +150,7 @@ def test_tokens_behind_a_mask_share_loops():
     few, many = (compile_program(attention(tokens), "masked") for tokens in (8, 16))
     assert many.files["masked_kernels.h"].count("\n") <= 1.1 * few.files["masked_kernels.h"].count("\n")
     assert growing(many.loops)
-    assert growing(many.batch.side_by_side)
+    assert growing(many.wide.beside)
     assert any(nest in Growing(many.plain) for kernel in many.plain.kernels for nest in kernel.nests)
 
 

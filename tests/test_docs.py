@@ -46,7 +46,7 @@ def printed(example):
     shape = compiled.found.shapes.text(compiled.found.layout.groups[0].group.shape) + "\n"
     first = [[nest for k in found.kernels if k.number == 0 for nest in k.nests] for found in (plain, scheduled)]
     loops = ["".join(f"{line}\n" for nest in nests for line in body_lines(nest)) for nests in first]
-    beside = [nest for kernel in compiled.batch.side_by_side.kernels for nest in kernel.nests]
+    beside = [nest for kernel in compiled.wide.beside.kernels for nest in kernel.nests]
     loops += ["".join(f"{line}\n" for line in body_lines(nest)) for nest in beside]
     return [graph_text(trace(example)), graph_text(compiled.graph), groups, shape, *loops, compiled.text]
 

@@ -90,7 +90,7 @@ def squares(terms, sums=24):
 
 
 def test_sums_of_many_terms_are_unrolled():
-    batch = compile_program(squares(30)).batch.side_by_side
+    batch = compile_program(squares(30)).wide.beside
     lines = [line.strip() for kernel in batch.kernels for line in kernel_lines(kernel)]
     marked = [i for i, line in enumerate(lines) if line.startswith("unrolled ")]
     assert marked, lines
@@ -102,7 +102,7 @@ def test_sums_of_many_terms_are_unrolled():
 
 @pytest.mark.parametrize("terms", [6, 8])
 def test_few_terms_are_left_to_the_compiler(terms):
-    batch = compile_program(squares(terms)).batch.side_by_side
+    batch = compile_program(squares(terms)).wide.beside
     assert not any("unrolled" in line for kernel in batch.kernels for line in kernel_lines(kernel))
 
 
@@ -110,7 +110,7 @@ def test_loops_over_few_terms_have_many_together():
     """Each place of a convolution adds 3 channels x 2 x 2 terms: gcc kept none of its 16 sums in registers."""
     x, w = array(np.zeros((3, 4, 4))), array(np.ones((16, 3, 2, 2)))
     y = np.einsum("cyxij,ocij->oyx", np.lib.stride_tricks.sliding_window_view(x, (2, 2), axis=(1, 2)), w)
-    batch = compile_program(Program(Floats(x), None, {"w": w}, np.tanh(y).sum())).batch.side_by_side
+    batch = compile_program(Program(Floats(x), None, {"w": w}, np.tanh(y).sum())).wide.beside
     lines = [line.strip() for kernel in batch.kernels for line in kernel_lines(kernel)]
     sums = [i for i, line in enumerate(lines) if line.startswith("sum[") and " += " in line]
     around = [[line.partition(" ")[0] for line in lines[i - 6 : i]] for i in sums]
@@ -124,8 +124,9 @@ def test_sums_that_go_back_stay_in_registers():
     y = x
     for rows in layers:
         y = [total([a * b for a, b in zip(row, y, strict=True)]).tanh() for row in rows]
-    batch = compile_program(Program(inputs=Floats(x), targets=None, parameters={"w": layers}, loss=total(y))).batch
-    lines = [line for kernel in batch.side_by_side.kernels for line in kernel_lines(kernel)]
+    program = Program(inputs=Floats(x), targets=None, parameters={"w": layers}, loss=total(y))
+    batch = compile_program(program).wide.beside
+    lines = [line for kernel in batch.kernels for line in kernel_lines(kernel)]
     sums = [(i, line) for i, line in enumerate(lines) if line.strip().startswith("sum[")]
     backwards = [i for i, line in sums if " - " in line.partition("+=")[2]]
     assert backwards
@@ -135,7 +136,7 @@ def test_sums_that_go_back_stay_in_registers():
 
 def test_heads_whose_sums_grow_are_kept_together():
     """Behind a mask, one loop over as many terms as a token sees adds to the sums of both heads, four each."""
-    batch = compile_program(attending(1, 5)).batch.side_by_side
+    batch = compile_program(attending(1, 5)).wide.beside
     lines = [line.strip() for kernel in batch.kernels for line in kernel_lines(kernel)]
     grown = [i for i, line in enumerate(lines) if re.fullmatch("for k < 1 \\+ [ts]:", line)]
     shown = [[*lines[i + 1 : i + 4], lines[i + 4].partition(" += ")[0]] for i in grown]

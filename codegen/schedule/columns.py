@@ -22,7 +22,7 @@ becomes, with a kernel that copies what the lanes read:
                     grad[12i + j] += mul(value[400 + 32i + k], value[1200 + 12k + j])
 
 Lanes that are far apart are loaded one by one and put together, or transposed tile by tile, for each row of results
-anew. The copy costs as much once. Passes later on see one more kernel.
+anew. The copy costs as much once.
 
 Images side by side are lanes themselves. So there are two such passes: one for gradients, which single images and
 batches share, and one for all else that single images compute, where columns may be those of parameters too.

@@ -27,7 +27,7 @@ ROWS = "_Buffer | Sequence[Any]"  # numbers that are read in place or converted
 def stub_text(program: Program, name: str) -> str:
     """The stub of a module that trains, or, of a Program without a loss, of one that predicts."""
     is_frozen = program.loss is None
-    tree = ast.parse(_template("nn_infer" if is_frozen else "nn").read_text(encoding="utf-8"))
+    statements = _predicting() if is_frozen else _statements("nn")
     one_input, inputs = _input_types(program.inputs)
     one_target, targets = _target_types(program.targets)
     takes_pixels, takes_label = isinstance(program.inputs, Pixels), isinstance(program.targets, Label)
@@ -40,12 +40,12 @@ def stub_text(program: Program, name: str) -> str:
     returns = {} if is_frozen else {"evaluate": f"tuple[float, {'float' if program.has_classes else 'None'}]"}
     if isinstance(program.inputs, Mapping):
         returns["input_grad"] = "dict[str, tuple[float, ...]]"
-    for node in tree.body:
+    for node in statements:
         if isinstance(node, ast.FunctionDef):
             _declare(node, arguments, returns.get(node.name))
         elif isinstance(node, ast.ImportFrom) and node.module == "collections.abc":
             node.names = [ast.alias(used) for used in ("Callable", "Mapping", "Sequence")]
-    (_, *body) = tree.body  # without the module's docstring
+    (_, *body) = statements  # without the module's docstring
     kind = "a trained model" if is_frozen else "a model"
     head = f"{MARK} for {name}, {kind}. It is made again by each build: a stub of your own has no such line.\n\n"
     return head + ast.unparse(ast.Module(body, [])) + "\n"
@@ -88,11 +88,19 @@ def _part_types(declared: object) -> tuple[str, str]:
     return f"SupportsIndex | {ROWS}", ROWS
 
 
-def _template(name: str) -> Path:
-    """The stub of nn or nn_infer: in csrc/ of a checkout, or installed beside this package."""
+def _predicting() -> list[ast.stmt]:
+    """Those of nn, but of its functions and of what info() holds what nn_infer has, or imports from there."""
+    own = _statements("nn_infer")
+    same = [alias.name for node in own if isinstance(node, ast.ImportFrom) for alias in node.names]
+    nodes = [node for node in _statements("nn") if getattr(node, "name", "_Array") in ("_Array", *same)]
+    return nodes + [node for node in own if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+
+
+def _statements(name: str) -> list[ast.stmt]:
+    """Those of the stub of nn or nn_infer: in csrc/ of a checkout, or installed beside this package."""
     here = Path(__file__).resolve().parents[2]
     for folder in (csrc(), here):
         path = folder / f"{name}-stubs" / "__init__.pyi"
         if path.is_file():
-            return path
+            return ast.parse(path.read_text(encoding="utf-8")).body
     raise FileNotFoundError(f"the types of {name} are neither in {csrc()} nor in {here}")
