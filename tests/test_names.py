@@ -200,7 +200,7 @@ def generated_words() -> frozenset[str]:
 
 def many_names() -> list[str]:
     found = [*ISSUE, *C_KEYWORDS, *ODD, *keyword.kwlist, *keyword.softkwlist, *dir(builtins)]
-    return list(dict.fromkeys([*found, *sorted(generated_words())]))
+    return list(dict.fromkeys([*found, *sorted(generated_words() - {"__metadata__"})]))  # which no Program takes
 
 
 @needs_compiler
