@@ -4,7 +4,7 @@ import gc
 import hashlib
 import keyword
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
@@ -36,7 +36,7 @@ from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
 from codegen.reroll.groups import find_groups
-from codegen.reroll.layout import TensorPlace, declared_order
+from codegen.reroll.layout import declared_order
 from codegen.reroll.loops import find_loops
 from codegen.reroll.names import DEVICES, HEADERS
 from codegen.reroll.storage import assign_storage
@@ -62,7 +62,6 @@ from codegen.schedule.rows import find_row_tensors, mark_row_gradients
 from codegen.schedule.sums_of_images import find_sums
 from codegen.schedule.target import NARROW, WIDE, Registers, Target
 from codegen.schedule.tokens import TokenTable, read_by_index
-from codegen.schedule.widen import widen_weights
 from micrograd import __version__, ops
 from micrograd.definitions import python_definitions
 from micrograd.engine import Value
@@ -226,10 +225,8 @@ def scheduled(
     if target == "c":
         if program.loss is not None:
             return Scheduled(found.loops, plain_loops(found, to))
-        passes = c_passes(found, to)
-        if program.storage is not None:
-            passes = _with_narrow_weights(passes, program, found.layout.tensors)
-        return Scheduled(found.loops, schedule(found, passes))
+        scales = scales_of(program, found.layout.tensors) if program.storage is not None else None
+        return Scheduled(found.loops, schedule(found, c_passes(found, to, scales=scales)))
     batch = batch_of(found, to)
     phases = batch.phases if batch is not None else {}
     single = single_images(found, to, phases)
@@ -248,16 +245,6 @@ def scheduled(
         in_groups=schedule(replace(found, loops=batch.gradients), group_passes()),
         from_sums=schedule(found.with_kernels(batch.sums.after), sum_passes(found, to)),
     )
-
-
-def _with_narrow_weights(
-    passes: dict[str, Callable[[Loops], Loops]], program: Program, tensors: Sequence[TensorPlace]
-) -> dict[str, Callable[[Loops], Loops]]:
-    """The passes of plain C that widens weights where it reads them. Without padding, no row is read past its end."""
-    scales = scales_of(program, tensors)
-    roll = passes.pop("roll")  # which takes the indices of scales as it takes others
-    del passes["pad"]
-    return {**passes, "widen": lambda loops: widen_weights(loops, tensors, scales), "roll": roll}
 
 
 def write(compiled: Compiled, program: Program, name: str, target: str, version: str) -> dict[str, str]:

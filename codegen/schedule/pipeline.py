@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -36,6 +36,7 @@ from codegen.schedule.tile import tile_lanes, tile_rows, tile_values
 from codegen.schedule.tokens import TokenTable
 from codegen.schedule.transpose import transpose
 from codegen.schedule.unroll import fuse_products, unroll
+from codegen.schedule.widen import widen_weights
 
 
 @dataclass
@@ -89,8 +90,13 @@ def single_images(found: Rerolled, target: Target, phases: Mapping[int, Phase]) 
     return replace(found, loops=copy_columns(with_phases(found.loops, phases), target.cache_line, phases))
 
 
-def c_passes(found: Rerolled, target: Target, in_module: bool = False) -> dict[str, Pass]:
-    """The passes of C, by name, in order. Kernels of a module have their phases in a batch."""
+def c_passes(
+    found: Rerolled, target: Target, in_module: bool = False, scales: Sequence[float] | None = None
+) -> dict[str, Pass]:
+    """The passes of C, by name, in order. Kernels of a module have their phases in a batch.
+
+    With `scales` weights are widened where they are read. They have no padding, so no row is read past its end.
+    """
     tiles = Kind.TRANSPOSED if in_module else Kind.VECTORS
     passes: dict[str, Pass] = {
         "skip zeros": lambda loops: skip_zeros(loops, found.rows),  # rows of weights of inputs that are 0
@@ -116,6 +122,8 @@ def c_passes(found: Rerolled, target: Target, in_module: bool = False) -> dict[s
         "parallel": share_gradients,  # a part of the gradients for each thread
         "fuse": fuse_products,  # multiply and add with one rounding
         "once first": once_first,  # as in a batch
+        # Narrow weights; roll takes the indices of their scales as it takes others.
+        "widen": lambda loops: widen_weights(loops, found.layout.tensors, scales or ()),
         "roll": roll,  # time steps, blocks and tokens
         "each": lambda loops: apply_to_each(loops, target),  # long functions of many numbers
         "near": mark_near,  # short forms of functions
@@ -124,6 +132,7 @@ def c_passes(found: Rerolled, target: Target, in_module: bool = False) -> dict[s
     }
     optional = {"dots": target.reorder, "parts": target.reorder, "fuse": target.fma}
     optional |= {"each": in_module, "apart": in_module, "prefetch": in_module}
+    optional |= {"pad": scales is None, "widen": scales is not None}
     return {name: run for name, run in passes.items() if optional.get(name, True)}
 
 
