@@ -64,10 +64,10 @@ def lower(graph: Graph, layout: Layout, stored: GroupLayout) -> list[Nest]:
         return term.shape, *(id(tables[c]) if c in tables else repr(literals.get(c)) for c in columns)
 
     parts, relative, patterns = _segments(stored.runs, indices, results, key)
+    instances = _instances(parts, indices, results)
     nests: list[Nest] = []
     for rows in patterns:
-        firsts = [run.columns(indices)[rows, 0] for part in parts for run in part]
-        instance = np.hstack([results[rows][:, None], *firsts])
+        instance = instances[rows]
         if stored.box and len(patterns) == 1:
             whole = stored.box.filled(instance)
             instance = instance if whole is None else whole
@@ -164,9 +164,11 @@ def _segments(runs: list[Run], indices: Ints, results: Ints, key: Key) -> tuple[
     if len(patterns) > 1:
         terms = TermList(runs, indices, key)
         cut = terms.segments(terms.alike)
-        if len(cut) - len(parts) < len(patterns) and _count(cut, indices, results) < _count(parts, indices, results):
-            parts = cut
-            relative, patterns = _relative(parts, indices)
+        if len(cut) - len(parts) < len(patterns):
+            other = _relative(cut, indices)
+            before, after = _instances(parts, indices, results), _instances(cut, indices, results)
+            if _count(after, other[1]) < _count(before, patterns):
+                parts, (relative, patterns) = cut, other
     if len(patterns) == 1:
         finer: list[Segment] = []
         for alternate, group in groupby(parts, key=lambda part: len(part) > 1):
@@ -215,11 +217,14 @@ def _statements(parts: list[Segment], indices: Ints) -> int:
     return count
 
 
-def _count(parts: list[Segment], indices: Ints, results: Ints) -> int:
-    """How many nests compute the instances, if these are the loops over terms."""
-    instances = np.hstack([results[:, None], *(run.columns(indices)[:, 0] for part in parts for run in part)])
-    _, patterns = _relative(parts, indices)
-    return sum(len(fit(instances[rows], shorten=True)) if len(rows) > 1 else 1 for rows in patterns)
+def _instances(parts: list[Segment], indices: Ints, results: Ints) -> Ints:
+    """The result of each instance and the leaves of its first terms: see RESULT."""
+    return np.hstack([results[:, None], *(run.columns(indices)[:, 0] for part in parts for run in part)])
+
+
+def _count(instances: Ints, patterns: list[Ints]) -> int:
+    """How many nests compute them."""
+    return sum(len(fit(instances[rows], shorten=True)) for rows in patterns)
 
 
 def _relative(parts: list[Segment], indices: Ints) -> tuple[list[Ints], list[Ints]]:

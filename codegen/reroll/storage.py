@@ -98,7 +98,8 @@ class _Search:
         """The storage with what is found. `first`: that of the start."""
         plan, layout = self.with_families(start, first)
         # A stack of layers is stored an equal distance apart, so that loops go over them: grids would move it.
-        for of_gradients in () if sum(map(_is_across_layers, plan.families)) > 1 else (False, True):  # as values are
+        is_stack = sum(map(_is_across_layers, plan.families)) > 1
+        for of_gradients in () if is_stack else (False, True):  # which are stored as the values are
             plan, layout = self.with_grids(plan, layout, first.readers, of_gradients)
         return plan, layout
 

@@ -213,13 +213,12 @@ class _Nodes:
         inner = graph.inner_terms(used_once)
         pending = operation & used_once & ~inner
         undecided = pending | inner
+        outer = _outer_products(graph, undecided)
+        undecided |= outer
         single = pending.copy()
         single[[*graph.sums]] = False
         single[operation] &= ~undecided[a[operation]]
         single[binary] &= ~undecided[b[binary]]
-        outer = _outer_products(graph, undecided)
-        single[operation] &= ~outer[a[operation]]
-        single[binary] &= ~outer[b[binary]]
         single |= outer
         self.kind = bytes(np.where(operation, np.uint8(ROOT_KIND), op))
         self.inner, self.pending, self.single = bytes(inner), bytes(pending), bytes(single)

@@ -92,7 +92,7 @@ def _predicting() -> list[ast.stmt]:
     """Those of nn, but of its functions and of what info() holds what nn_infer has, or imports from there."""
     own = _statements("nn_infer")
     same = [alias.name for node in own if isinstance(node, ast.ImportFrom) for alias in node.names]
-    nodes = [node for node in _statements("nn") if getattr(node, "name", "_Array") in ("_Array", *same)]
+    nodes = [node for node in _statements("nn") if getattr(node, "name", None) in (None, "_Array", *same)]
     return nodes + [node for node in own if isinstance(node, ast.ClassDef | ast.FunctionDef)]
 
 
