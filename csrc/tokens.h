@@ -3,14 +3,14 @@
  * time in proportion to the vocabulary, except after a number that is not finite or that came from outside.
  *
  * TOKEN_TABLES(X) is the generated table, with constants for X(number, offset, words, lanes, length, word, first, tokens,
- * rows, gradients, rule):
+ * rows, gradients, span, rule):
  *
  *     data[offset + length * k + lane]     a parameter of word k, 0 <= k < words, 0 <= lane < lanes
  *     word                                 its first word is this one of those of all tables
  *     w->token[first + t]                  the words of an image, 0 <= t < tokens
  *     value[rows + lanes * t + lane]       where the row of such a word goes
- *     token_gradients_<number>[gradients]  {token, factor}: a backward pass adds value[factor + lane] to the row of the
- *                                          token's word, in this order
+ *     token_gradients_<number>[gradients]  {token, factor, lane}: a backward pass adds value[factor + i], i < span, to
+ *                                          lanes lane + i of the row of the token's word, in this order
  *
  * Declared, a token is 1 among zeros, and its row is a sum over all words. A word that is 0 adds nothing unless its row
  * has inf or nan, and its gradient is 0 times a factor: nothing, unless the factor is inf or nan. Both are looked for.
@@ -36,7 +36,7 @@ struct token_table {
     int words, lanes, word;
 };
 
-#define TOKEN_TABLE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+#define TOKEN_TABLE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, span, rule) \
     {offset, length, words, lanes, word},
 static const struct token_table token_tables[] = {TOKEN_TABLES(TOKEN_TABLE)};
 #undef TOKEN_TABLE
@@ -62,7 +62,7 @@ static void expect_word_gradients(const struct workspace *images, int images_cou
 {
     int count = dirty_words.count;
     dirty_words.all |= !is_finite(bound);
-#define LIST(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+#define LIST(number, offset, words, lanes, length, word, first, tokens, rows, gradients, span, rule) \
     for (int image = 0; image < images_count; image++) \
         for (int g = 0; g < gradients; g++) \
             count = list_word(word + images[image].token[token_gradients_##number[g][0]], count);
@@ -216,7 +216,7 @@ static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
 {
     for (int t = 0; t < TOKEN_COUNT; t++)
         w->token[t] = (int)input_value(inputs, INPUT_COUNT + t);
-#define COPY(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+#define COPY(number, offset, words, lanes, length, word, first, tokens, rows, gradients, span, rule) \
     AT_LEVEL(copy_words)(w, offset, words, lanes, length, word, first, tokens, rows);
     TOKEN_TABLES(COPY)
 #undef COPY
@@ -229,9 +229,9 @@ static void AT_LEVEL(set_tokens)(struct workspace *w, const input_type *inputs)
  * for lanes that fill no cache line.
  */
 SPECIALISED void AT_LEVEL(add_factors)(real *restrict sum, real *restrict rest, const struct workspace *images, int count,
-                                       const int (*gradients)[2], int gradient_count, int lanes)
+                                       const int (*gradients)[3], int gradient_count, int span)
 {
-    const int whole = lanes - lanes % CACHE_LINE;
+    const int whole = span - span % CACHE_LINE;
     for (int image = 0; image < count; image++)
         for (int g = 0; g < gradient_count; g++) {
             const real *restrict const factor = images[image].value + gradients[g][1];
@@ -241,7 +241,7 @@ SPECIALISED void AT_LEVEL(add_factors)(real *restrict sum, real *restrict rest, 
                 VECTORS(CACHE_LINE) for (int lane = 0; lane < CACHE_LINE; lane++)
                     sum[lane] += FABS(factor[first + lane]);
             UNROLLED(3) /* fewer than lanes of a vector */
-            for (int lane = whole; lane < lanes; lane++)
+            for (int lane = whole; lane < span; lane++)
                 rest[lane - whole] += FABS(factor[lane]);
         }
 }
@@ -250,8 +250,8 @@ SPECIALISED void AT_LEVEL(add_factors)(real *restrict sum, real *restrict rest, 
 static real AT_LEVEL(word_gradient_bound)(const struct workspace *images, int count)
 {
     real sum[CACHE_LINE] = {0}, rest[CACHE_LINE] = {0}, bound = 0;
-#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
-    AT_LEVEL(add_factors)(sum, rest, images, count, token_gradients_##number, gradients, lanes);
+#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients, span, rule) \
+    AT_LEVEL(add_factors)(sum, rest, images, count, token_gradients_##number, gradients, span);
     TOKEN_TABLES(ADD)
 #undef ADD
     for (int lane = 0; lane < CACHE_LINE; lane++)
@@ -259,38 +259,39 @@ static real AT_LEVEL(word_gradient_bound)(const struct workspace *images, int co
     return bound * TOKEN_GRADIENTS;
 }
 
-/* Adds 0 times a factor that may be inf or nan to the rows of all words but one, in this part of the words. */
-static void AT_LEVEL(add_to_other_words)(const struct token_table *table, const real *factor, int except, int part,
-                                         int parts)
+/* Adds 0 times factors that may be inf or nan to `rows` of all words but one, in this part of the words. */
+static void AT_LEVEL(add_to_other_words)(const struct token_table *table, real *rows, const real *factor, int span,
+                                         int except, int part, int parts)
 {
     for (int k = 0; k < table->words; k++)
-        for (int lane = 0; k != except && (table->word + k) % parts == part && lane < table->lanes; lane++)
-            grad[table->offset + table->length * k + lane] += 0 * factor[lane];
+        for (int i = 0; k != except && (table->word + k) % parts == part && i < span; i++)
+            rows[table->length * k + i] += 0 * factor[i];
 }
 
 SPECIALISED void AT_LEVEL(add_words)(const struct workspace *images, int count, int part, int parts, int number,
-                                     const int (*gradients)[2], int gradient_count, int lanes)
+                                     const int (*gradients)[3], int gradient_count, int span)
 {
     const struct token_table *const table = &token_tables[number];
     for (int image = 0; image < count; image++)
         for (int g = 0; g < gradient_count; g++) {
             const real *restrict const factor = images[image].value + gradients[g][1];
             const int k = images[image].token[gradients[g][0]];
-            real *restrict const row = grad + table->offset + table->length * k;
+            real *const rows = grad + table->offset + gradients[g][2];
+            real *restrict const row = rows + table->length * k;
             if (parts == 1 || (table->word + k) % parts == part)
                 UNROLLED(3)
-                for (int lane = 0; lane < lanes; lane++)
-                    row[lane] += factor[lane];
-            if (dirty_words.all && !all_finite(factor, lanes))
-                AT_LEVEL(add_to_other_words)(table, factor, k, part, parts);
+                for (int i = 0; i < span; i++)
+                    row[i] += factor[i];
+            if (dirty_words.all && !all_finite(factor, span))
+                AT_LEVEL(add_to_other_words)(table, rows, factor, span, k, part, parts);
         }
 }
 
 /* Adds the gradients of some images, in order, to one of `parts` parts of the words. */
 static void AT_LEVEL(add_word_gradients)(const struct workspace *images, int count, int part, int parts)
 {
-#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
-    AT_LEVEL(add_words)(images, count, part, parts, number, token_gradients_##number, gradients, lanes);
+#define ADD(number, offset, words, lanes, length, word, first, tokens, rows, gradients, span, rule) \
+    AT_LEVEL(add_words)(images, count, part, parts, number, token_gradients_##number, gradients, span);
     TOKEN_TABLES(ADD)
 #undef ADD
 }
@@ -299,7 +300,7 @@ static void AT_LEVEL(clear_words)(int begin, int end)
 {
     for (int i = begin; i < end; i++) {
         const int at = word_at(i, 0);
-#define CLEAR(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+#define CLEAR(number, offset, words, lanes, length, word, first, tokens, rows, gradients, span, rule) \
     for (int lane = 0; at >= word && at < word + words && lane < lanes; lane++) \
         grad[offset + length * (at - word) + lane] = 0;
         TOKEN_TABLES(CLEAR)
@@ -312,7 +313,7 @@ static int AT_LEVEL(update_words)(const struct step *step, int begin, int end)
     int nonfinite = 0;
     for (int i = begin; i < end; i++) {
         const int at = word_at(i, !step->skips);
-#define UPDATE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, rule) \
+#define UPDATE(number, offset, words, lanes, length, word, first, tokens, rows, gradients, span, rule) \
     if (at >= word && at < word + words) \
         nonfinite |= AT_LEVEL(rules)[rule](offset + length * (at - word), grad + offset + length * (at - word), lanes, step);
         TOKEN_TABLES(UPDATE)

@@ -140,9 +140,36 @@ def with_pixels() -> Program:
     return program(kinds, {"e": table.weight}, [*rows, *pixels], input_gradients=True)
 
 
+def in_parts() -> Program:
+    """Each half of a row has a use of its own, and another place in its gradient."""
+    words, table = tokens(3), Embedding(WORDS, 6)
+    first, second, third = (table(word) for word in words)
+    crossed = [a * b for a, b in zip([*first[:3], *second[:3]], [*second[3:], *third[:3]], strict=True)]
+    return program(Tokens(words), {"e": table.weight}, [*crossed, *first[3:], *third[3:]])
+
+
+def pairs_of(rows: list[list[Value]]) -> list[Value]:
+    """Factors of fields (Juan et al., 2016): which part of a row is read depends on the other token."""
+    pairs = [(a, b) for b in range(len(rows)) for a in range(b)]
+    return [total([rows[a][2 * b + i] * rows[b][2 * a + i] for i in range(2)]) for a, b in pairs]
+
+
+def of_fields() -> Program:
+    words, table = tokens(4), Embedding(WORDS, 4 * 2)
+    return program(Tokens(words), {"v": table.weight}, pairs_of([table(word) for word in words]))
+
+
+def each_of_a_field() -> Program:
+    """A table for each: nothing reads what belongs to its own field."""
+    words, tables = tokens(3), [Embedding(WORDS, 3 * 2) for _ in range(3)]
+    named = {f"v{i}": table.weight for i, table in enumerate(tables)}
+    return program(Tokens(words), named, pairs_of([t(word) for t, word in zip(tables, words, strict=True)]))
+
+
 BY_INDEX = [
     side_by_side, in_float32, with_fma, mean, with_positions, recurrent, one_token, longer_rows, one_number,
     two_tables, with_momentum, with_clipped_norm, two_rules, shared_by_parts, with_pixels,
+    in_parts, of_fields, each_of_a_field,
 ]  # fmt: skip
 
 
@@ -187,6 +214,7 @@ def test_what_is_read_by_index():
     assert [by_index(make) for make in BY_INDEX[:13]] == [("",)] * 13
     assert by_index(shared_by_parts) == ("other", "left", "right")
     assert by_index(with_pixels) == ("words",)
+    assert by_index(in_parts) == by_index(of_fields) == by_index(each_of_a_field) == ("",)
     assert by_index(tied) == by_index(observed) == by_index(in_one_layer) == ()
     assert by_index(half) == ("words",)
     explained = codegen.compile_program(made(side_by_side)).explanation()
@@ -365,19 +393,20 @@ def test_batches_of_weights_that_are_not_finite(twin):
     twin.agree()
 
 
-@pytest.mark.parametrize("lane", [0, 7, 8, 10])
-def test_a_factor_that_is_not_finite(lane):
-    """The gradient of a word that does not occur is 0 times the factor, in each lane of a long row."""
-    words, x, table = tokens(1), values(11), Embedding(WORDS, 11)
-    loss = total([a * (b + b) for a, b in zip(table(words[0]), x, strict=True)])
+@pytest.mark.parametrize(("lane", "first"), [(0, 0), (7, 0), (8, 0), (11, 0), (0, 8), (5, 8), (11, 8)])
+def test_a_factor_that_is_not_finite(lane, first):
+    """The gradient of a word that does not occur is 0 times the factor, in each lane of a long row, or of its parts."""
+    words, x, table = tokens(1), values(12), Embedding(WORDS, 12)
+    turned = [*x[first:], *x[:first]]
+    loss = total([a * (b + b) for a, b in zip(table(words[0]), turned, strict=True)])
     model = codegen.compile(
         Program({"word": Tokens(words), "x": Floats(x)}, None, {"e": table.weight}, loss), optimize=0
     )
-    numbers = np.ones((4, 11))
-    numbers[2, lane] = math.inf
+    numbers = np.ones((4, 12))
+    numbers[2, (lane + first) % 12] = math.inf
     model.accumulate({"word": np.array([[1], [2], [3], [1]]), "x": numbers}, None)
     found = np.asarray(model.grad_dict()["e"])
-    assert np.isnan(found[0]).tolist() == [i == lane for i in range(11)]
+    assert np.isnan(found[0]).tolist() == [i == lane for i in range(12)]
     assert found[3, lane] == math.inf
 
 

@@ -65,7 +65,7 @@ class Rerolled:
     def row_factors(self) -> list[tuple[int, int]]:
         """What the gradients of rows read in value[]: first elements, and how many."""
         factors = [(row.factor, row.lanes) for row in self.rows.values()]
-        return factors + [(factor, table.lanes) for table in self.tokens for _, factor in table.gradients]
+        return factors + [(factor, table.span) for table in self.tokens for _, factor, _ in table.gradients]
 
     @property
     def read_outside(self) -> list[int]:

@@ -32,6 +32,9 @@ Tokens of which anything else is read stay 1 among zeros in value[]: `refused` s
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import gcd, prod
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +82,8 @@ class TokenTable:
     """A tensor as one row for each word: data[place.offset + row_length * word + lane].
 
     `tokens` tokens from `first` on have their rows in value[rows + lanes * (token - first) + lane]. A backward pass
-    adds value[factor + lane] to the row of a token, for each (token, factor) of `gradients`, in this order.
+    adds value[factor + i] to lanes lane + i, i < span, of the row of a token, for each (token, factor, lane) of
+    `gradients`, in this order. Other factors may belong to each `span` lanes.
     """
 
     place: TensorPlace
@@ -88,21 +92,22 @@ class TokenTable:
     row_length: int
     first: int
     tokens: int
-    gradients: tuple[tuple[int, int], ...] = ()
+    gradients: tuple[tuple[int, int, int], ...] = ()
+    span: int = 0
     rows: int = -1
 
 
 @dataclass(frozen=True)
 class _Read:
-    """A loop over words that reads `lane` of the row that `token` selects, both in terms of the counters around it."""
+    """A loop over words that reads `lanes` of rows that `tokens` select, for all values of the counters around it."""
 
     passes: Pass
     loop: For
     words: int
     row_length: int
-    token: Index
-    tokens: range
-    lane: Index
+    around: Counts
+    tokens: Ints
+    lanes: Ints
 
 
 def read_by_index(
@@ -172,33 +177,22 @@ class _Finder:
         if type(term) is not Accumulate or type(term.target) is not Name or term.op != Op.ADD:
             return None
         places = factors(term.value, _is_token)
-        if places is None or places[1].array != DATA or any(place.index.tables for place in places):
+        if places is None or places[1].array != DATA or any(place.index.looks_up(loop.counter) for place in places):
             return None
-        token, weight = (place.index for place in places)
-        number = self.token_number(moved(token, loop.counter, Index(0)), counts)
-        if number is None or token.stride(loop.counter) != 1:
+        token, weight = (moved(place.index, loop.counter, Index(0)) for place in places)
+        if places[0].index.stride(loop.counter) != 1 or _is_mixed(token, self.loops):
             return None
-        numbers, tensor = _values(number, counts), self.layout.tensor_at(weight.base)
-        words, row_length = self.part_of[int(numbers.min())].classes, weight.stride(loop.counter)
-        lane = moved(weight, loop.counter, Index(0))
-        lane = replace(lane, base=lane.base - tensor.offset)
-        lanes = _values(lane, counts)
-        if loop.count != words or lanes.min() < 0 or lanes.max() >= min(row_length, tensor.size / words):
+        around = {counter: counts[counter] for _, counter in (*token.steps, *weight.steps)}
+        around |= {x: count for x, count in counts.items() if token.looks_up(x) or weight.looks_up(x)}
+        at = dict(zip(around, np.indices([*around.values()]), strict=True))
+        starts, tensor = np.asarray(_at(token, at, self.loops)), self.layout.tensor_at(weight.base)
+        lanes = np.asarray(_at(weight, at, self.loops) - tensor.offset)
+        tokens = np.searchsorted(self.start[:-1], starts, side="right") - 1
+        words, row_length = self.part_of[int(tokens.min())].classes, places[1].index.stride(loop.counter)
+        is_word = loop.count == words and np.array_equal(self.start[tokens], starts)
+        if not is_word or lanes.min() < 0 or lanes.max() >= min(row_length, tensor.size / words):
             return None
-        tokens = range(int(numbers.min()), int(numbers.max()) + 1)
-        return _Read(kernel.passes, loop, words, row_length, number, tokens, lane)
-
-    def token_number(self, start: Index, counts: Counts) -> Index | None:
-        """The number of a token, from the index of its first word, in terms of the same counters."""
-        if _is_mixed(start, self.loops):
-            return None
-        first = self.token_at(start.base)
-        words = self.part_of[first].classes
-        number = Index(first, tuple([(stride // words, counter) for stride, counter in start.steps]))
-        numbers = _values(number, counts)
-        if numbers.min() < 0 or numbers.max() >= len(self.part_of):
-            return None
-        return number if np.array_equal(self.start[numbers], _values(start, counts)) else None
+        return _Read(kernel.passes, loop, words, row_length, around, tokens, lanes)
 
     # Tables
 
@@ -219,46 +213,58 @@ class _Finder:
 
     def table(self, tensor: TensorPlace, found: list[_Read], gradients: list[Body]) -> TokenTable | None:
         words, row_length = found[0].words, found[0].row_length
-        first, end = min(read.tokens.start for read in found), max(read.tokens.stop for read in found)
+        first, end = (int(limit([limit(read.tokens.ravel()) for read in found])) for limit in (min, max))
+        end += 1
         even = all(words == self.start[token + 1] - self.start[token] for token in range(first, end))
         if not even or tensor.size % words or any(read.row_length != row_length for read in found):
             return None
         table = TokenTable(tensor, words, tensor.size // words, row_length, first, end - first)
         if not self.is_trained:
             return table
-        added = self.gradients(table, gradients[0]) if len(gradients) == 1 else None
-        return replace(table, gradients=tuple(added)) if added is not None else None
-
-    def gradients(self, table: TokenTable, nest: Body) -> list[tuple[int, int]] | None:
-        """The tokens and factors that are added to all of a table, one after the other; None if it is not that."""
-        target, roots = result(nest).index, root_loops(nest)
-        row = [loop for loop in roots if loop.count == table.words and target.stride(loop.counter) == table.row_length]
-        lane = [loop for loop in roots if loop not in row[:1]]
-        if not row or target.base != table.place.offset or target.tables or len(lane) != (table.lanes > 1):
+        added = self.gradients(table, gradients)
+        if added is None:
             return None
-        if any(loop.count != table.lanes or target.stride(loop.counter) != 1 for loop in lane):
-            return None
-        word, lane_counter = row[0].counter, lane[0].counter if lane else ""
-        found = []
-        for term, at in _terms(roots[-1].body, {word: 0, lane_counter: 0}):
-            places = factors(term.value, _is_token)
-            if places is None or not self.is_factor(places[1], word, lane_counter):
-                return None
-            token, factor = (place.index for place in places)
-            if token.stride(word) != 1 or token.looks_up(word) or token.depends_on(lane_counter):
-                return None
-            number = self.token_at(_at(token, at, self.loops))
-            if self.start[number] != _at(token, at, self.loops) or self.part_of[number].classes != table.words:
-                return None
-            found.append((number, _at(factor, at, self.loops)))
-        return found
+        begun = [lane for lane in range(1, table.lanes) if added[lane] != [(t, at + 1) for t, at in added[lane - 1]]]
+        span = gcd(table.lanes, *begun)
+        pieces = [(token, at, lane) for lane in range(0, table.lanes, span) for token, at in added[lane]]
+        return replace(table, gradients=tuple(pieces), span=span)
 
-    def is_factor(self, place: Place, word: str, lane: str) -> bool:
-        """Whether it is an adjoint, one for each lane."""
-        if place.array != VALUE or self.loops.region(VALUE, place.index.base).holds in LEAVES:
-            return False
-        index = place.index
-        return not index.depends_on(word) and (not lane or (index.stride(lane) == 1 and not index.looks_up(lane)))
+    def gradients(self, table: TokenTable, nests: list[Body]) -> list[list[tuple[int, int]]] | None:
+        """The tokens and factors that are added to each lane of a table, in order; None if it is not that."""
+        found: list[list[tuple[int, int]]] = [[] for _ in range(table.lanes)]
+        for nest in nests:
+            target, roots = result(nest).index, root_loops(nest)
+            stride = {loop.counter: target.stride(loop.counter) for loop in roots}
+            words = [loop for loop in roots if loop.count == table.words and stride[loop.counter] == table.row_length]
+            if not words or target.looks_up(words[0].counter):
+                return None
+            word = words[0].counter
+            across = [loop for loop in roots if loop.counter != word]
+            for numbers in product(*[range(loop.count) for loop in across]):
+                start = {word: 0, **{loop.counter: i for loop, i in zip(across, numbers, strict=True)}}
+                lane = _at(target, start, self.loops) - table.place.offset
+                if not 0 <= lane < table.lanes or found[lane]:
+                    return None
+                for term, at in _terms(roots[-1].body, start):
+                    factor = self.factor(table, term, word, at)
+                    if factor is None:
+                        return None
+                    found[lane].append(factor)
+        return found if any(found) else None
+
+    def factor(self, table: TokenTable, term: Accumulate, word: str, at: Mapping[str, int]) -> tuple[int, int] | None:
+        """The token and the place of the adjoint whose product is a term for each word."""
+        places = factors(term.value, _is_token)
+        if places is None or places[1].array != VALUE:
+            return None
+        token, factor = (place.index for place in places)
+        if factor.depends_on(word) or token.stride(word) != 1 or token.looks_up(word):
+            return None
+        start, place = (_at(index, at, self.loops) for index in (token, factor))
+        number = self.token_at(start)
+        if self.start[number] != start or self.part_of[number].classes != table.words:
+            return None
+        return (number, place) if self.loops.region(VALUE, place).holds not in LEAVES else None
 
     # Loops
 
@@ -274,9 +280,13 @@ class _Finder:
     def with_rows(self, tables: list[TokenTable]) -> Loops:
         """The loops with rows for sums over words."""
         rows = {table.place.offset: table for table in tables}
-        places = {
-            id(read.loop): _row_place(rows[offset], read) for offset, found in self.reads.items() for read in found
-        }
+        places: dict[int, Place] = {}
+        indices: dict[str, list[int]] = {}
+        for offset, found in self.reads.items():
+            for read in found:
+                index, numbers = _row_index(rows[offset], read, f"table_rows_{len(indices)}")
+                places[id(read.loop)] = Place(VALUE, index)
+                indices |= {name: numbers for name, _ in index.tables}
         changed: list[Kernel] = []
         for kernel in self.loops.kernels:
             if not kernel.is_gradient:
@@ -297,6 +307,7 @@ class _Finder:
         return replace(
             self.loops,
             kernels=(*copies, *changed),
+            tables={**self.loops.tables, **indices},
             lengths={**self.loops.lengths, VALUE: length},
             regions={**self.loops.regions, VALUE: Regions(regions.values())},
         )
@@ -330,14 +341,18 @@ def _copied_to(loops: Loops, table: TokenTable) -> int | None:
     return None
 
 
-def _row_place(table: TokenTable, read: _Read) -> Place:
-    steps = {counter: 0 for _, counter in (*read.token.steps, *read.lane.steps)}
-    for stride, counter in read.token.steps:
-        steps[counter] += table.lanes * stride
-    for stride, counter in read.lane.steps:
-        steps[counter] += stride
-    base = table.rows + table.lanes * (read.token.base - table.first) + read.lane.base
-    return Place(VALUE, Index(base, tuple([(stride, counter) for counter, stride in steps.items() if stride])))
+def _row_index(table: TokenTable, read: _Read, name: str) -> tuple[Index, list[int]]:
+    """Where what a loop reads is in value[]; where steps do not lead there, from a table of this name and numbers."""
+    places = table.rows + table.lanes * (read.tokens - table.first) + read.lanes
+    counts = [*read.around.values()]
+    base = int(places.flat[0])
+    one = np.eye(len(counts), dtype=int) * (np.array(counts, int) > 1)
+    strides = [int(places[tuple(at)]) - base for at in one]
+    if np.array_equal(places, base + sum(s * at for s, at in zip(strides, np.indices(counts), strict=True))):
+        steps = [(stride, counter) for stride, counter in zip(strides, read.around, strict=True) if stride]
+        return Index(base, tuple(steps)), []
+    steps = [(prod(counts[i + 1 :]), counter) for i, counter in enumerate(read.around)]
+    return Index(0, (), ((name, Index(0, tuple(steps))),)), places.ravel().tolist()
 
 
 def _with_rows(body: Body, places: Mapping[int, Place]) -> Body:
@@ -371,14 +386,6 @@ def _is_token(place: Place) -> bool:
     return place.array == TOKEN
 
 
-def _values(index: Index, counts: Counts) -> Ints:
-    """All values of an index without tables."""
-    total = np.array([index.base])
-    for stride, counter in index.steps:
-        total = (total[:, None] + stride * np.arange(counts[counter])).ravel()
-    return total
-
-
 def _is_mixed(index: Index, loops: Loops) -> bool:
     """Whether it walks from value[] into token[], which storage has far behind it."""
     numbers = [stride for stride, _ in index.steps]
@@ -399,6 +406,10 @@ def _terms(body: Body, at: Mapping[str, int]) -> Iterator[tuple[Accumulate, Mapp
             yield stmt, at
 
 
-def _at(index: Index, at: Mapping[str, int], loops: Loops) -> int:
+def _at(index: Index, at: Mapping[str, Any], loops: Loops) -> Any:
+    """An index where the counters are: numbers, or arrays of them."""
     total = index.base + sum(stride * at[counter] for stride, counter in index.steps)
-    return total + sum(int(loops.tables[table][_at(inner, at, loops)]) for table, inner in index.tables)
+    for table, inner in index.tables:
+        place = _at(inner, at, loops)
+        total = total + (loops.tables[table][place] if isinstance(place, int) else np.array(loops.tables[table])[place])
+    return total

@@ -50,7 +50,7 @@ MAX_THREADS = 64  # that a caller may ask for
 BLOCK_LINES = 8  # of lanes of a row tensor: what 64 images multiply them by fits in the L1 cache
 SLACK = 16  # numbers after the last one: padding lanes may read past it
 TOKEN_COLUMNS = (
-    *("number", "offset", "words", "lanes", "length", "word", "first", "tokens", "rows", "gradients", "rule"),
+    *("number", "offset", "words", "lanes", "length", "word", "first", "tokens", "rows", "gradients", "span", "rule"),
 )  # of TOKEN_TABLES: see csrc/tokens.h
 # Of ROW_TENSORS: see csrc/rows.h.
 ROW_COLUMNS = ("offset", "lanes", "width", "length", "block", "factor", "copy", "rule")
@@ -328,7 +328,8 @@ def _token_tables(kernels: Kernels) -> list[str]:
     for i, table in enumerate(kernels.token_tables):
         numbers = [table.words, table.lanes, table.row_length, word, table.first, table.tokens]
         rule = 0 if kernels.updates is None else kernels.updates.of_tensor[kernels.tensors.index(table.place)]
-        entries = [i, names[table.place.offset], *numbers, kernels.value_name(table.rows), len(table.gradients), rule]
+        added = [len(table.gradients), table.span, rule]
+        entries = [i, names[table.place.offset], *numbers, kernels.value_name(table.rows), *added]
         rows.append(f"    X({', '.join(map(str, entries))})")
         word += table.words
     head = f"/* Tables of tokens: {', '.join(TOKEN_COLUMNS)}. */"
@@ -339,10 +340,10 @@ def _token_gradients(kernels: Kernels) -> list[str]:
     """For each table, the tokens and the factors that a backward pass adds to their rows, in order."""
     lines: list[str] = []
     for i, table in enumerate(kernels.token_tables):
-        entries = [f"{{{token}, {kernels.value_name(factor)}}}" for token, factor in table.gradients]
+        entries = [f"{{{token}, {kernels.value_name(factor)}, {lane}}}" for token, factor, lane in table.gradients]
         text = textwrap.wrap(", ".join(entries), 108, break_long_words=False)
         if entries:
-            lines += [f"static const int token_gradients_{i}[][2] = {{", *(f"    {line}" for line in text), "};", ""]
+            lines += [f"static const int token_gradients_{i}[][3] = {{", *(f"    {line}" for line in text), "};", ""]
     return lines
 
 
