@@ -9,7 +9,7 @@ import pytest
 
 from codegen.ir.graph import Op
 from codegen.ir.loops import VALUE, Apply, For, Index, Kernel, Kind, Loops, Pass, Place, Store
-from codegen.ir.print_loops import body_lines
+from codegen.reference.print_loops import body_lines
 from codegen.schedule.hoist import MAX_LANES, collect, hoist
 from micrograd import ops
 

@@ -34,8 +34,8 @@ from codegen.ir.loops import (
     Regions,
     Store,
 )
-from codegen.ir.print_loops import kernel_lines
 from codegen.reference.interpret import UnwrittenError, new_state, run
+from codegen.reference.print_loops import kernel_lines
 from codegen.schedule.columns import copy_columns, copy_columns_of_gradients
 
 UNITS, POINTS = 6, 8

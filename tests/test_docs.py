@@ -15,8 +15,8 @@ from codegen import compile_program, load
 from codegen.backends.python.module import STRAIGHT_LINE_NODES
 from codegen.backends.text import formulas
 from codegen.ir.graph import graph_text
-from codegen.ir.print_loops import body_lines
 from codegen.passes.trace import trace
+from codegen.reference.print_loops import body_lines
 from micrograd import ieee
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -25,7 +25,7 @@ from codegen.ir.loops import (
     Regions,
     Store,
 )
-from codegen.ir.print_loops import body_lines
+from codegen.reference.print_loops import body_lines
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.each import apply_to_each
 from codegen.schedule.target import Target

@@ -11,6 +11,7 @@ import models
 import pytest
 
 from codegen import Floats, Pixels, Program, compile_program
+from codegen.backends.text import index_text
 from codegen.ir.graph import Op
 from codegen.ir.loops import (
     MULTIPLY_ADD,
@@ -28,7 +29,7 @@ from codegen.ir.loops import (
     Prefetch,
     Store,
 )
-from codegen.ir.print_loops import body_lines, index_text
+from codegen.reference.print_loops import body_lines
 from codegen.schedule.pipeline import c_passes
 from codegen.schedule.pipeline import stages as steps
 from codegen.schedule.target import Target

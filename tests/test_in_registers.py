@@ -15,7 +15,7 @@ from harness import Extension, slow_but
 from benchmarks.depth import attending
 from benchmarks.small.models import MODELS, dense, numbers
 from codegen import Floats, Program, build, compile_program
-from codegen.ir.print_loops import kernel_lines
+from codegen.reference.print_loops import kernel_lines
 from codegen.reference.verify_loops import verify_loops
 from micrograd.arrays import array
 from micrograd.engine import Value

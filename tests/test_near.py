@@ -12,7 +12,7 @@ import pytest
 from harness import Extension
 
 from codegen import Floats, Program, compile_program
-from codegen.ir.print_loops import kernel_lines
+from codegen.reference.print_loops import kernel_lines
 from codegen.schedule.marks import mark_near
 from micrograd.definitions import NEAR_FORMS, near_limit
 from micrograd.engine import Value

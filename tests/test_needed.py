@@ -30,8 +30,8 @@ from codegen.ir.loops import (
     reads,
     substituted,
 )
-from codegen.ir.print_loops import body_lines
 from codegen.pipeline import compile_program
+from codegen.reference.print_loops import body_lines
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.needed import compute_needed
 from codegen.schedule.phases import kernel_cost

@@ -32,8 +32,8 @@ from codegen.ir.loops import (
     Store,
     statements,
 )
-from codegen.ir.print_loops import body_lines
 from codegen.reference.interpret import new_state, run
+from codegen.reference.print_loops import body_lines
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.prefetch import prefetch
 from codegen.schedule.target import Target

@@ -39,8 +39,8 @@ from codegen.ir.loops import (
     Store,
     statements,
 )
-from codegen.ir.print_loops import body_lines, kernel_lines
 from codegen.pipeline import compile_program
+from codegen.reference.print_loops import body_lines, kernel_lines
 from codegen.schedule.nest import in_time
 from codegen.schedule.phases import with_phases
 from codegen.schedule.roll import roll

@@ -37,9 +37,9 @@ from codegen.ir.loops import (
     Store,
     statements,
 )
-from codegen.ir.print_loops import body_lines
 from codegen.pipeline import batch_of, build_graph, reroll, token_parts
 from codegen.reference.interpret import State, run, run_batch
+from codegen.reference.print_loops import body_lines
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule import each
 from codegen.schedule.phases import indices_written

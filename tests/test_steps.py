@@ -16,9 +16,9 @@ from test_schedule import one_image
 
 from codegen import Floats, Program
 from codegen.ir.loops import DATA, Pass
-from codegen.ir.print_loops import kernel_lines
 from codegen.pipeline import build_graph, compile_program, reroll
 from codegen.reference.interpret import State, run
+from codegen.reference.print_loops import kernel_lines
 from codegen.reference.verify_loops import verify_loops
 from codegen.schedule.pipeline import schedule, stages, step_passes
 from codegen.schedule.target import Target

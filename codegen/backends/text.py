@@ -35,7 +35,6 @@ from codegen.ir.loops import (
     places,
     statements,
 )
-from codegen.ir.print_loops import index_text
 from codegen.reroll.loops import is_neutral
 from codegen.schedule.copies import Batch
 from codegen.schedule.forms import OVER_TERMS, with_counts
@@ -294,3 +293,17 @@ class _Words:
         index = Index(place.index.base - region.start, place.index.steps, place.index.tables)
         name = region.title + ".grad" * (place.array == GRAD)
         return name if region.extent == 1 else f"{name}[{index_text(index)}]"
+
+
+def index_text(index: Index) -> str:
+    """`9 + i - 12j + table_3_0[k]`"""
+    text = index.origin
+    if index.base or not (text or index.steps or index.tables):
+        text += f" + {index.base}" if text else str(index.base)
+    for stride, counter in index.steps:
+        factor = "" if abs(stride) == 1 else str(abs(stride))
+        sign = "-" if stride < 0 else "+" if text else ""
+        text += f" {sign} {factor}{counter}" if text else f"{sign}{factor}{counter}"
+    for table, inner in index.tables:
+        text += f"{' + ' if text else ''}{table}[{index_text(inner)}]"
+    return text

@@ -51,7 +51,7 @@ from codegen.ir.loops import (
     substituted,
     writes,
 )
-from codegen.ir.print_loops import kernel_lines, statement_lines
+from codegen.reference.print_loops import kernel_lines, statement_lines
 from codegen.schedule.nest import in_time
 
 ROW_SUMS = Pass.ROW_SUMS | ROWS_OF_IMAGES

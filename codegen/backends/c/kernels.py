@@ -344,7 +344,7 @@ def kernel_functions(
                 lines += parts
                 body += text
                 own += [] if parts else [nest]
-        # gcc 12 takes what it unrolls in a function that it inlined for code that never runs, and makes no vectors of it.
+        # What gcc 12 unrolls in functions that it inlined counts as code that never runs: it makes no vectors of it.
         lines += [*takes.head(name, "NOT_INLINED void"), "{", *array_lines(takes, own, arithmetic)]
         lines += [*(INDENT + line for line in body), "}", ""]
         calls.append(Call(passes, name, kernels[0].phase))

@@ -12,6 +12,7 @@ Example: the kernel of 50 x relu(sum(P, 784 x mul(P, X))) is printed as
 
 from collections.abc import Iterator
 
+from codegen.backends.text import index_text
 from codegen.ir.graph import Op, op_name
 from codegen.ir.loops import (
     MULTIPLY_ADD,
@@ -89,17 +90,3 @@ def expr_text(expr: Expr) -> str:
         case Apply():
             name = PSEUDO_OPS[expr.op] if expr.op in PSEUDO_OPS else op_name(expr.op)
             return f"{name}({', '.join(map(expr_text, expr.operands))})"
-
-
-def index_text(index: Index) -> str:
-    """`9 + i - 12j + table_3_0[k]`"""
-    text = index.origin
-    if index.base or not (text or index.steps or index.tables):
-        text += f" + {index.base}" if text else str(index.base)
-    for stride, counter in index.steps:
-        factor = "" if abs(stride) == 1 else str(abs(stride))
-        sign = "-" if stride < 0 else "+" if text else ""
-        text += f" {sign} {factor}{counter}" if text else f"{sign}{factor}{counter}"
-    for table, inner in index.tables:
-        text += f"{' + ' if text else ''}{table}[{index_text(inner)}]"
-    return text
