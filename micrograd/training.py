@@ -248,7 +248,7 @@ def fit(
     keep_best: end with the parameters of the best epoch instead of the last, and with what the optimizer kept then,
         also if an exception ends the run.
     check_finite: stop before a step that makes a parameter inf or nan.
-    each_epoch: called with the Epoch after each.
+    each_epoch: called with the Epoch after each. It ends the run by raising StopIteration.
 
     Raises DivergedError if the loss or, with check_finite, a parameter becomes inf or nan, and what model.train() does.
     """
@@ -290,9 +290,13 @@ def fit(
             history.best_epoch = run.best_epoch
             if keep_best and run.best_epoch == run.epoch:
                 best = copy.deepcopy(model.state_dict()), copy.deepcopy(model.optimizer_state())
-            if each_epoch is not None:
-                each_epoch(history.epochs[-1])
-            history.stopped_early = is_early_stop(run, early_stopping) and run.epoch < epochs
+            is_done = is_early_stop(run, early_stopping)
+            try:
+                if each_epoch is not None:
+                    each_epoch(history.epochs[-1])
+            except StopIteration:
+                is_done = True
+            history.stopped_early = is_done and run.epoch < epochs
             if history.stopped_early:
                 break
     except DivergedError as error:

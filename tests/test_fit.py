@@ -152,6 +152,19 @@ def test_early_stopping_and_the_best_weights() -> None:
     assert not training.fit(nn, images, labels, **options).stopped_early  # it has done what it was asked for
 
 
+def test_each_epoch_may_end_the_run() -> None:
+    x, y, w = Value(0.0), Value(0.0), Value(0.5)
+    model = codegen.compile(Program(Floats([x]), Floats([y]), {"w": w}, (w * x - y) ** 2), optimize=0)
+
+    def each(epoch: training.Epoch) -> None:
+        if epoch.number == 2:
+            raise StopIteration
+
+    history = training.fit(model, *TWO, epochs=5, each_epoch=each)
+    assert (len(history.epochs), history.stopped_early) == (2, True)
+    assert not training.fit(model, *TWO, epochs=2, each_epoch=each).stopped_early
+
+
 @pytest.mark.parametrize("error", [KeyboardInterrupt, training.DivergedError])
 def test_the_best_weights_are_kept_if_an_exception_ends_the_run(error: type[BaseException]) -> None:
     x, y, w = Value(0.0), Value(0.0), Value(0.5)
