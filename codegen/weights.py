@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from micrograd.checksum import CHECKSUM, difference
-from micrograd.matching import DTYPES, EXPECTED_DTYPES, MAX_HEADER, widened
+from micrograd.matching import CHECKSUM, DTYPES, EXPECTED_DTYPES, MAX_HEADER, difference, widened
 
 MAX_DEPTH = 127  # brackets within brackets, likewise
 

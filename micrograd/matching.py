@@ -9,16 +9,18 @@ there is one way, which is offered:
 Tensors of one shape are told apart by the numbers in their names only. Weights of the shape (784, 50), as Keras has
 them, are offered as transposed ones. Nothing is taken that was not asked for.
 
-Numbers are stored in the types that safetensors files name. NumPy is imported when there are any.
+Numbers are stored in the types that safetensors files name. NumPy is imported when there are any. The metadata of our
+files have a SHA-256, for the format has no checksum: that of the whole file, the digest itself taken as 64 zeros.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from micrograd.errors import UserError
 
@@ -32,6 +34,8 @@ Shape = tuple[int, ...]
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}  # as the bytes are read
 EXPECTED_DTYPES = "F64, F32, F16 or BF16"
 MAX_HEADER = 100_000_000  # bytes, as in the format's own reader
+CHECKSUM = "sha256"  # its key in the metadata
+NO_DIGEST = "0" * 64
 MAX_SHOWN = 6  # names in a message
 TRANSPOSED: dict[int, list[Shape]] = {2: [(1, 0)], 3: [(2, 1, 0)], 4: [(3, 2, 0, 1), (2, 3, 1, 0)]}  # Keras' layouts
 
@@ -228,3 +232,26 @@ def widened(dtype: str, stored: bytes | memoryview) -> npt.NDArray[np.floating[A
     if dtype == "BF16":  # the upper halves of floats
         return (numbers.astype(np.uint32) << 16).view(np.float32)
     return numbers if dtype == "F64" else numbers.astype(np.float32)
+
+
+def digest(file: BinaryIO, noted: str) -> str:
+    """The SHA-256 of a file, 64 zeros taken for the `noted` digest in its header."""
+    file.seek(0)
+    start = file.read(8)
+    header = file.read(int.from_bytes(start, "little"))
+    state = hashlib.sha256(start + header.replace(written(noted), written(NO_DIGEST), 1))
+    while block := file.read(2**20):
+        state.update(block)
+    return state.hexdigest()
+
+
+def difference(file: BinaryIO, noted: str | None) -> str | None:
+    """What is wrong with a file whose metadata note such a digest; None if nothing is, or they note none."""
+    if noted is None or noted == (found := digest(file, noted)):
+        return None
+    return f"damaged: its SHA-256 is {found}, but it says {noted}"
+
+
+def written(noted: str) -> bytes:
+    """The checksum as it is written in the header. Damaged ones may have halves of surrogate pairs."""
+    return f'"{CHECKSUM}":"{noted}'.encode(errors="replace")

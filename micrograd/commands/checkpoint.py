@@ -16,10 +16,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from micrograd.checksum import CHECKSUM, NO_DIGEST, difference, digest, written
 from micrograd.errors import UserError
 from micrograd.files import temporary, write_whole
-from micrograd.matching import DTYPES, EXACT, EXPECTED_DTYPES, MAX_HEADER, MatchError, Matching, matched, widened
+from micrograd.matching import (
+    CHECKSUM,
+    DTYPES,
+    EXACT,
+    EXPECTED_DTYPES,
+    MAX_HEADER,
+    NO_DIGEST,
+    MatchError,
+    Matching,
+    difference,
+    digest,
+    matched,
+    widened,
+    written,
+)
 
 if TYPE_CHECKING:
     import numpy as np
