@@ -32,7 +32,6 @@ from codegen.passes.padding import store_padding
 from codegen.passes.powers import expand_powers
 from codegen.passes.short_sums import mark_short_sums
 from codegen.passes.simplify import simplify
-from codegen.passes.stored_alike import store_alike
 from codegen.passes.trace import trace
 from codegen.passes.updates import Updates, updates_of
 from codegen.program import Program
@@ -325,7 +324,6 @@ def later_passes(graph: Graph, program: Program, forward: int | None = None) -> 
     verify(graph)
     yield "simplify", graph
     marked = mark_short_sums(graph)  # sums of few terms are computed as longer ones are
-    store_alike(marked)  # what is read once is stored where others of its layer are
     if marked is not graph:
         verify(marked)
         yield "short sums", marked
