@@ -276,6 +276,19 @@ def test_what_depends_on_parameters_alone_runs_once():
     assert phases[found.place_of(found.graph.outputs["observed"][0])] == Phase.SIDE_BY_SIDE
 
 
+def test_a_short_sum_reads_each_of_its_terms_by_itself():
+    """One of these three is the same for all images; the others, which a loop would read with it, are not."""
+    x, w = models.values(4), models.weights(Random(1), 4)
+    products = [(p * xi).tanh() for p, xi in zip(w, x, strict=True)]
+    sums = [models.total(products), models.total([v * v for v in products]), models.total([p * p for p in w])]
+    loss = models.total([total * share for total, share in zip(sums, (0.5, 0.25, 0.125), strict=True)])
+    program = Program(Floats(x), None, {"w": w}, loss)
+    check_batch(program)
+    found = reroll(build_graph(program), program, 8)
+    once = [kernel for kernel in schedule(found, batch_passes(found, STRICT)).kernels if kernel.phase == Phase.ONCE]
+    assert [kernel.passes for kernel in once] == [Pass.LOSS, Pass.GRADIENTS]
+
+
 @pytest.mark.slow
 def test_images_lie_side_by_side_where_so_many_pay():
     """Units at many points fill vectors without other images, few units do not, and 20 leave one half empty. Steps of a

@@ -46,6 +46,7 @@ from codegen.schedule.nest import counts_of, is_copy, root_loops
 from codegen.schedule.rows import RowTensor
 from codegen.schedule.skip_zeros import skip_zeros
 from codegen.schedule.target import Target
+from codegen.schedule.unroll import unroll
 
 ORDER = (Phase.ONCE, Phase.BY_IMAGE, Phase.SIDE_BY_SIDE)  # an element of value[] is known after one of these
 MANY_BYTES = 2**18  # of rows: a part of a second-level cache
@@ -107,8 +108,8 @@ def _phases(
         both = [indices for indices in found if states[indices].min() == 0 and states[indices].max() > 0]
         return {number for indices in both for number in writer[indices][states[indices] == 0].tolist()}
 
-    for kernel in loops.kernels:
-        found = [*indices_read(loops, kernel)]
+    for kernel, unrolled in zip(loops.kernels, unroll(loops, single_roots_only=False).kernels, strict=True):
+        found = [*indices_read(loops, unrolled)]  # each term of a short sum by itself, as it will be read
         read = [states[indices] for indices in found]
         state = max((int(one.max()) for one in read), default=0)
         written = [*indices_written(loops, kernel)]

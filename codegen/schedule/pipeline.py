@@ -140,9 +140,9 @@ def batch_passes(found: Rerolled, target: Target) -> dict[str, Pass]:
     """The passes of C for the images of a batch; gradients are those of c_passes()."""
     passes: dict[str, Pass] = {
         "values": _values,
-        "unroll": lambda loops: unroll(loops, single_roots_only=False),
         # What runs once, image by image, and with images side by side.
         "phases": lambda loops: set_phases(loops, found.rows, target, found.observed),
+        "unroll": lambda loops: unroll(loops, single_roots_only=False),
         "side by side": lambda loops: put_side_by_side(loops, target),  # images in vector registers
         "hoist": hoist,
         "in order": keep_order,
