@@ -7,7 +7,7 @@ parameters, and what is observed. The compiler knows nothing else about a model.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, cast
 
 import numpy as np
@@ -41,6 +41,7 @@ from micrograd.engine import Value, value_of
 from micrograd.initial import Distribution, Initial, Normal, resolved
 from micrograd.module import Nested
 from micrograd.noise import Noise
+from micrograd.order import creation
 
 __all__ = ["MAX_CLASSES", "Array", "Floats", "Label", "Part", "Pixels", "Program", "Tensor", "Tokens"]
 
@@ -132,6 +133,10 @@ class Program:
 
     def __post_init__(self) -> None:
         self.check()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies have operands before what reads them, so that a deep graph takes no deep stack."""
+        return _copied, (type(self), creation(self.roots()), {x.name: getattr(self, x.name) for x in fields(self)})
 
     def check(self) -> None:
         """Checks every field, and replaces numbers, texts and lists by plain ones of their own. The compiler does it
@@ -412,3 +417,11 @@ def _distribution(what: str, initial: Any, shape: tuple[int, ...], dtype: str) -
     if isinstance(found, tuple):  # what a random number is multiplied by
         checks.number(f"the width of the initial range of {what}", found[1] - found[0], dtype)
     return found
+
+
+def _copied(kind: type[Program], values: Sequence[Value], state: dict[str, Any]) -> Program:
+    """A Program of a state whose graph consists of these values, which have been copied."""
+    copy = object.__new__(kind)
+    for name, value in state.items():
+        setattr(copy, name, value)
+    return copy

@@ -21,6 +21,7 @@ from harness import many, nightly_but, slow_but, state
 import codegen
 from codegen import Floats, Program, pipeline
 from codegen import models as instances
+from codegen.ir.graph import graph_text
 from codegen.mnist import program as mnist_program
 from codegen.passes.freeze import frozen_program
 from micrograd import cache
@@ -273,7 +274,7 @@ import codegen
 from codegen import Floats, Program, models
 from micrograd.engine import Value
 warnings.simplefilter("ignore", codegen.ModelWarning)
-x, large = Value(0), [Value(1.0) for _ in range(20_000)]
+x, large = Value(0), [Value(1.0) for _ in range(1500)]
 program = Program(Floats([x]), None, {"large": large}, (large[0] * x) ** 2)
 def memory():
     with open("/proc/self/statm") as file:
@@ -301,6 +302,20 @@ def test_many_models_at_the_same_time():
     assert [model.data(0) for model in crowd] == list(range(30))
     del crowd, model
     assert codegen.compile(program).data(0) == 0.5
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda program: pickle.loads(pickle.dumps(program))])
+def test_a_copy_of_a_deep_program_takes_no_deep_stack(copied):
+    x, w = Value(0.0), Value(0.5)
+    loss = x
+    for _ in range(5000):
+        loss = loss * w + 0.25
+    program = Program(Floats([x]), None, {"w": w}, loss, metrics={"square": loss * loss})
+    other = copied(program)
+    assert graph_text(pipeline.build_graph(other)) == graph_text(pipeline.build_graph(program))
+    (copied_w,) = other.parameter_values
+    assert copied_w is not w
+    assert copied_w.data == 0.5
 
 
 def test_copies_and_pickles_have_numbers_of_their_own():
