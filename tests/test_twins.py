@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from harness import compare, slow_but
 
+from benchmarks.twins import tables  # noqa: F401 - more of them
 from benchmarks.twins.models import TWINS
 from benchmarks.twins.ours import program
 

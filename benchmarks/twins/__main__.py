@@ -27,7 +27,7 @@ import numpy as np
 
 import codegen
 from benchmarks.report import processor
-from benchmarks.twins import borders, larger  # noqa: F401 - more of them
+from benchmarks.twins import borders, larger, tables  # noqa: F401 - more of them
 from benchmarks.twins.models import TWINS, Twin
 from benchmarks.twins.ours import NAMES, first_weights, program
 
