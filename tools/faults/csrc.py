@@ -190,6 +190,13 @@ FAULTS = [
         test="tests/test_tokens.py::test_a_factor_that_is_not_finite",
     ),
     Fault(
+        "gradients of each part of a row are added to its first lanes",
+        "csrc/tokens.h",
+        "grad + table->offset + gradients[g][2];",
+        "grad + table->offset;",
+        test="tests/test_tokens.py::test_single_calls[in_parts]",
+    ),
+    Fault(
         "predictions with noise of 0 instead of its mean",
         "csrc/noise.h",
         "*to++ = (real)noises[n].mean;",
